@@ -42,6 +42,14 @@ settings.register_profile(
 settings.load_profile("soak" if SOAK else "exact")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def wide() -> Iterator[None]:
+    """Sentences that tests look for stay whole; tests of the width set their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "400")
+        yield
+
+
 @pytest.fixture(scope="session")
 def kept_workers() -> Iterator[None]:
     """Ray, started once for all tests, and workers that are kept from run to run."""

@@ -21,6 +21,7 @@ from typing import Final
 import click
 
 import emu
+from emu.cli.columns import say_whole
 from emu.errors import EmuError
 from emu.shipped import commit
 
@@ -146,13 +147,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = cli.main(args=arguments, prog_name="emu", standalone_mode=False)
     except EmuError as error:
         for line in str(error).splitlines():
-            click.echo(f"emu: {line}", err=True)
+            say_whole(f"emu: {line}", err=True)
         return error.exit_status
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        click.echo(f"emu: {_on_one_line(error)}", err=True)
+        say_whole(f"emu: {_on_one_line(error)}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("emu: interrupted", err=True)

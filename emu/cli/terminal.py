@@ -1,7 +1,8 @@
 """What a user sees while a run goes on, and when it is over.
 
 On a terminal: a bar in virtual time with the time left, and above it the rows of nccl-tests as they finish.
-Into a pipe or a file: the same lines without the bar, and nothing else, so that logs stay readable. Text
+Into a pipe or a file: the same lines without the bar, and nothing else, so that logs stay readable; of
+eighty columns, if COLUMNS does not say otherwise. Text
 comes from `emu.measure.summary_report` and `emu.measure.nccl_table`; here it only gets its colour.
 
 Progress is the payload delivered over the payload planned, because virtual time has no end that is known
@@ -13,8 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import fill
-from typing import Final, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -22,6 +22,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from emu.build.estimate import about_wall
+from emu.cli.columns import REPEAT, columns, wrapped
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.nccl_table import NcclTable
 from emu.measure.summary.jobs import planned_bytes
@@ -29,8 +30,6 @@ from emu.measure.summary.summary import Summary
 from emu.measure.summary_report import closing_lines
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
 from emu.units import about_time
-
-REPEAT: Final = "repeat with:"
 
 
 class _VirtualTime(ProgressColumn):
@@ -49,26 +48,6 @@ def _style(line: str) -> str:
     if line.startswith(("never fired", "#")):
         return "dim" if line.startswith("#") else "yellow"
     return ""
-
-
-def wrapped(line: str, columns: int) -> str:
-    """A sentence that is longer than the terminal is wide goes on below, not in the middle of a word.
-
-    Rows of tables (more than one space between words), the command to be copied, and a line with a word that
-    is wider than the terminal (a digest) stay as they are.
-    """
-    words = line.lstrip()
-    longest = max(map(len, words.split(" ")))
-    if len(line) <= columns or longest > columns or "  " in words or line.startswith(REPEAT):
-        return line
-    indent = " " * (len(line) - len(words) + 2)
-    return fill(
-        line,
-        columns,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def time_left(done: float, total: float, spent_s: float) -> str:
@@ -189,11 +168,11 @@ class Terminal(Observer):
     def _tell(self, text: str, style: str) -> None:
         """On standard error, line by line."""
         for line in text.splitlines():
-            shown = wrapped(line, self._errors.width) if self._errors.is_terminal else line
+            shown = wrapped(line, columns()) if self._errors.is_terminal else line
             self._errors.print(Text(shown, style=style))
 
     def _lines(self, lines: Iterable[str]) -> None:
         if not self._quiet:
             for line in lines:
-                text = wrapped(line, self._console.width) if self._console.is_terminal else line
+                text = wrapped(line, columns())
                 self._console.print(Text(text, style=_style(line)))

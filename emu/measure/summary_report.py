@@ -37,7 +37,8 @@ from emu.scenario.expect import RELATIONS, quantity
 from emu.units import about_rate, about_size, about_time, aligned, format_size, percent, shown_time
 
 WORST: Final = 5
-GROUPS_PER_LINE: Final = 3
+GROUPS_COLUMNS: Final = 78
+"""So many columns for the groups of a line."""
 MOST_GROUPS: Final = 24
 CUTS: Final = frozenset(
     {"link_down", "link_flap", "port_down", "switch_crash", "switch_reboot", "nic_down", "nic_port_down"}
@@ -101,11 +102,11 @@ def balance_lines(title: str, groups: Sequence[GroupLoad]) -> list[str]:
     ranked = sorted(range(len(used)), key=lambda at: (-(used[at].max_over_mean or 0.0), at))
     shown = [used[at] for at in sorted(ranked[:MOST_GROUPS])]
     cells = [f"{row.switch} {row.max_over_mean:.2f} ({row.idle} of {row.members} idle)" for row in shown]
-    cells += [""] * (-len(cells) % GROUPS_PER_LINE)
     width = max(len(cell) for cell in cells)
+    in_line = max((GROUPS_COLUMNS + 3) // (width + 3), 1)
     lines = [
-        "  " + "   ".join(cell.ljust(width) for cell in cells[at : at + GROUPS_PER_LINE]).rstrip()
-        for at in range(0, len(cells), GROUPS_PER_LINE)
+        "  " + "   ".join(cell.ljust(width) for cell in cells[at : at + in_line]).rstrip()
+        for at in range(0, len(cells), in_line)
     ]
     if len(used) > len(shown):
         most = used[ranked[MOST_GROUPS]].max_over_mean or 0.0

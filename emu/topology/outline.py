@@ -132,13 +132,12 @@ def to_text(description: Description) -> str:
     d = description
     lines = [f"{d.kind}: {summary_line(d)}"]
     if d.tiers:
-        rows = [("tier", "switches", "links down", "links up", "rate down", "rate up", "down:up")]
+        rows = [("tier", "switches", "links down/up", "rate down", "rate up", "down:up")]
         rows += [
             (
                 f"{tier.tier} {tier.model}",
                 str(tier.switches),
-                str(tier.down_links),
-                str(tier.up_links),
+                f"{tier.down_links}/{tier.up_links}",
                 about_rate(tier.down_bps),
                 about_rate(tier.up_bps) if tier.up_links else "-",
                 ratio_text(tier.down_to_up),

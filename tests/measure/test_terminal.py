@@ -42,8 +42,10 @@ def test_quiet_terminal_shows_nothing() -> None:
     assert shown(quiet=True) == ""
 
 
-def test_long_lines_are_not_broken_in_a_pipe() -> None:
+def test_pipe_has_eighty_columns_if_columns_does_not_say_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(len(line) > 80 for line in shown().splitlines())
+    monkeypatch.delenv("COLUMNS")
+    assert all(len(line) <= 80 for line in shown().splitlines())
 
 
 class Screen(io.StringIO):
@@ -53,25 +55,29 @@ class Screen(io.StringIO):
         return True
 
 
-def test_sentences_go_on_below_on_a_narrow_terminal_and_rows_and_commands_stay_whole(
+def test_sentences_go_on_below_on_a_narrow_terminal_and_figures_and_commands_stay_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("TERM", "dumb")  # 80 columns, and no colours
+    monkeypatch.setenv("TERM", "dumb")  # no colours
+    monkeypatch.setenv("COLUMNS", "80")
     screen = Screen()
     terminal = Terminal([], stream=screen)
     sentence = (
         "  drops 0 (congestion 0), pause frames 2449, paused 15.92ms, retransmitted 0, peak buffer 28.93MiB"
     )
-    row = f"  nic-14-0 -> rtsw-1  24MiB        22.3%   55.7%   {'and more ' * 5}"
+    row = f"  nic-14-0 -> rtsw-1  24MiB        22.3%   55.7%   {'1234567  ' * 5}"
+    cell = f"  degrade  link  {'a flow takes longer ' * 4}at last"
     repeat = "repeat with: emu run handmade.yaml --seed 5 --set jobs[0].workload.size=1MiB --set a=b"
     digest = f"digest {'0123456789abcdef' * 6}"
-    terminal.begin("handmade", [sentence, row, repeat, digest])
+    terminal.begin("handmade", [sentence, row, cell, repeat, digest])
     terminal.close()
-    assert screen.getvalue().splitlines()[:6] == [
+    assert screen.getvalue().splitlines()[:8] == [
         "handmade",
         "  drops 0 (congestion 0), pause frames 2449, paused 15.92ms, retransmitted 0,",
         "    peak buffer 28.93MiB",
         row,
+        "  degrade  link  a flow takes longer a flow takes longer a flow takes longer a",
+        "                 flow takes longer at last",
         repeat,
         digest,
     ]

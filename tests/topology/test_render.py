@@ -11,9 +11,9 @@ from tests.topology.fabrics import G, PlannedLink, drawn, server, switches, zone
 QUICKSTART = """\
 ai_zone: 64 GPUs in 8 hosts in 4 racks, 64 NICs, 12 switches, 4 prefixes
 
-tier    switches  links down  links up  rate down   rate up               down:up
-1 rtsw         4          64        32   25.6Tbps  12.8Tbps  2:1 (oversubscribed)
-2 ctsw         8          32         0   12.8Tbps         -                     -
+tier    switches  links down/up  rate down   rate up               down:up
+1 rtsw         4          64/32   25.6Tbps  12.8Tbps  2:1 (oversubscribed)
+2 ctsw         8           32/0   12.8Tbps         -                     -
 
 cable        links     rate  delay
 nic - rtsw      64  400Gbps  500ns

@@ -96,7 +96,8 @@ def _printed(command: str) -> tuple[int, str]:
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
     status = 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    wide = mock.patch.dict(os.environ, COLUMNS="400")
+    with wide, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         if words[0] == "emu":
             status = main(tuple(words[1:]))
         else:

@@ -17,7 +17,8 @@ from emu.units import shown_time
 EXAMPLES: Final = """\b
 Examples:
   emu capture runs/quickstart-1 nic-0-0 for=50us
-  emu capture runs/quickstart-1 "rtsw-0:ctsw-*" for=1ms snap_length=128B filter.kinds=[nak,cnp,pfc]
+  emu capture runs/quickstart-1 "rtsw-0:ctsw-*" for=1ms \\
+      snap_length=128B filter.kinds=[nak,cnp,pfc]
 """
 LOOK_S: Final = 0.1
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from emu.cli.columns import say
 from emu.errors import UsageError
 from emu.measure.summary_report import diagnosis_lines, uncompared_lines
 from emu.run_diagnosis import diagnose_directory
@@ -43,8 +44,8 @@ def command(run: Path, baseline: Path | None, emulate: bool, as_json: bool) -> i
         click.echo(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return 0
     for line in diagnosis_lines(found, evidence=True) or [NOTHING_FOUND]:
-        click.echo(line)
+        say(line)
     if baseline is None and not emulate:
         for line in uncompared_lines(summary.uncompared_events):
-            click.echo(line)
+            say(line)
     return 0

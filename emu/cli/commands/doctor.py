@@ -23,6 +23,7 @@ import click
 
 import emu
 from actors.compiled.build import CannotCompileError, refuse_unless_possible
+from emu.cli.columns import say
 from emu.errors import RuntimeFailure
 
 LEAST_PYTHON: Final = (3, 11)
@@ -56,7 +57,7 @@ def command(as_json: bool, bench: bool) -> int:
         click.echo(json.dumps([check._asdict() for check in checks], indent=2))
     else:
         for check in checks:
-            click.echo(f"{check.state:<5} {check.name:<10} {check.text}")
+            say(f"{check.state:<5} {check.name:<10} {check.text}")
     failed = any(check.state == "fail" for check in checks)
     return RuntimeFailure.exit_status if failed else 0
 

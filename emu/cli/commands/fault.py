@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from emu.cli.columns import say
 from emu.errors import UsageError
 from emu.runtime.live.control_socket import ask
 from emu.scenario.set_options import parse_override
@@ -31,16 +32,16 @@ def kinds(kind: str | None) -> None:
     if kind is None:
         rows = [(name, str(one.aim), str(one.effect)) for name, one in sorted(known.items())]
         for line in aligned([("kind", "hits", "expected effect"), *rows], indent="", left=3):
-            click.echo(line)
+            say(line)
     elif kind not in known:
         raise UsageError(f"there is no kind {kind!r}{did_you_mean(kind, known)}")
     else:
         from emu.scenario.reference import plain_rows  # noqa: PLC0415 - the whole schema
 
-        click.echo(f"{kind}: {_first_line(known[kind])} Expected: {known[kind].effect}.")
+        say(f"{kind}: {_first_line(known[kind])} Expected: {known[kind].effect}.")
         keys = [row for row in plain_rows(known[kind]) if row[0] not in ("kind", "at")]
         for line in aligned([("key", "takes", "default", ""), *keys], left=4):
-            click.echo(line)
+            say(line)
 
 
 def _first_line(section: type) -> str:
@@ -92,6 +93,6 @@ def listing(run: Path) -> int:
     columns = ("fault", "kind", "target", "at", "until", "state")
     rows = [[str(row[name]) for name in columns] for row in answer["faults"]]
     for line in aligned([columns, *rows], indent="", left=3):
-        click.echo(line)
+        say(line)
     click.echo(f"virtual time {shown_time(answer['virtual_ps'])}")
     return 0

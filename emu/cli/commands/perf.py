@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from actors.fabric.model import Topology
 from actors.ncclx.operations import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
+from emu.cli.columns import known_columns, say
 from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, overriding
@@ -84,8 +84,9 @@ CHECKED_REDUCTIONS: Final = ("sum", "prod", "min", "max")
 EXAMPLES: Final = """\b
 Examples:
   emu perf all_reduce -b 8 -e 16M -f 2
-  emu perf all_gather -b 1M -e 8M -f 2 --ranks 16 --algorithm ring --channels 2
-  emu perf reduce_scatter -b 4M -e 4M --topology '{kind: star, hosts: 8}' -J result.json
+  emu perf all_gather -b 1M -e 8M -f 2 --ranks 16 --algorithm ring
+  emu perf reduce_scatter -b 4M -e 4M -J result.json \\
+      --topology '{kind: star, hosts: 8}'
   emu perf all_reduce -b 64M -e 64M --scenario spray --workers 2
 """
 
@@ -323,7 +324,7 @@ class _Perf(Observer):
         self._prepared = prepared
         self._to_come = rows
         self._quiet = quiet
-        self._narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
+        self._narrow = 0 < known_columns() < WIDE
         self._size_of = {one.operation: one for one in prepared.jobs[0].collectives}
         self._plan_of = {one.size_bytes: one for one in prepared.jobs[0].collectives}
         self._chosen = ""
@@ -420,7 +421,7 @@ class _Perf(Observer):
     def _say(self, lines: Sequence[str]) -> None:
         self._left.clear()
         if lines and not self._quiet:
-            click.echo("\n".join(lines))
+            say("\n".join(lines))
 
 
 def _devices(topology: Topology, gpus: Sequence[int]) -> list[PerfDevice]:

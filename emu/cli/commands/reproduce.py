@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from emu.cli.columns import say
 from emu.errors import UsageError
 from emu.reproduce.published import ROWS, WAITING
 from emu.reproduce.standing import draw, plain, reproduce, table
@@ -59,7 +60,7 @@ def command(
     if as_json:
         click.echo(json.dumps(plain(done, waiting), indent=2))
     else:
-        click.echo("\n".join(table(done, waiting)))
+        say("\n".join(table(done, waiting)))
     for path in draw(done, pictures) if pictures is not None else ():
         click.echo(f"drew {path}", err=True)
     return int(any(one.verdict == "outside" for row in done for one in row.figures))

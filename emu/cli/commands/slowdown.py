@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from emu.api import prepare, run_prepared
+from emu.cli.columns import say
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.errors import UsageError
@@ -190,5 +191,8 @@ def command(
         for name in names:
             alone[name] = run([name], f"{name} alone")
     jobs, links = costs(together, alone), shared_links(alone)
-    click.echo(json_text(jobs, links) if as_json else "\n".join(text(jobs, links)), nl=not as_json)
+    if as_json:
+        click.echo(json_text(jobs, links), nl=False)
+    else:
+        say("\n".join(text(jobs, links)))
     return worst

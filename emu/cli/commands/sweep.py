@@ -28,6 +28,7 @@ import click
 
 from emu.api import Prepared, prepare, run_prepared
 from emu.build.estimate import LONG_S, Estimate, about_wall
+from emu.cli.columns import folded, known_columns, say
 from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
@@ -53,7 +54,6 @@ from emu.scenario.set_options import (
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
 from emu.shipped import scenario_named
 from emu.side_by_side import cores, side_by_side
-from emu.units import aligned
 
 STATUS_NAMES: Final = {
     0: "ok",
@@ -119,8 +119,8 @@ class SweepTable:
         )
         return SweepTable((*self.keys, "quantile"), self.paths, rows)
 
-    def text(self) -> list[str]:
-        """Lines for reading."""
+    def text(self, width: int = 0) -> list[str]:
+        """Lines for reading, no wider than `width` where that can be."""
         varying = [at for at in range(len(self.keys)) if len({row.settings[at] for row in self.rows}) > 1]
         head = [
             *short_names([self.keys[at] for at in varying]),
@@ -139,10 +139,11 @@ class SweepTable:
                     STATUS_NAMES.get(row.exit_status, str(row.exit_status)),
                 ]
             )
+        keys = len(varying) + (self.seeds > 1)
         fixed = [
             f"{key}={self.rows[0].settings[at]}" for at, key in enumerate(self.keys) if at not in varying
         ]
-        return [*([f"with {', '.join(fixed)}"] if fixed and self.rows else []), *aligned(table, indent="")]
+        return [*([f"with {', '.join(fixed)}"] if fixed and self.rows else []), *folded(table, keys, width)]
 
     def unchanged(self) -> list[str]:
         """The axes of several values that changed nothing shown in any run, each in words, with how busy the
@@ -255,9 +256,12 @@ Loader = Callable[[list[Override]], Loaded]
 
 EXAMPLES: Final = """\b
 Examples:
-  emu sweep incast --local --set switch.buffer.alpha=1/32,1/8,1 --show fabric.pfc_paused_ps
-  emu sweep quickstart --local --set routing.kind=ecmp,e_ecmp --set ncclx.qps_per_connection=1,16
-  emu sweep quickstart --workers 2 --set 'jobs[0].workload.sizes=[1MiB],[8MiB]' --seeds 5 --mean
+  emu sweep incast --local --set switch.buffer.alpha=1/32,1/8,1 \\
+      --show fabric.pfc_paused_ps
+  emu sweep quickstart --local --set routing.kind=ecmp,e_ecmp \\
+      --set ncclx.qps_per_connection=1,16
+  emu sweep quickstart --workers 2 --seeds 5 --mean \\
+      --set 'jobs[0].workload.sizes=[1MiB],[8MiB]'
 """
 
 
@@ -344,7 +348,7 @@ def command(
     if as_csv or as_json:
         click.echo(shown.csv_text() if as_csv else shown.json_text(), nl=as_json)
     else:
-        click.echo("\n".join(shown.text()))
+        say("\n".join(shown.text(known_columns())))
     for line in table.unchanged() if not quiet else ():
         click.echo(f"note: {line}", err=True)
     for line in sweep.notes():

@@ -9,6 +9,7 @@ import click
 
 from actors.fabric.model import Topology
 from emu.cli import topo_views as views
+from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.resolve import build_topology
@@ -66,11 +67,11 @@ def command(
     if as_json and (shown or svg is None):
         _print_json(shown or [views.everything(topology)])
     elif shown:
-        click.echo("\n\n".join(view.text for view in shown))
+        say("\n\n".join(view.text for view in shown))
     elif svg is None:
         figures = [to_text(describe(topology)), *views.round_trip(loaded.scenario, topology)]
         figures += views.overrides(loaded.scenario, topology)
-        click.echo("\n".join([*figures, "", outline(topology)]))
+        say("\n".join([*figures, "", outline(topology)]))
 
 
 def _print_json(shown: list[views.View]) -> None:

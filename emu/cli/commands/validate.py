@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from actors.fabric.model import Topology
+from emu.cli.columns import say_whole
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import Problem, ScenarioError
 from emu.preparing import prepare
@@ -39,9 +40,12 @@ def command(
             except ScenarioError as error:
                 problems.extend(problem for problem in error.problems if problem not in problems)
             else:
-                click.echo(to_yaml(loaded.scenario) if effective else described(loaded, prepared.topology))
+                if effective:
+                    click.echo(to_yaml(loaded.scenario))
+                else:
+                    say_whole(described(loaded, prepared.topology))
                 for line in prepared.notes if not effective else ():
-                    click.echo(f"{loaded.source.file}: note: {line}")
+                    say_whole(f"{loaded.source.file}: note: {line}")
     if problems:
         raise ScenarioError(problems)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from emu.cli.columns import say
 from emu.measure.run_directory.comparison import (
     check_comparable,
     load_run,
@@ -41,7 +42,7 @@ def command(one: Path, other: Path, as_json: bool) -> int:
         click.echo(json.dumps(told, indent=2))
     else:
         for line in parting_lines(first, second):
-            click.echo(line)
+            say(line)
         rows = [("", "A", "B", "B/A")]
         for row in numbers:
             shown = ["" if value is None else row.show(value) for value in (row.one, row.other)]
@@ -49,6 +50,6 @@ def command(one: Path, other: Path, as_json: bool) -> int:
             rows.append((row.name, shown[0], shown[1], ratio))
         click.echo()
         for line in aligned(rows, indent=""):
-            click.echo(line)
+            say(line)
     check_comparable(first, second)
     return 0 if found is None else PARTED_STATUS

@@ -9,6 +9,7 @@ from dataclasses import replace
 import click
 
 from emu.api import prepare, run_prepared
+from emu.cli.columns import say
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.flow.cross import Difference, differences
@@ -56,7 +57,7 @@ def command(
         told = {"differences": rows, "cpu_s": {"packet": packet.engine.cpu_s, "flow": flow.engine.cpu_s}}
         click.echo(json.dumps(told, indent=2))
     else:
-        click.echo("\n".join(_lines(found, packet, flow)))
+        say("\n".join(_lines(found, packet, flow)))
     return 0 if all(one.holds for one in found) else BEYOND_STATUS
 
 

@@ -16,8 +16,10 @@ Command = Callable[..., Any]
 EXAMPLES: Final = """\b
 Examples:
   emu plot busbw runs/quickstart-1 --out busbw.svg
-  emu plot time runs/incast-1 --series queue_bytes --device 'tor-*' --out queue.png
-  emu plot sweep sweeps/alpha --x switch.buffer.alpha --y fabric.pfc_paused_ps --out alpha.pdf
+  emu plot time runs/incast-1 --series queue_bytes --device 'tor-*' \\
+      --out queue.png
+  emu plot sweep sweeps/alpha --x switch.buffer.alpha \\
+      --y fabric.pfc_paused_ps --out alpha.pdf
 """
 
 

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from actors.fabric.model import FABRIC, Topology
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
-from emu.cli.terminal import wrapped
+from emu.cli.columns import columns, wrapped
 from emu.errors import RuntimeFailure, UsageError
 from emu.measure.metric_names import METRIC_OF
 from emu.measure.run_directory.comparison import load_summary
@@ -262,7 +262,7 @@ def command(run: Path, every: float, once: bool) -> int:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             shown: list[str] = []
             for shown in views:
-                live.update(Text("\n".join(wrapped(line, console.width) for line in shown)), refresh=True)
+                live.update(Text("\n".join(wrapped(line, columns()) for line in shown)), refresh=True)
         _print(console, shown)
     except KeyboardInterrupt:
         pass
@@ -291,4 +291,4 @@ def _views(run: Path, every_s: float) -> Iterator[list[str]]:
 
 def _print(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
-        console.print(Text(wrapped(line, console.width)))
+        console.print(Text(wrapped(line, columns())))

@@ -18,6 +18,7 @@ from emu.campaign.optimum import settled
 from emu.campaign.sections import Campaign, measurements
 from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
+from emu.cli.columns import say
 from emu.cli.scenario_options import file_named, forcing
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import write_whole
@@ -111,7 +112,7 @@ def command(
         share = f"{every[0].kept_ms / course.lasts_ms:.1%} of {shown_span(course.lasts_ms)}"
         write_whole(out / "timeline.svg", timeline(first, f"{found.name}, seed {found.seed}: {share}"))
     lines = [json.dumps(summary, indent=2)] if as_json else [*_text(summary, course, every, measured)]
-    click.echo("\n".join(lines))
+    say("\n".join(lines))
     for one in verdicts:
         click.echo(expectation_line(one), err=as_json)
     return int(any(not one.passed for one in verdicts))
