@@ -15,6 +15,7 @@ This list is data, and is read at import time: keep it free of logic.
 from typing import Final
 
 HOT_MODULES: Final[tuple[str, ...]] = (
+    "actors.kernel.units",
     "actors.kernel.event",
     "actors.wire.fault",
     "actors.wire.frame",

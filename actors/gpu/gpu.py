@@ -44,7 +44,7 @@ from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import COPY_DONE, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, save_event
-from actors.kernel.units import serialisation_ps
+from actors.kernel.units import sending_ps
 from actors.port.link import MessagePort
 from actors.wire.fault import FLIP, HUNG, LOST, SLOW
 from actors.wire.message import COPIED, COPY, COPY_FLAGGED, POST, TRANSFER
@@ -201,7 +201,7 @@ class Gpu(Device):
         size: i64 = message.b
         busy_ps: i64 = 0
         if size > 0:
-            busy_ps = self._taking(serialisation_ps(size, self.copy_rate_bps))
+            busy_ps = self._taking(sending_ps(size, self.copy_rate_bps))
             start += busy_ps
         self.free_ps = start
         self.progress += size
@@ -210,12 +210,14 @@ class Gpu(Device):
             latency_ps = self._taking(self.copy_latency_ps)
         self.copies += 1
         self.copy_ps += busy_ps + latency_ps
-        copied = Message(COPIED, message.a, size, message.c, message.d, message.e, 0)
         order = message.data
         memory = self.memory
+        message.data = None
         if order is not None and memory is not None:
-            copied.data = memory.carry_out(read_order(order))
-        self.host.send(copied, start + latency_ps)
+            message.data = memory.carry_out(read_order(order))
+        message.op = COPIED  # what was asked for goes back as the answer
+        message.f = 0
+        self.host.send(message, start + latency_ps)
 
     def _taking(self, time_ps: i64) -> i64:
         """How long something takes that would take so long."""

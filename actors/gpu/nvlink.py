@@ -35,7 +35,7 @@ from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
-from actors.kernel.units import serialisation_ps
+from actors.kernel.units import sending_ps, serialisation_ps
 from actors.port.link import MessagePort
 from actors.wire.message import (
     COMPLETED_RECEIVE,
@@ -93,7 +93,7 @@ class NvlinkPort:
             self.flags_free_ps = end
             transfer.key = self._flag_key
         else:
-            takes = self.flag_ps if size < MESSAGE_BYTES else serialisation_ps(size, self.rate_bps)
+            takes = self.flag_ps if size < MESSAGE_BYTES else sending_ps(size, self.rate_bps)
             if parts > 1:
                 takes = takes // parts
                 size = size // parts
@@ -160,23 +160,32 @@ class Domain:
         self.pairs: list[TransferPair] = pairs
 
     def post(self, message: Message, now: i64) -> None:
-        """The host posted a transfer."""
+        """The host posted a transfer. What it asked for goes on as the transfer itself."""
         pair = self.pairs[message.a]
-        parts: i64 = pair.arriving if pair.arriving > 1 else 0
-        transfer = Message(
-            TRANSFER, pair.place, pair.index, message.c, parts, message.e, 1 if pair.flags else 0
-        )
-        transfer.data = message.data
-        left: i64 = self.link.send(transfer, now, passing=False, parts=pair.leaving)
+        done: Message | None = None
+        message.f = 1
         if not pair.flags:
             done = Message(COMPLETION, message.a, message.b, message.c, COMPLETED_SEND, STATUS_SUCCESS, 0)
+            message.f = 0
+        message.op = TRANSFER
+        message.a = pair.place
+        message.b = pair.index
+        message.d = 0
+        if pair.arriving > 1:
+            message.d = pair.arriving
+        left: i64 = self.link.send(message, now, passing=False, parts=pair.leaving)
+        if done is not None:
             self.departures.send(done, left)
 
     def arrive(self, transfer: Message, now: i64) -> None:
-        """A transfer came."""
-        came = Message(COMPLETION, transfer.b, transfer.e, transfer.c, COMPLETED_RECEIVE, STATUS_SUCCESS, 0)
-        came.data = transfer.data
-        self.arrivals.send(came, now)
+        """A transfer came, and goes on to the host as its completion."""
+        transfer.op = COMPLETION
+        transfer.a = transfer.b
+        transfer.b = transfer.e
+        transfer.d = COMPLETED_RECEIVE
+        transfer.e = STATUS_SUCCESS
+        transfer.f = 0
+        self.arrivals.send(transfer, now)
 
     def save(self) -> list[Plain]:
         """The state of links and lanes."""

@@ -226,7 +226,9 @@ class Device:
 
     def mix_at(self, place: i64) -> i64:
         """The mix of a place: 0 is what concerns no port, p + 1 is port p."""
-        return self._mixes[place] if place < len(self._mixes) else 0
+        if place < len(self._mixes):
+            return self._mixes[place]
+        return 0
 
     def set_mix(self, place: i64, digest: i64) -> None:
         """The mix of a place is this from now on."""
@@ -252,7 +254,9 @@ class Device:
 
     def mix_timer(self, kind: i64, port: i64, subject: i64) -> None:
         """A timer had an effect."""
-        at: i64 = port if (PORT_KINDS >> kind) & 1 else -1
+        at: i64 = -1
+        if (PORT_KINDS >> kind) & 1:
+            at = port
         self.mix_in(at, KIND_TAG + kind, (port << PORT_SHIFT) | subject)
 
     def mix_drop(self, port: i64, reason: i64, frame: Frame) -> None:

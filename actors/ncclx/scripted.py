@@ -7,9 +7,9 @@ ends, as the group's calls need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.fabric.paths import switches_between, unloaded_ps
@@ -17,13 +17,13 @@ from actors.host.host import Attendance, Host
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingChannel
 from actors.ncclx.flight_records import Recorder
 from actors.ncclx.gpu_orders import GroupOrders, Orders
-from actors.ncclx.operations import Announcement
+from actors.ncclx.operations import Announcement, Operation
 from actors.ncclx.payload import group_orders
 from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import LINE, GroupCall
 from actors.ncclx.sm_share import GpuSms, Share
-from actors.ncclx.transport.channel import Channel, GraphChannel
+from actors.ncclx.transport.channel import Channel, GraphChannel, TaskPlan
 from actors.ncclx.transport.clear_to_send import (
     CTS_BYTES,
     RECEIVE_CONTROL,
@@ -38,6 +38,9 @@ from actors.ncclx.transport.clear_to_send import (
 )
 from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.transport.wiring import QpPlan, Side, WiredJob
+
+FEW_STEPS: Final = 8
+"""So many steps of a call, at most, are kept for the next one of its kind."""
 
 
 def add_ranks(
@@ -216,12 +219,15 @@ class _Builder:
         if not all(ringed):
             protocols = [schedule.protocol(one) for one in schedule.operations]
             for channel, wire in enumerate(wires):
-                tasks = partial(
-                    schedule.tasks,
-                    channel=channel,
-                    rank=at,
-                    sends=[(group.members.index(side.peer), side.lane) for side in wire.outgoing],
-                    receives=[(group.members.index(side.peer), side.lane) for side in wire.incoming],
+                tasks = _remembering(
+                    schedule,
+                    partial(
+                        schedule.tasks,
+                        channel=channel,
+                        rank=at,
+                        sends=[(group.members.index(side.peer), side.lane) for side in wire.outgoing],
+                        receives=[(group.members.index(side.peer), side.lane) for side in wire.incoming],
+                    ),
                 )
                 walker = first + len(channels)
                 channels.append(
@@ -301,6 +307,24 @@ class _Builder:
     def _port_to(self, node: int) -> int:
         """The host's port to one of its GPUs or NICs."""
         return self._topology.host_end(node).peer_port
+
+
+def _remembering(
+    schedule: Schedule, plan: Callable[[int], list[TaskPlan]]
+) -> Callable[[int], list[TaskPlan]]:
+    """A plan of calls that keeps the steps of short ones: a pipeline repeats its transfers."""
+    kept: dict[Operation, list[TaskPlan]] = {}
+
+    def steps(number: int) -> list[TaskPlan]:
+        operation = schedule.operations[number]
+        found = kept.get(operation)
+        if found is None:
+            found = plan(number)
+            if len(found) <= FEW_STEPS:
+                kept[operation] = found
+        return found
+
+    return steps
 
 
 def _to(sides: Sequence[Side], peer: int) -> int:

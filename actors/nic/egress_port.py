@@ -12,7 +12,7 @@ from mypy_extensions import i32, i64, u8
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import RETRANSMIT, SERVE
 from actors.kernel.state import as_int, as_list, load_frame, save_event
-from actors.kernel.units import serialisation_ps
+from actors.kernel.units import sending_ps
 from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.loss_recovery import Recovery
@@ -233,7 +233,7 @@ class NicPort(Port):
             pair.timed_ps = now
         if control.rate_bps == 0 or control.rate_bps >= self.rate_bps:
             return
-        pair.next_send_ps = now + serialisation_ps(size, control.rate_bps)
+        pair.next_send_ps = now + sending_ps(size, control.rate_bps)
         if pair.next_send_ps > now + self.serialisation(size):
             pair.paced = True
             self.owner.push_timer(pair.next_send_ps, SERVE, self.number, pair.index + 1)

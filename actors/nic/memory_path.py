@@ -39,7 +39,7 @@ from mypy_extensions import i32, i64
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import COPY_DONE
 from actors.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
-from actors.kernel.units import serialisation_ps
+from actors.kernel.units import sending_ps
 from actors.kernel.vectors import append, vec
 from actors.port.link import PRIORITIES
 from actors.port.port import Port
@@ -203,7 +203,8 @@ class ReceiveBuffer:
     def _begin(self, frame: Frame, now: i64) -> None:
         takes: i64 = 1  # an empty packet too is an event of its own
         if frame.payload_bytes > 0:
-            takes = serialisation_ps(frame.payload_bytes, self.rate_bps)
+            size: int = frame.payload_bytes
+            takes = sending_ps(size, self.rate_bps)
         contexts = self.contexts
         if contexts is not None:
             wait_ps: i64 = contexts.use(frame.qpn, now) - now
@@ -272,7 +273,7 @@ class Fetch:
         start: i64 = self.free_ps
         if now > start:
             start = now
-        end: i64 = start + serialisation_ps(payload_bytes, self.rate_bps)
+        end: i64 = start + sending_ps(payload_bytes, self.rate_bps)
         if self._context_ps > end:
             end = self._context_ps
         self.free_ps = end

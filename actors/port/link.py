@@ -38,7 +38,7 @@ from actors.kernel.block import Outbox
 from actors.kernel.device import Device
 from actors.kernel.event import ARRIVAL, MESSAGE, NEVER_PS, PAUSE, Message, pack_key
 from actors.kernel.queue import EventQueue
-from actors.kernel.units import serialisation_ps
+from actors.kernel.units import sending_ps, serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.impairments import AddedDelay
 from actors.port.scheduling import Backlog
@@ -173,13 +173,13 @@ class LinkEnd(Backlog):
         """How long a frame of this size occupies the link, ps."""
         if self.ps_per_byte > 0:
             return wire_bytes * self.ps_per_byte
-        return serialisation_ps(wire_bytes, self.rate_bps)
+        return sending_ps(wire_bytes, self.rate_bps)
 
     def received_ps(self, wire_bytes: i64, now: i64, head: bool) -> i64:
         """When the last bit of a frame came in that is acted on now: whole, or by its head."""
         last_ps: i64 = now - self.own_ingress_latency_ps
         if head:
-            last_ps += self.serialisation(wire_bytes) - serialisation_ps(HEAD_WIRE_BYTES, self.rate_bps)
+            last_ps += self.serialisation(wire_bytes) - sending_ps(HEAD_WIRE_BYTES, self.rate_bps)
         return last_ps
 
     def kick(self, now: i64) -> None:

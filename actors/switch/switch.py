@@ -57,7 +57,7 @@ from actors.kernel.event import (
 )
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list
-from actors.kernel.units import serialisation_ps
+from actors.kernel.units import sending_ps
 from actors.kernel.vectors import append, vec
 from actors.port.credits import Credits
 from actors.port.link import PRIORITIES, SETTLED, learn
@@ -311,7 +311,7 @@ class Switch(Device):
         if out.rate_bps <= port.rate_bps and out.send_at_once(frame, now):
             self.cut_frames += 1
             return
-        head_ps: i64 = serialisation_ps(HEAD_WIRE_BYTES, port.rate_bps)
+        head_ps: i64 = sending_ps(HEAD_WIRE_BYTES, port.rate_bps)
         frame.ingress = i32(-1 - ((out.number << PLACE_BITS) | place))
         frame.time_ps = now + port.serialisation(frame.wire_bytes) - head_ps
         self.queue.push(frame)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.kernel.units import serialisation_ps
+from actors.kernel.units import sending_ps, serialisation_ps
 from emu.errors import QuantityError, ScenarioError
 from emu.scenario.load import load_text
 from emu.units import (
@@ -181,3 +181,8 @@ def test_serialisation_is_the_least_time_that_carries_all_bits(size_bytes: int, 
     time_ps = serialisation_ps(size_bytes, rate_bps)
     bits = size_bytes * 8 * 10**12
     assert (time_ps - 1) * rate_bps < bits <= time_ps * rate_bps or bits == 0 == time_ps
+
+
+@given(st.integers(0, 1 << 40) | st.integers((1 << 20) - 2, (1 << 20) + 2), st.integers(10**7, 10**15))
+def test_devices_calculate_the_same_time_in_native_integers(size_bytes: int, rate_bps: int) -> None:
+    assert sending_ps(size_bytes, rate_bps) == serialisation_ps(size_bytes, rate_bps)

@@ -230,7 +230,9 @@ class RingCursor:
         if at > 0 and at < self.ranks and self.op != ALL_GATHER:
             flags |= REDUCES
         self.flags = flags
-        shift: i64 = 0 if self.op == ALL_GATHER else -1
+        shift: i64 = -1
+        if self.op == ALL_GATHER:
+            shift = 0
         self.chunk = (self.rank + shift - at + 2 * self.ranks) % self.ranks
         if self.op != ALL_REDUCE and len(self.owners) > 0:
             self.chunk = self.owners[self.chunk]
@@ -247,7 +249,9 @@ class RingCursor:
         if self.even and slices > 1:
             even: i64 = _up((self.chunk_size_bytes + slices - 1) // slices, _SLICE_ALIGN)
             least: i64 = self.slice_bytes // _LEAST_PART
-            self.cut_bytes = _clamp(max(least, even), self.slice_bytes)
+            if even < least:
+                even = least
+            self.cut_bytes = _clamp(even, self.slice_bytes)
         self._measure_slice()
 
     def _measure_slice(self) -> None:

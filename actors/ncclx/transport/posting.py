@@ -180,7 +180,7 @@ class Sender:
             self._write(host, program, number, place, size, number & IMMEDIATE_MASK, 0)
         else:
             segments: i64 = (size + self.segment_bytes - 1) // self.segment_bytes
-            self.slot_pieces[slot] = segments if segments > 0 else 1
+            self.slot_pieces[slot] = max(segments, 1)
             self.slice = number
             self.left_bytes = size
             self.whole_bytes = size
@@ -373,10 +373,13 @@ class Receiver:
                 self.next += 1
                 at = self.next & SEQUENCE_MASK
             return self.ready - before
-        pieces: i64 = self.arrived.get(immediate, 0) + 1
-        assert pieces <= self.needed, (immediate, pieces, self.needed)
-        self.arrived[immediate] = pieces
-        while self.arrived.get(self.ready & IMMEDIATE_MASK, 0) == self.needed:
+        if self.needed == 1 and immediate == self.ready & IMMEDIATE_MASK:  # the next one, as it mostly is
+            self.ready += 1
+        else:
+            pieces: i64 = self.arrived.get(immediate, 0) + 1
+            assert pieces <= self.needed, (immediate, pieces, self.needed)
+            self.arrived[immediate] = pieces
+        while self.arrived and self.arrived.get(self.ready & IMMEDIATE_MASK, 0) == self.needed:
             del self.arrived[self.ready & IMMEDIATE_MASK]
             self.ready += 1
         return self.ready - before

@@ -431,7 +431,9 @@ class QueuePair(Connection):
         if whole >= self.high_psn or self.high_psn - whole > slots:
             return -1
         left: i64 = self.left_ps[whole & (slots - 1)]
-        return now - left if left >= 0 else -1
+        if left < 0:
+            return -1
+        return now - left
 
     def leaves(self, psn: i64, left_ps: i64) -> None:
         """A packet leaves, for the first time at `left_ps`, or (LEFT_AGAIN) once more."""
