@@ -12,6 +12,13 @@ USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python,$(shell \
 	$(name) -c '$(USABLE)' >/dev/null 2>&1 && echo $(name))))
 
+# Where no bytecode is to be written beside the sources, it is kept in the environment: a process that has to compile
+# Ray and this package first starts in twice the time, and a test run starts hundreds.
+ifneq ($(PYTHONDONTWRITEBYTECODE),)
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
+unexport PYTHONDONTWRITEBYTECODE
+endif
+
 NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE)' 2>/dev/null || { echo "make: needs Python >= 3.11 with venv and pip" \
 	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
 
