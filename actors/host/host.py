@@ -253,6 +253,14 @@ class Program:
         """Rows for the table `called`: job, rank, group, calls begun, calls ended."""
         return []
 
+    def client_rows(self) -> list[list[int]]:
+        """Rows for the table `clients`: job, client of storage, begun_ps, ended_ps, status."""
+        return []
+
+    def request_rows(self) -> list[list[int]]:
+        """Rows for the table `requests`: job, kind, answered, ps in all, ps at most, refused."""
+        return []
+
     def payload_rows(self) -> list[list[int]]:
         """Rows for the table `payload`, of which `actors.gpu.memory` tells."""
         return []
@@ -581,12 +589,14 @@ class Host(Device):
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the
-        failures; and the steps and calls of scripts, and what came out of operations with real payload and
-        zero-copy, if any. See `actors.host.host`.
+        failures; and the steps and calls of scripts, clients of storage and their requests, and what came
+        out of operations with real payload and zero-copy, if any. See `actors.host.host`.
         """
         rows: list[list[int]] = []
         tables = {"flows": rows, "cts_waits": [], "flights": [], "called": [], "failures": []}
         scripted: dict[str, list[list[int]]] = {"steps": [], "calls": [], "payload": [], "sm_waits": []}
+        scripted["clients"] = []
+        scripted["requests"] = []
         for program in self.programs:
             tables["flows"] += program.flow_rows()
             tables["cts_waits"] += program.cts_rows()
@@ -596,6 +606,8 @@ class Host(Device):
             scripted["steps"] += program.step_rows()
             scripted["calls"] += program.call_rows()
             scripted["payload"] += program.payload_rows()
+            scripted["clients"] += program.client_rows()
+            scripted["requests"] += program.request_rows()
             scripted["sm_waits"] += program.sm_rows()
         return tables | {name: found for name, found in scripted.items() if found}
 

@@ -142,6 +142,7 @@ def check_hosts(scenario: Scenario, topology: Topology, plan: Plan) -> None:
     for job in plan.jobs:
         counts.update(() if job.wired is None else job.wired.nodes)
         counts.update({flow.host for flow in job.flows})
+        counts.update(one.host for one in job.clients)
     host, most = max(counts.items(), key=lambda one: (one[1], -one[0]), default=(0, 0))
     if most > MAX_PORTS:
         reason = f"server {topology.nodes[host].name} has {most} ranks of jobs"

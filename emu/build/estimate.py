@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.fabric.paths import first_paths
+from actors.host.storage_clients import answer_bytes, request_bytes
 from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.operations import Operation
 from actors.ncclx.protocols import on_wire
@@ -30,7 +31,7 @@ from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
 from actors.ncclx.transport.wiring import WiredJob, share_domain
 from actors.wire.message import POST_READ
-from emu.build.plan import FlowWork, Plan
+from emu.build.plan import ClientsWork, FlowWork, Plan
 from emu.scenario.schema import Scenario
 
 HOP_US: Final = (
@@ -92,6 +93,8 @@ def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bo
         if work.enabled:
             for flow in work.flows:
                 counted.flow(flow)
+            for clients in work.clients:
+                counted.requests(clients)
             if work.wired is not None:
                 counted.library(work.wired)
     devices = len(topology.nodes)
@@ -132,6 +135,14 @@ class _Count:
             packets = self._packets(size)
             answers = 1 if flow.flags & POST_READ else self._answers(packets)
             self.hops += links * count * (packets + answers)
+
+    def requests(self, clients: ClientsWork) -> None:
+        """Of clients of storage, with their answers, and the acknowledgements of both."""
+        for request in clients.requests:
+            links = self._between(clients.nic, clients.connections[request.server][0])
+            for size in (request_bytes(request), answer_bytes(request)):
+                packets = self._packets(size)
+                self.hops += links * (packets + self._answers(packets))
 
     def library(self, job: WiredJob) -> None:
         """Every call of a job's groups."""

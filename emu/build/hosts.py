@@ -15,14 +15,22 @@ from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
 from actors.host.perftest import Flow, FlowProgram
+from actors.host.storage_clients import (
+    ClientProgram,
+    HostWires,
+    ServerProgram,
+    ServiceQueue,
+    StorageClients,
+)
 from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import contents_of
 from actors.ncclx.scripted import add_ranks
 from actors.ncclx.sm_share import GpuSms
 from actors.port.link import MANAGEMENT_PORT, MessagePort
-from emu.build.plan import JobWork, Plan
+from emu.build.plan import ClientsWork, JobWork, Plan
 from emu.build.switches import OutboxFor
 from emu.scenario.schema import Scenario
+from emu.topology.front_end import METADATA, STORAGE, front_end_nic
 
 ARRIVALS: Final = 1
 DEPARTURES: Final = 2
@@ -108,6 +116,11 @@ def build_host(
             add_ranks(job.wired, topology, host, plan.pairs, stocks)
         if any(flow.host == number for flow in job.flows):
             _add_flows(topology, host, job)
+        for work in job.clients:
+            if work.host == number:
+                _add_clients(scenario, topology, host, job, work)
+    if topology.nodes[number].model in (STORAGE, METADATA):
+        _add_server(scenario, topology, host, plan)
     return host
 
 
@@ -140,3 +153,29 @@ def _add_flows(topology: Topology, host: Host, job: JobWork) -> None:
             contexts = program.add(flow, [(port, index) for index in work.posting()])
             for index, context in zip(work.posting(), contexts, strict=True):
                 host.bind(port, index, number, context)
+
+
+def _add_clients(scenario: Scenario, topology: Topology, host: Host, job: JobWork, work: ClientsWork) -> None:
+    assert job.manners is not None, job.name
+    port = _host_port(topology, work.nic)
+    program = ClientProgram(host, job.job, job.start_ps, host.number, work.first)
+    draws = (scenario.seed, host.number + (job.job << 20))
+    program.clients = StorageClients(work.scripts, job.manners, HostWires(program), draws)
+    number = host.add(program)
+    for _, index, _ in work.connections:
+        program.pairs.append((port, index))
+        host.bind(port, index, number, 0)
+
+
+def _add_server(scenario: Scenario, topology: Topology, host: Host, plan: Plan) -> None:
+    """What answers clients at a server of storage or metadata."""
+    nic = front_end_nic(topology, host.number)
+    port = _host_port(topology, nic)
+    metadata = scenario.frontend.metadata
+    program = ServerProgram(ServiceQueue(metadata.operation_ps, metadata.queue))
+    number = host.add(program)
+    for job in plan.jobs:
+        for work in job.clients:
+            for server, _, index in work.connections:
+                if server == nic:
+                    host.bind(port, index, number, program.add(port, index, work.requests))

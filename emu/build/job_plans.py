@@ -29,6 +29,10 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             hosts=work.hosts(),
             training=work.facts,
             serving=work.serving,
+            clients=sum(len(one.scripts) for one in work.clients),
+            stored_bytes=sum(
+                one.up_bytes + one.down_bytes for client in work.clients for one in client.requests
+            ),
             start_ps=work.start_ps,
             calls=_calls(work),
             groups=_groups(work),

@@ -17,6 +17,7 @@ from typing import Final
 
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays, crossing_ps, posted_ps
+from actors.host.storage_clients import ClientScript, Manners, Phase, Request, flattened
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
 from actors.ncclx.script import UNLABELLED, ScriptPlan
@@ -60,13 +61,15 @@ from emu.scenario.readers.simai import SimaiPlan
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Section
-from emu.scenario.sections.flows import Checkpoint, FlowsWorkload
+from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.ncclx import OutstandingSection
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
+from emu.scenario.sections.storage import Checkpoint, Reads, StorageWorkload
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
-from emu.topology.front_end import front_end_nic, storage_hosts
+from emu.topology.front_end import front_end_nic, metadata_hosts, storage_hosts
+from emu.workload.file_operations import Service, checkpoint, reading
 from emu.workload.program import BenchmarkPlan, ProgramPlan
 from emu.workload.training import Plan as TrainingPlan
 
@@ -198,8 +201,24 @@ class FlowWork:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientsWork:
+    """The clients of storage that a job has on one host."""
+
+    host: int
+    nic: int
+    first: int
+    """Number of its first client in the job."""
+    scripts: tuple[ClientScript, ...]
+    """Of each; the servers of requests are places in `connections`."""
+    requests: list[Request]
+    """Of all of them, by number."""
+    connections: tuple[tuple[int, int, int], ...]
+    """The server's NIC, and the queue pair's index here and there."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobWork:
-    """One job: a script or flows."""
+    """One job: a script, flows, or clients of storage."""
 
     job: int
     name: str
@@ -208,9 +227,13 @@ class JobWork:
     ranks: int
     operations: tuple[Operation, ...] = ()
     flows: tuple[FlowWork, ...] = ()
+    clients: tuple[ClientsWork, ...] = ()
+    """By host."""
+    manners: Manners | None = None
+    """Of clients."""
     enabled: bool = True
     wired: WiredJob | None = None
-    """Its ranks' scripts as the library has wired them; None for flows."""
+    """Its ranks' scripts as the library has wired them; None for flows and clients."""
     facts: TrainingFacts | None = None
     """Of what is told of its steps; a benchmark has none."""
     serving: ServingFacts | None = None
@@ -219,7 +242,8 @@ class JobWork:
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
         nodes = () if self.wired is None else self.wired.nodes
-        return tuple(sorted(dict.fromkeys([*nodes, *(flow.host for flow in self.flows)])))
+        hosts = [*nodes, *(flow.host for flow in self.flows), *(one.host for one in self.clients)]
+        return tuple(sorted(dict.fromkeys(hosts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +285,8 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
     for number, job in enumerate(resolved.jobs):
         if job.script is not None:
             jobs.append(_scripted(scenario, topology, book, number, job, job.script))
+        elif isinstance(job.workload, StorageWorkload):
+            jobs.append(_storage(scenario, topology, book, number, job, job.workload))
         else:
             assert isinstance(job.workload, FlowsWorkload), job.workload
             jobs.append(_flows(scenario, topology, book, number, job, job.workload))
@@ -408,11 +434,7 @@ def _flows(
 ) -> JobWork:
     works: list[FlowWork] = []
     ideal = IdealTimes(scenario, topology, workload)
-    if isinstance(workload, Checkpoint):
-        hosts = *(topology.host_of(gpu) for gpu in job.gpus), *storage_hosts(topology)
-        ends = [front_end_nic(topology, host) for host in hosts]
-    else:
-        ends = [topology.nics_of_gpu(gpu)[0] for gpu in job.gpus]
+    ends = [topology.nics_of_gpu(gpu)[0] for gpu in job.gpus]
     for index, flow in enumerate(job.flows):
         source, destination = ends[flow.src], ends[flow.dst]
         priority = data_priority(scenario, number) if flow.priority is None else flow.priority
@@ -447,4 +469,105 @@ def _flows(
         flows=tuple(works),
         enabled=job.enabled,
         serving=serving,
+    )
+
+
+def _storage(
+    scenario: Scenario,
+    topology: Topology,
+    book: ConnectionBook,
+    number: int,
+    job: ResolvedJob,
+    workload: StorageWorkload,
+) -> JobWork:
+    """The clients of a job and their connections: one of each client to each server that it asks."""
+    priority = data_priority(scenario, number)
+    servers = [front_end_nic(topology, one) for one in (*storage_hosts(topology), *metadata_hosts(topology))]
+    by_host: dict[int, list[ClientScript]] = {}
+    for gpu, script in zip(job.gpus, _client_scripts(scenario, topology, job, workload), strict=True):
+        if script:
+            by_host.setdefault(topology.host_of(gpu), []).append(script)
+    works: list[ClientsWork] = []
+    first = 0
+    for host, scripts in by_host.items():
+        nic = front_end_nic(topology, host)
+        connections: list[tuple[int, int, int]] = []
+        placed: list[ClientScript] = []
+        for script in scripts:
+            places: dict[int, int] = {}
+            for request in flattened((script,)):
+                if request.server not in places:
+                    server = servers[request.server]
+                    places[request.server] = len(connections)
+                    connections.append((server, *book.connect(nic, server, priority, number)))
+            placed.append(_placed(script, places))
+        done = tuple(placed)
+        works.append(ClientsWork(host, nic, first, done, flattened(done), tuple(connections)))
+        first += len(scripts)
+    fuse = workload.fuse
+    return JobWork(
+        job=number,
+        name=job.name,
+        start_ps=job.start_ps,
+        ranks=len(job.gpus),
+        clients=tuple(works),
+        manners=Manners(
+            parallel=workload.parallel,
+            daemon_ps=fuse.operation_ps if fuse.enabled else 0,
+            piece_bytes=fuse.request_bytes,
+            backoff_ps=workload.backoff_ps,
+            retries=workload.retries,
+        ),
+        enabled=job.enabled,
+    )
+
+
+def _client_scripts(
+    scenario: Scenario, topology: Topology, job: ResolvedJob, workload: StorageWorkload
+) -> list[ClientScript]:
+    """What each rank of a job does; nothing where another reads for it."""
+    frontend = scenario.frontend
+    service = Service(
+        protocol=workload.protocol,
+        servers=frontend.storage.servers,
+        metadata=frontend.metadata.servers,
+        block_bytes=workload.block_bytes,
+        stripe=workload.stripe,
+        parity=workload.parity,
+    )
+    ranks = range(len(job.gpus))
+    if isinstance(workload, Checkpoint):
+        save = workload.direction == "save"
+        size = workload.size_bytes
+        staged_ps = -(-size * 8 * 10**12 // scenario.host.link_rate_bps) if save else 0
+        return [checkpoint(service, rank, size, staged_ps, save=save) for rank in ranks]
+    assert isinstance(workload, Reads), workload
+    hosts = [topology.host_of(gpu) for gpu in job.gpus]
+    return [
+        reading(
+            service,
+            rank,
+            workload.files,
+            workload.size_bytes,
+            workload.steps,
+            workload.every_ps,
+            shared=workload.shared,
+        )
+        if workload.readers == "gpu" or hosts.index(hosts[rank]) == rank
+        else ()
+        for rank in ranks
+    ]
+
+
+def _placed(script: ClientScript, places: dict[int, int]) -> ClientScript:
+    """A script whose requests name places instead of servers."""
+    return tuple(
+        Phase(
+            tuple(
+                tuple(tuple(one._replace(server=places[one.server]) for one in group) for group in chain)
+                for chain in phase.chains
+            ),
+            phase.earliest_ps,
+        )
+        for phase in script
     )

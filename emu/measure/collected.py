@@ -187,6 +187,10 @@ class JobPlan:
     """Of a training job, whose steps are the operations that are not listed in `collectives`."""
     serving: ServingFacts | None = None
     """Of a serving job, whose flows carry keys and values."""
+    clients: int = 0
+    """Of storage."""
+    stored_bytes: int = 0
+    """That they and the servers send one another, without what is asked of metadata."""
     start_ps: int = 0
     """When it begins."""
     calls: tuple[CallPlan, ...] = ()

@@ -30,6 +30,7 @@ from emu.measure.summary.summary import (
     Job,
     Link,
     ServingResult,
+    StorageResult,
     Summary,
     TrainingResult,
 )
@@ -215,6 +216,7 @@ def closing_lines(summary: Summary) -> list[str]:
         [line for name, job in summary.jobs.items() for line in init_lines(name, job.ranks, job.init)],
         [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
         [line for name, job in summary.jobs.items() for line in serving_lines(name, job.serving)],
+        [line for name, job in summary.jobs.items() for line in storage_lines(name, job.storage)],
         unfinished_lines(summary.jobs),
         _link_lines("busiest links", busiest_links(summary.fabric.links)),
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),
@@ -292,6 +294,20 @@ def serving_lines(name: str, result: ServingResult | None) -> list[str]:
             rows.append((what, *map(about_time, shown)))
     given = f", {result.tokens_per_s:,.0f} tokens a second" if result.tokens_per_s else ""
     return [f"# {name}: {result.answered} of {result.requests} requests answered{given}", *aligned(rows)]
+
+
+def storage_lines(name: str, result: StorageResult | None) -> list[str]:
+    """What the clients of a job did on storage."""
+    if result is None:
+        return []
+    rate = f" at {about_rate(result.throughput_bps)}" if result.throughput_bps else ""
+    rows: list[Sequence[str]] = [("requests", "answered", "mean", "longest", "refused")]
+    rows += [
+        (kind, f"{one.count:,}", about_time(one.mean_ps), about_time(one.max_ps), f"{one.refused:,}")
+        for kind, one in result.requests.items()
+    ]
+    moved = f"{result.clients} clients moved {about_size(result.bytes)}{rate}"
+    return [f"# {name}: {moved}", *aligned(rows)]
 
 
 def unfinished_lines(jobs: dict[str, Job]) -> list[str]:

@@ -37,7 +37,6 @@ from emu.scenario.sections.capture import PORTS_ACCEPTED, nics_named, ports_name
 from emu.scenario.sections.flow_trace import TRACES_ACCEPTED
 from emu.scenario.sections.flows import (
     LONGEST_MESSAGE_BYTES,
-    Checkpoint,
     FlowList,
     FlowsWorkload,
     Incast,
@@ -49,15 +48,16 @@ from emu.scenario.sections.jobs import ALONE, TWO, CollectiveWorkload, JobSectio
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
+from emu.scenario.sections.storage import MOST_REQUESTS, Checkpoint, StorageWorkload
 from emu.scenario.sections.switch import StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.document import shown_location
 from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
-from emu.topology.front_end import storage_hosts, with_front_end
+from emu.topology.front_end import with_front_end
 from emu.units import format_size
-from emu.workload.flows import Flow, PatternError, check_ranks, checkpoint, incast, permutation, poisson
+from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
 from emu.workload.program import BenchmarkPlan
 from emu.workload.ranks import PlacementError, allocate, place_ranks
@@ -415,6 +415,7 @@ def _beside_front_end(scenario: Scenario, topology: Topology) -> Topology:
             nic_delay_ps=section.nic_delay_ps,
             fsw_delay_ps=section.fsw_delay_ps,
             storage_servers=section.storage.servers,
+            metadata_servers=section.metadata.servers,
             storage_link_bps=section.storage.link_bps,
             host_link_rate_bps=host.link_rate_bps,
             host_link_delay_ps=host.link_delay_ps,
@@ -530,15 +531,15 @@ def _job(
         rates_bps = [
             topology.ports(topology.nics_of_gpu(topology.gpus[gpu])[0])[0].rate_bps for gpu in chosen
         ]
-        if isinstance(job.workload, Checkpoint):
-            flows = tuple(_checkpoint(scenario, index, job.workload, topology, servers))
-        else:
-            flows = tuple(_flows(scenario, index, job.workload, rank_racks, rates_bps))
+        flows = tuple(_flows(scenario, index, job.workload, rank_racks, rates_bps))
         longest = max(job.workload.message_of(flow.size_bytes) for flow in flows)
         if longest > LONGEST_MESSAGE_BYTES:
             reason = f"a message of {longest} bytes is longer than a message can be"
             location = ("jobs", index, "workload", "message")
             raise ScenarioError([problem_at(scenario, location, reason, "at most 2GiB")])
+
+    if isinstance(job.workload, StorageWorkload):
+        _check_storage(scenario, index, job.workload, topology, servers)
 
     def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int, algorithm: str) -> Choice:
         placed = [[gpus[rank] for rank in group] for group in groups]
@@ -719,27 +720,49 @@ def _flows(
     return flows
 
 
-def _checkpoint(
-    scenario: Scenario, index: int, workload: Checkpoint, topology: Topology, servers: Sequence[int]
-) -> list[Flow]:
-    """The flows of a checkpoint; what is saved leaves once it is in host memory."""
-    stores = len(storage_hosts(topology))
+def _check_storage(
+    scenario: Scenario, index: int, workload: StorageWorkload, topology: Topology, servers: Sequence[int]
+) -> None:
+    """Refuse what storage has no place for. Raises ScenarioError."""
+    frontend = scenario.frontend
+    stores, metadata = frontend.storage.servers, frontend.metadata.servers
     where: Location = ("jobs", index, "workload")
     if not stores:
-        reason = "there is no storage to checkpoint to"
+        reason = f"there is no storage for {workload.kind}"
         accepted = "frontend.storage.servers: 1 or more, with frontend.enabled"
         raise ScenarioError([problem_at(scenario, (*where, "kind"), reason, accepted)])
-    size = workload.size_bytes
+    if workload.protocol == "nfs" and stores > 1:
+        reason = f"all bytes go through one filer, and there are {stores} storage servers"
+        accepted = "frontend.storage.servers: 1, or another protocol"
+        raise ScenarioError([problem_at(scenario, (*where, "protocol"), reason, accepted)])
+    if workload.protocol in ("pnfs", "tectonic") and not metadata:
+        reason = f"{workload.protocol} asks metadata servers, and there are none"
+        accepted = "frontend.metadata.servers: 1 or more, or another protocol"
+        raise ScenarioError([problem_at(scenario, (*where, "protocol"), reason, accepted)])
+    if workload.stripe + workload.parity > stores:
+        reason = f"{workload.stripe} + {workload.parity} chunks of a block on {stores} storage servers"
+        raise ScenarioError([problem_at(scenario, (*where, "stripe"), reason, f"at most {stores} in all")])
+    requests = workload.requests_of(len(servers))
+    if requests > MOST_REQUESTS:
+        reason = f"about {requests} requests"
+        accepted = f"at most {MOST_REQUESTS}: larger blocks, fewer files or steps"
+        raise ScenarioError([problem_at(scenario, (*where, "block"), reason, accepted)])
+    if isinstance(workload, Checkpoint):
+        _check_memory(scenario, index, workload.size_bytes, topology, servers)
+
+
+def _check_memory(
+    scenario: Scenario, index: int, size_bytes: int, topology: Topology, servers: Sequence[int]
+) -> None:
+    """Refuse parts of a checkpoint that do not fit the memory of their server. Raises ScenarioError."""
     for server, ranks in Counter(servers).items():
         memory = scenario.at(topology, server).host.memory_bytes
-        if ranks * size > memory:
+        if ranks * size_bytes > memory:
             name = topology.nodes[server].name
-            reason = f"{ranks} ranks of {name} have {format_size(ranks * size)}, more than its memory"
+            reason = f"{ranks} ranks of {name} have {format_size(ranks * size_bytes)}, more than its memory"
             accepted = f"at most {format_size(memory // ranks)} a rank (host.memory)"
-            raise ScenarioError([problem_at(scenario, (*where, "size"), reason, accepted)])
-    load = workload.direction == "load"
-    staged_ps = 0 if load else -(-size * 8 * 10**12 // scenario.host.link_rate_bps)
-    return checkpoint(len(servers), stores, size, workload.message_bytes or size, staged_ps, load=load)
+            location = ("jobs", index, "workload", "size")
+            raise ScenarioError([problem_at(scenario, location, reason, accepted)])
 
 
 def _beyond(scenario: Scenario, index: int, flows: list[Flow], ranks: int) -> Iterator[Problem]:

@@ -19,6 +19,7 @@ from emu.scenario.faults.kinds import FAULTS, FaultSection
 from emu.scenario.section import Location, Refusal
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
+from emu.scenario.sections.storage import StorageWorkload
 from emu.spelling import did_you_mean, listed
 
 
@@ -92,6 +93,10 @@ class Scenario(Environment):
             return None
         job = next(job for job in self.jobs if job.name == steps[1])
         of_flows = isinstance(job.workload, FlowsWorkload)
+        of_storage = isinstance(job.workload, StorageWorkload)
+        if steps[2] in (("collectives", "flows", "training") if of_storage else ("storage",)):
+            accepted = "a job of checkpoint or reads" if steps[2] == "storage" else f"jobs.{job.name}.storage"
+            return Flaw(f"job {job.name} has no {steps[2]}", accepted)
         if steps[2] == ("collectives" if of_flows else "flows"):
             found, other = ("flows", "collectives") if of_flows else ("collectives", "flows")
             return Flaw(f"job {job.name} has {found} and no {other}", f"jobs.{job.name}.{found}")

@@ -173,7 +173,7 @@ class OneOf:
     @property
     def accepted(self) -> str:
         """What it takes, in words."""
-        return f"a mapping with {self.key}: one of {listed(self.table)}"
+        return f"a mapping with {self.key}: one of {listed(self.table, 24)}"
 
     def _tag(self, value: object) -> str | None:
         if not isinstance(value, (dict, Section)):

@@ -5,8 +5,9 @@ fabric, whatever drew it: its nodes go before the controller and its links after
 device, link or port of the back end changes its number (addresses do: prefixes are counted through both).
 
 Every host gets a NIC `fnic-<h>` on the rack switch (`rsw-<r>`) of its `hosts_per_rsw` neighbours. Storage
-servers `store-<s>` have a NIC `fnic-store-<s>` each, on rack switches of their own (`rsw-store-<r>`). Every
-rack switch is joined to every fabric switch (`fsw-<f>`), at a rate that keeps `oversubscription`.
+servers `store-<s>` have a NIC `fnic-store-<s>` each, on rack switches of their own (`rsw-store-<r>`);
+metadata servers `meta-<m>` stand behind them. Every rack switch is joined to every fabric switch (`fsw-<f>`),
+at a rate that keeps `oversubscription`.
 
 Source: Meta, RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM'24), section 3.1: a
 front-end network of RSW, FSW and up for ingest, checkpoints and logs, apart from the back end of RoCEv2.
@@ -40,6 +41,8 @@ from emu.topology.generators.builder import check_uplink, uplink_bps
 FRONT_END: Final = "frontend"
 STORAGE: Final = "storage"
 """What the hosts of storage servers are called (`Node.model`)."""
+METADATA: Final = "metadata"
+"""And those of metadata servers."""
 
 
 def front_end_nic(topology: Topology, host: int) -> int:
@@ -55,6 +58,11 @@ def front_end_nic(topology: Topology, host: int) -> int:
 def storage_hosts(topology: Topology) -> tuple[int, ...]:
     """The hosts of the storage servers, in order."""
     return tuple(host for host in topology.hosts if topology.nodes[host].model == STORAGE)
+
+
+def metadata_hosts(topology: Topology) -> tuple[int, ...]:
+    """The hosts of the metadata servers, in order."""
+    return tuple(host for host in topology.hosts if topology.nodes[host].model == METADATA)
 
 
 class _Growing:
@@ -105,6 +113,7 @@ def with_front_end(
     nic_delay_ps: int,
     fsw_delay_ps: int,
     storage_servers: int,
+    metadata_servers: int,
     storage_link_bps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
@@ -115,7 +124,13 @@ def with_front_end(
     groups: list[tuple[str, int, list[tuple[int, int]]]] = []
     """Rack switches: name, rate of their NICs, and (host, NIC) below."""
     clients = [(host, _host_nic(made, nodes[host])) for host in topology.hosts]
-    stores = [_storage(made, len(clients) + number, number) for number in range(storage_servers)]
+    stores = [
+        _server(made, len(clients) + number, *named)
+        for number, named in enumerate(
+            [(f"store-{number}", STORAGE) for number in range(storage_servers)]
+            + [(f"meta-{number}", METADATA) for number in range(metadata_servers)]
+        )
+    ]
     for label, servers, rate_bps in (("", clients, link_bps), ("store-", stores, storage_link_bps)):
         for rack, first in enumerate(range(0, len(servers), hosts_per_rsw)):
             groups.append((f"rsw-{label}{rack}", rate_bps, servers[first : first + hosts_per_rsw]))
@@ -152,7 +167,7 @@ def _host_nic(made: _Growing, host: Node) -> int:
     return made.node(name, Role.NIC, "nic", 0, host.rack, host.host, position)
 
 
-def _storage(made: _Growing, index: int, number: int) -> tuple[int, int]:
-    """A storage server: its host and its NIC."""
-    host = made.node(f"store-{number}", Role.HOST, STORAGE, -1, -1, index, 0)
-    return host, made.node(f"fnic-store-{number}", Role.NIC, "nic", 0, -1, index, 0)
+def _server(made: _Growing, index: int, name: str, model: str) -> tuple[int, int]:
+    """A server of storage or metadata: its host and its NIC."""
+    host = made.node(name, Role.HOST, model, -1, -1, index, 0)
+    return host, made.node(f"fnic-{name}", Role.NIC, "nic", 0, -1, index, 0)

@@ -55,27 +55,6 @@ class Flow(NamedTuple):
     """Of its queue pairs; None for the job's."""
 
 
-def checkpoint(
-    ranks: int, servers: int, size_bytes: int, chunk_bytes: int, begins_ps: int, *, load: bool
-) -> list[Flow]:
-    """A flow between each rank and each storage server that has chunks of it.
-
-    Storage server s is the end `ranks` + s. Chunk c of rank r is on server (r + c) modulo `servers`.
-    """
-    chunks = -(-size_bytes // chunk_bytes)
-    flows = []
-    for rank in range(ranks):
-        for first in range(min(chunks, servers)):
-            count = (chunks - first + servers - 1) // servers
-            whole = count * chunk_bytes
-            if (chunks - 1) % servers == first:
-                whole -= chunks * chunk_bytes - size_bytes
-            store = ranks + (rank + first) % servers
-            source, destination = (store, rank) if load else (rank, store)
-            flows.append(Flow(source, destination, whole, begins_ps))
-    return flows
-
-
 class PatternError(KnobError):
     """A pattern that these ranks cannot form. `key` is the knob that asks too much."""
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from actors.fabric.model import Role, Topology
+from actors.host.storage_clients import flattened
 from emu import api
 from emu.errors import ScenarioError
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
-from emu.workload.flows import checkpoint
+from emu.workload.file_operations import Service, checkpoint
 
 SIZE = 2_000_000
 WIRE = Fraction(4178, 4096)
@@ -30,7 +31,7 @@ OVERRIDES = [
 
 def checkpointing(frontend: dict[str, Any], workload: Any = (), **more: Any) -> dict[str, Any]:
     """A scenario with one checkpoint."""
-    given = {"kind": "checkpoint", "size": f"{SIZE}B", "message": "128KiB", **dict(workload)}
+    given = {"kind": "checkpoint", "size": f"{SIZE}B", "block": "128KiB", **dict(workload)}
     return {
         "name": "saving",
         "topology": {
@@ -56,6 +57,7 @@ def placed(given: dict[str, Any]) -> Topology:
     return topology
 
 
+PARTS = ((0, 300), (1, 300), (2, 300), (3, 100))
 FAST = {"servers": 4, "link": "100G", "disk": "100G"}
 
 
@@ -132,25 +134,21 @@ def test_every_fabric_can_have_a_front_end_that_reaches_storage(fabric: dict[str
 
 
 def test_chunks_are_dealt_over_the_servers_and_none_is_lost() -> None:
-    flows = checkpoint(3, 4, 1_000, 300, 7, load=False)
-    assert [(one.src, one.dst, one.size_bytes) for one in flows[:4]] == [
-        (0, 3, 300),
-        (0, 4, 300),
-        (0, 5, 300),
-        (0, 6, 100),
-    ]
-    assert sum(one.size_bytes for one in flows) == 3_000
-    assert {one.start_ps for one in flows} == {7}
-    back = checkpoint(3, 4, 1_000, 300, 7, load=True)
-    assert [(one.dst, one.src, one.size_bytes) for one in back] == [
-        (one.src, one.dst, one.size_bytes) for one in flows
-    ]
+    service = Service("plain", servers=4, metadata=0, block_bytes=300)
+    for save in (True, False):
+        scripts = tuple(checkpoint(service, rank, 1_000, 7, save=save) for rank in range(3))
+        asked = flattened(scripts)
+        moved = [(one.server, one.up_bytes, one.down_bytes) for one in asked[:4]]
+        assert moved == [(at, size if save else 0, 0 if save else size) for at, size in PARTS]
+        assert [one.server for one in asked[4:8]] == [1, 2, 3, 0]
+        assert sum(one.up_bytes + one.down_bytes for one in asked) == 3_000
+        assert {phase.earliest_ps for script in scripts for phase in script} == {7}
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"frontend": {}}, "there is no storage to checkpoint to"),
+        ({"frontend": {}}, "there is no storage for checkpoint"),
         ({"frontend": {"storage": {"servers": 2}}}, "storage stands on the front-end network"),
         ({"host": {"memory": "1MB"}}, "1 ranks of host-0 have .* more than its memory"),
     ],
@@ -159,8 +157,3 @@ def test_a_checkpoint_that_has_no_place_is_refused(changed: dict[str, Any], said
     given = checkpointing({"storage": FAST}) | {"overrides": []} | changed
     with pytest.raises(ScenarioError, match=said):
         placed(given)
-
-
-def test_a_checkpoint_that_is_read_by_verb_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="the sender of a checkpoint writes"):
-        load_mapping(checkpointing({"storage": FAST}, {"verb": "read"}))

@@ -236,6 +236,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "nic_delay": "500ns",
         "fsw_delay": "500ns",
         "storage": {"servers": 0, "link": "100Gbps", "disk": "2133333.333Kbps", "cache": "64MiB"},
+        "metadata": {"servers": 0, "operation": "100us", "queue": 1024},
     },
     "faults": [],
     "expect": [],

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.gpu.memory import GROUP_MEMORIES
+from actors.host.storage_clients import KINDS
 from actors.wire.message import (
     STATUS_FLUSHED,
     STATUS_GPU_LOST,
@@ -37,6 +38,8 @@ from emu.measure.summary.summary import (
     FlowTimes,
     Init,
     Job,
+    RequestTimes,
+    StorageResult,
     init_result,
 )
 
@@ -95,7 +98,15 @@ class Reported:
         """(job, operation): the memories that have wrong elements."""
         self.cts_waits: dict[tuple[int, int], dict[int, int]] = {}
         """(job, operation): how many clear-to-sends waited so long."""
+        self.clients: dict[int, list[Outcome]] = {}
+        """By job: clients of storage that are through."""
+        self.requests: dict[int, list[Sequence[int]]] = {}
+        """By job: kind, answered, ps in all, ps at most, refused."""
         for record in records:
+            for job, _, start_ps, end_ps, status in record.results.get("clients", ()):
+                self.clients.setdefault(job, []).append(Outcome(start_ps, end_ps, status))
+            for job, *request in record.results.get("requests", ()):
+                self.requests.setdefault(job, []).append(request)
             for job, operation, start_ps, end_ps, status in record.results.get("operations", ()):
                 self.operations[job, operation] = Outcome(start_ps, end_ps, status)
                 self.done[job] = max(self.done.get(job, 0), operation + 1)
@@ -287,6 +298,31 @@ def flow_times(flows: Sequence[Flow]) -> FlowTimes | None:
     )
 
 
+def storage_result(
+    plan: JobPlan, clients: Sequence[Outcome], requests: Sequence[Sequence[int]]
+) -> StorageResult:
+    """What the clients of a job did, over all hosts."""
+    found: dict[str, RequestTimes] = {}
+    for kind, name in enumerate(KINDS):
+        rows = [row for row in requests if row[0] == kind]
+        count = sum(row[1] for row in rows)
+        if rows:
+            found[name] = RequestTimes(
+                count=count,
+                mean_ps=sum(row[2] for row in rows) // max(count, 1),
+                max_ps=max(row[3] for row in rows),
+                refused=sum(row[4] for row in rows),
+            )
+    whole = len(clients) == plan.clients
+    took_ps = max(one.end_ps for one in clients) - min(one.start_ps for one in clients) if whole else 0
+    return StorageResult(
+        clients=len(clients),
+        bytes=plan.stored_bytes,
+        throughput_bps=bandwidth_bps(plan.stored_bytes, took_ps) if took_ps else None,
+        requests=found,
+    )
+
+
 def job_row(plan: JobPlan, reported: Reported) -> Job:
     """One job. Warm-up iterations count for its status and span, and are not listed.
 
@@ -298,6 +334,8 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
     training = plan.training
     if training is not None:
         outcomes += [reported.operations.get((plan.job, step)) for step in range(training.steps)]
+    clients = reported.clients.get(plan.job, [])
+    outcomes += [*clients, *[None] * (plan.clients - len(clients))]
     done = [outcome for outcome in outcomes if outcome is not None]
     failed = [status_name(outcome.status) for outcome in done if outcome.status != STATUS_SUCCESS]
     whole = len(done) == len(outcomes)
@@ -331,6 +369,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         flows=flows,
         flow_times=flow_times(flows),
         serving=serving_result(plan.serving, plan.start_ps, flows) if plan.serving is not None else None,
+        storage=storage_result(plan, clients, reported.requests.get(plan.job, [])) if plan.clients else None,
         init=reported.inits.get(plan.job),
         training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
         if training is not None
@@ -352,7 +391,7 @@ def planned_bytes(plans: Sequence[JobPlan]) -> int:
     for plan in plans:
         if not plan.enabled:
             continue
-        total += sum(flow.size_bytes for flow in plan.flows)
+        total += sum(flow.size_bytes for flow in plan.flows) + plan.stored_bytes
         for one in plan.collectives:
             factor = bus_factor(one.op, one.ranks) * one.ranks
             total += one.size_bytes * factor.numerator // factor.denominator

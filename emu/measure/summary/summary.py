@@ -304,6 +304,32 @@ class FlowTimes(Part):
     """The longest."""
 
 
+class RequestTimes(Part):
+    """Requests of one kind that clients of storage made."""
+
+    count: int
+    """How many were answered."""
+    mean_ps: int
+    """From the first time that it was asked to the answer; with FUSE, from its place in the daemon's line."""
+    max_ps: int
+    """The longest."""
+    refused: int
+    """How often one found a full queue."""
+
+
+class StorageResult(Part):
+    """What clients of storage did."""
+
+    clients: int
+    """How many are through."""
+    bytes: int
+    """Of data that is moved, copies and parity included."""
+    throughput_bps: int | None
+    """From the job's begin to its end."""
+    requests: dict[str, RequestTimes]
+    """By kind: read, write, and what was asked of metadata servers."""
+
+
 class ServingResult(Part):
     """What became of the requests of a serving job. Times are percentiles over requests."""
 
@@ -365,6 +391,8 @@ class Job(Part):
     """Null where no flow was delivered."""
     serving: ServingResult | None = None
     """Null unless its workload is serving."""
+    storage: StorageResult | None = None
+    """Null unless its workload is on storage."""
     init: Init | None = None
     """Null where ranks know each other when time begins."""
     training: TrainingResult | None

@@ -31,6 +31,7 @@ from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.nic import TransportSection
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.routing import HashedSection
+from emu.scenario.sections.storage import StorageWorkload
 from emu.scenario.sections.switch import EcnSection
 from emu.units import about_time, format_time
 
@@ -195,7 +196,7 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
     if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
         yield Unfired(feature="ncclx.dqplb", reason=f"qp_policy is {ncclx.qp_policy}")
     others = [
-        isinstance(job.workload, FlowsWorkload)
+        isinstance(job.workload, (FlowsWorkload, StorageWorkload))
         or (isinstance(job.workload, CollectiveWorkload) and job.workload.op not in POINT_TO_POINT)
         for job in scenario.jobs
     ]
@@ -251,7 +252,8 @@ def never_fired(
     """
     found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
     found += _overridden(scenario, fabric, counts)
-    collective = any(not isinstance(job.workload, FlowsWorkload) for job in scenario.jobs)
+    others = FlowsWorkload, StorageWorkload
+    collective = any(not isinstance(job.workload, others) for job in scenario.jobs)
     if scenario.ncclx.sms_per_channel and counts.total("host_slower_compute_ps") == 0:
         reason = "nothing was computed beside a collective"
         found.append(Unfired(feature="ncclx.sms_per_channel", reason=reason))

@@ -22,7 +22,6 @@ from emu.scenario.yaml.values import (
     PositiveSizeBytes,
     TimePs,
 )
-from emu.units import parse_size
 
 LONGEST_MESSAGE_BYTES: Final = 2**31
 """What a message may have (InfiniBand Architecture Specification volume 1, section 9.4.3): RETH's length has
@@ -120,27 +119,6 @@ class FlowTable(FlowsWorkload):
     """The file, relative to the scenario's own directory. Columns: src, dst, size (with unit) or
     size_bytes, and optionally start (with unit) or start_ps. Or a flow file of HPCC's simulator: a count,
     then source, destination, priority group, port, bytes and start in seconds of each flow."""
-
-
-class Checkpoint(FlowsWorkload):
-    """A synchronised checkpoint: every rank's part goes to storage, or comes from there, over the front-end
-    network."""
-
-    kind: Literal["checkpoint"] = "checkpoint"
-    """A checkpoint that is saved or loaded."""
-    direction: Literal["save", "load"] = "save"
-    """`save`: from GPU to host memory over PCIe first, then to storage. `load`: from storage to host memory;
-    the way on to the GPU takes `size` / `host.link_rate` and is not emulated."""
-    size_bytes: PositiveSizeBytes
-    """Of one rank: 1 MB to 4 GB (Llama 3, section 3.3.1)."""
-    message_bytes: AutoPositiveSizeBytes = parse_size("8MiB")
-    """A chunk; rank r sends its chunk c to storage server (r + c) modulo their number. `auto`: all in one. A
-    choice."""
-
-    def check(self) -> Iterator[Refusal]:
-        """Refuse verbs that make no difference to storage."""
-        if self.verb != "write":
-            yield Refusal(("verb",), "the sender of a checkpoint writes", "write")
 
 
 class Poisson(FlowsWorkload):

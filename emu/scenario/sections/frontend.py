@@ -34,6 +34,17 @@ class StorageSection(Section):
     the receive windows of all connections. A choice."""
 
 
+class MetadataSection(Section):
+    """Metadata servers: what is not data is asked of them, or, with `protocol: nfs`, of the filer."""
+
+    servers: Annotated[int, Field(ge=0, le=65536)] = 0
+    """How many, `meta-0` and so on, beside the storage servers, with NICs as fast as theirs."""
+    operation_ps: DelayPs = parse_time("100us")
+    """What a request takes a server, one after another: 10,000 a second. A choice."""
+    queue: Annotated[int, Field(ge=1, le=2**20)] = 1024
+    """Requests at a server, the one that it works on included. Another is refused, and asked again later."""
+
+
 class FrontendSection(Section):
     """A NIC of each host's own, rack switches (RSW), fabric switches (FSW), storage."""
 
@@ -53,9 +64,14 @@ class FrontendSection(Section):
     """Propagation between an RSW and an FSW."""
     storage: StorageSection = StorageSection()
     """Storage servers."""
+    metadata: MetadataSection = MetadataSection()
+    """Metadata servers."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse storage without a network."""
         if self.storage.servers and not self.enabled:
             reason = "storage stands on the front-end network, and there is none"
             yield Refusal(("storage", "servers"), reason, "frontend.enabled: true, or 0")
+        if self.metadata.servers and not self.storage.servers:
+            reason = "there is no storage that they could know of"
+            yield Refusal(("metadata", "servers"), reason, "frontend.storage.servers: 1 or more, or 0")

@@ -16,7 +16,6 @@ from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import ALGORITHMS, REDUCING, ROOTED, OperationName
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.sections.flows import (
-    Checkpoint,
     FlowList,
     FlowsWorkload,
     FlowTable,
@@ -35,6 +34,7 @@ from emu.scenario.sections.graph import (
 )
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
+from emu.scenario.sections.storage import Checkpoint, Reads, StorageWorkload
 from emu.scenario.sections.trace import ChakraTrace, SimaiTrace
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
@@ -192,6 +192,7 @@ WORKLOADS: Final = OneOf(
         "flows": FlowList,
         "flow_table": FlowTable,
         "checkpoint": Checkpoint,
+        "reads": Reads,
         "serving": ServingWorkload,
         "training": TrainingWorkload,
         "simai_trace": SimaiTrace,
@@ -255,6 +256,8 @@ class JobSection(Section):
             yield Refusal(("mismatch",), "only a benchmark has one size to be mistaken in", accepted)
         if self.absent and isinstance(self.workload, FlowsWorkload):
             yield Refusal(("absent",), "flows are posted by nobody who could stay away", "no `absent`")
+        if self.absent and isinstance(self.workload, StorageWorkload):
+            yield Refusal(("absent",), "clients of storage do not wait for one another", "no `absent`")
         alone = self.ranks == 1 or (isinstance(self.ranks, tuple) and len(self.ranks) == 1)
         if alone and self.talks:
             yield Refusal(("ranks",), ALONE, TWO)

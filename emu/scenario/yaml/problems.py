@@ -212,7 +212,7 @@ def _unknown_key(location: Location, shape: Shape) -> Explained:
 
 
 def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Location, Explained]:
-    kinds = listed(choice.table)
+    kinds = listed(choice.table, 24)
     if not isinstance(value, dict):
         return location, (f"{shown(value)} is not a mapping", choice.accepted)
     section, location = renames.place(location), (*location, choice.key)

@@ -1,0 +1,536 @@
+"""Clients of storage, and the servers that answer them: requests and answers over the front-end network.
+
+A *request* is a WRITE with immediate of its bytes to a server, its answer one back on the same connection;
+the immediate is the request's number, and says whether the server refused. What a client does is a script:
+phases, one after another; in each phase chains, so many at a time; in each chain groups, one after another;
+the requests of a group at once. A protocol is nothing but such a script (`emu.workload.file_operations`).
+
+A server takes requests for data as they come: what disks cost stands at its NIC
+(`actors.nic.memory_path`). A request for metadata waits in a queue and takes the server so long, one after
+another. A request that finds the queue full is refused at once; its client asks again, after a time that
+doubles with each refusal, of which half is drawn, and gives up after so many.
+
+With FUSE every request goes through a daemon of the client's host first, one for all clients of a job there,
+which takes so long for each piece of so many bytes, one after another.
+
+The clients of a host know no network: they act through `Wires`, here over queue pairs, at flow level over
+rates (`emu.flow`).
+
+Sources. FUSE: Vangoor et al., To FUSE or Not to FUSE (FAST'17): a request queue in the kernel, a daemon in
+user space, requests of up to 128 KiB. Refusals and backoff are ours.
+
+Not modelled: answers that are lost with a server (its clients wait), several threads of a daemon, caches.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from actors.host.host import Host, Program
+from actors.kernel.device import Plain
+from actors.kernel.event import NEVER_PS, Message
+from actors.kernel.mixing import Stream
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.wire.message import (
+    COMPLETED_RECEIVE,
+    POST_WITH_IMMEDIATE,
+    STATUS_SUCCESS,
+    STATUS_TIMED_OUT,
+)
+
+KINDS: Final = (
+    "read",
+    "write",
+    "name",
+    "file",
+    "block",
+    "open",
+    "close",
+    "layoutget",
+    "layoutcommit",
+    "layoutreturn",
+)
+"""What requests are called. The first two move data, the others are for metadata."""
+DATA_KINDS: Final = 2
+CONTROL_BYTES: Final = 256
+"""Of a request or an answer without its data. A choice."""
+REFUSED: Final = 1 << 31
+"""Bit of an answer's immediate."""
+MOST_REQUESTS: Final = 1 << 26
+"""Of the clients of one job on one host: their timers are numbered."""
+_PURPOSE: Final = 0x4241434B
+"""Names the random stream of backoffs ("BACK")."""
+_CHAIN_FIELDS: Final = ("at", "left")
+_CLIENT_FIELDS: Final = ("phase", "following", "running", "begun_ps", "ended_ps", "status")
+
+
+class Request(NamedTuple):
+    """One request: its kind (`KINDS`), to whom, and the bytes of data there and back."""
+
+    kind: int
+    server: int
+    up_bytes: int = 0
+    down_bytes: int = 0
+
+
+Group = tuple[Request, ...]
+Chain = tuple[Group, ...]
+
+
+class Phase(NamedTuple):
+    """Chains, of which a client has so many under way; not before a time after its job's start."""
+
+    chains: tuple[Chain, ...]
+    earliest_ps: int = 0
+
+
+ClientScript = tuple[Phase, ...]
+
+
+class Manners(NamedTuple):
+    """How the clients of a job ask."""
+
+    parallel: int
+    """Chains of a client under way."""
+    daemon_ps: int
+    """What a piece of a request takes the daemon; 0: there is none."""
+    piece_bytes: int
+    backoff_ps: int
+    """Before the first repetition of a request that was refused."""
+    retries: int
+
+
+def flattened(scripts: tuple[ClientScript, ...]) -> list[Request]:
+    """The requests of the clients of a job on a host, in the order of their numbers."""
+    return [
+        request
+        for script in scripts
+        for phase in script
+        for chain in phase.chains
+        for group in chain
+        for request in group
+    ]
+
+
+def request_bytes(request: Request) -> int:
+    """What goes to the server."""
+    return CONTROL_BYTES + request.up_bytes
+
+
+def answer_bytes(request: Request) -> int:
+    """What comes back."""
+    return CONTROL_BYTES + request.down_bytes
+
+
+class ServiceQueue:
+    """One after another, each for the same time; so many may wait."""
+
+    def __init__(self, service_ps: int, most: int) -> None:
+        self.service_ps = service_ps
+        self.most = most
+        self.free_ps = 0
+
+    def take(self, now_ps: int) -> int:
+        """When a request that comes now is done; -1 if there is no room for it."""
+        begins_ps = max(self.free_ps, now_ps)
+        if begins_ps - now_ps > self.service_ps * (self.most - 1):
+            return -1
+        self.free_ps = begins_ps + self.service_ps
+        return self.free_ps
+
+
+class Wires:
+    """What clients act through."""
+
+    def send(self, number: int, now_ps: int) -> None:
+        """A request goes to its server."""
+        raise NotImplementedError
+
+    def later(self, time_ps: int, subject: int) -> None:
+        """Call `StorageClients.due` with the subject then."""
+        raise NotImplementedError
+
+    def over(self, begun_ps: int, ended_ps: int, status: int) -> None:
+        """All clients of the host are through."""
+        raise NotImplementedError
+
+
+class _Chain:
+    """A chain of a script: its groups of request numbers, and how far it is."""
+
+    __slots__ = ("at", "client", "groups", "left")
+
+    def __init__(self, client: int, groups: list[list[int]]) -> None:
+        self.client = client
+        self.groups = groups
+        self.at = 0
+        self.left = 0
+
+
+class _Client:
+    """One client: its phases, and how far it is."""
+
+    __slots__ = ("begun_ps", "ended_ps", "following", "phase", "phases", "running", "status")
+
+    def __init__(self, phases: list[tuple[int, list[_Chain]]]) -> None:
+        self.phases = phases
+        self.phase = 0
+        self.following = 0
+        self.running = 0
+        self.begun_ps = -1
+        self.ended_ps = -1
+        self.status = int(STATUS_SUCCESS)
+
+
+class StorageClients:
+    """The clients of one job on one host. `draws` names their random stream."""
+
+    def __init__(
+        self, scripts: tuple[ClientScript, ...], manners: Manners, wires: Wires, draws: tuple[int, int]
+    ) -> None:
+        self.requests = flattened(scripts)
+        self.manners = manners
+        self._wires = wires
+        self._chain_of: list[_Chain] = []
+        self._clients = [self._client(number, script) for number, script in enumerate(scripts)]
+        self._stream = Stream(*draws, _PURPOSE)
+        self._start_ps = 0
+        self._open = len(self._clients)
+        self._daemon_free_ps = 0
+        self._asked: dict[int, int] = {}
+        """Requests that are under way, and when they were asked first."""
+        self._refusals: dict[int, int] = {}
+        self._tallies = [[0, 0, 0, 0] for _ in KINDS]
+        """By kind: how many were answered, how long that took in all and at most, how many were refused."""
+
+    def _client(self, number: int, script: ClientScript) -> _Client:
+        phases = []
+        for phase in script:
+            chains = []
+            for groups in phase.chains:
+                chain = _Chain(number, [])
+                for group in groups:
+                    first = len(self._chain_of)
+                    self._chain_of += [chain] * len(group)
+                    chain.groups.append(list(range(first, len(self._chain_of))))
+                chains.append(chain)
+            phases.append((phase.earliest_ps, chains))
+        return _Client(phases)
+
+    # ---- what happens to them
+
+    def begin(self, now_ps: int) -> None:
+        """The job begins."""
+        if self._open == 0:
+            self._anew()
+        self._start_ps = now_ps
+        for number in range(len(self._clients)):
+            self._enter(number, now_ps)
+
+    def _anew(self) -> None:
+        """The job repeats: all is to be done once more."""
+        self._open = len(self._clients)
+        for client in self._clients:
+            client.phase = client.following = 0
+            client.begun_ps = client.ended_ps = -1
+            for _, chains in client.phases:
+                for chain in chains:
+                    chain.at = 0
+
+    def due(self, subject: int, now_ps: int) -> bool:
+        """What was put off is due: a request, or the next phase of a client. Whether that had an effect."""
+        number = subject - 1
+        if number >= len(self.requests):
+            if self._clients[number - len(self.requests)].ended_ps < 0:
+                self._enter(number - len(self.requests), now_ps)
+        elif number not in self._asked:
+            return False
+        else:
+            self._wires.send(number, now_ps)
+        return True
+
+    def answered(self, number: int, refused: bool, now_ps: int) -> None:
+        """A request has its answer."""
+        if number not in self._asked:
+            return  # its client has given up
+        tally = self._tallies[self.requests[number].kind]
+        if refused:
+            tally[3] += 1
+            self._again(number, now_ps)
+            return
+        took_ps = now_ps - self._asked.pop(number)
+        self._refusals.pop(number, None)
+        tally[0] += 1
+        tally[1] += took_ps
+        tally[2] = max(tally[2], took_ps)
+        chain = self._chain_of[number]
+        chain.left -= 1
+        if chain.left:
+            return
+        chain.at += 1
+        if chain.at < len(chain.groups):
+            self._ask(chain, now_ps)
+            return
+        client = self._clients[chain.client]
+        client.running -= 1
+        self._go_on(client, chain.client, now_ps)
+
+    def broken(self, number: int, status: int, now_ps: int) -> None:
+        """A connection broke while it carried a request."""
+        if number in self._asked:
+            self._give_up(self._chain_of[number].client, status, now_ps)
+
+    def lost(self, status: int, now_ps: int) -> None:
+        """The host was gone, and all that its clients knew."""
+        for number, client in enumerate(self._clients):
+            if client.ended_ps < 0:
+                self._give_up(number, status, now_ps)
+
+    # ---- what they do
+
+    def _enter(self, number: int, now_ps: int) -> None:
+        """A client's next phase, when its time has come; after the last it is through."""
+        client = self._clients[number]
+        if client.begun_ps < 0:
+            client.begun_ps = now_ps
+        if client.phase == len(client.phases):
+            self._end(client, int(STATUS_SUCCESS), now_ps)
+            return
+        due_ps = self._start_ps + client.phases[client.phase][0]
+        if due_ps > now_ps:
+            self._wires.later(due_ps, len(self.requests) + number + 1)
+        else:
+            self._go_on(client, number, now_ps)
+
+    def _go_on(self, client: _Client, number: int, now_ps: int) -> None:
+        """Begin as many chains as may be; with the last one over, enter the next phase."""
+        chains = client.phases[client.phase][1]
+        while client.following < len(chains) and client.running < self.manners.parallel:
+            chain = chains[client.following]
+            client.following += 1
+            client.running += 1
+            self._ask(chain, now_ps)
+        if client.running == 0:
+            client.phase += 1
+            client.following = 0
+            self._enter(number, now_ps)
+
+    def _ask(self, chain: _Chain, now_ps: int) -> None:
+        """Ask what the next group of a chain asks."""
+        group = chain.groups[chain.at]
+        chain.left = len(group)
+        manners = self.manners
+        for number in group:
+            self._asked[number] = now_ps
+            if not manners.daemon_ps:
+                self._wires.send(number, now_ps)
+                continue
+            request = self.requests[number]
+            pieces = max(-(-(request.up_bytes + request.down_bytes) // manners.piece_bytes), 1)
+            free_ps = max(self._daemon_free_ps, now_ps) + pieces * manners.daemon_ps
+            self._daemon_free_ps = free_ps
+            self._wires.later(free_ps, number + 1)
+
+    def _again(self, number: int, now_ps: int) -> None:
+        """A request was refused."""
+        refusals = self._refusals.get(number, 0)
+        if refusals == self.manners.retries:
+            self._give_up(self._chain_of[number].client, int(STATUS_TIMED_OUT), now_ps)
+            return
+        self._refusals[number] = refusals + 1
+        half_ps = (self.manners.backoff_ps << refusals) // 2
+        drawn_ps = self._stream.draw62() * half_ps >> 62
+        self._wires.later(now_ps + half_ps + drawn_ps, number + 1)
+
+    def _give_up(self, number: int, status: int, now_ps: int) -> None:
+        """A client ends before its time; what it asked is forgotten."""
+        for one in [one for one in self._asked if self._chain_of[one].client == number]:
+            del self._asked[one]
+        client = self._clients[number]
+        if client.begun_ps < 0:
+            client.begun_ps = now_ps
+        self._end(client, status, now_ps)
+
+    def _end(self, client: _Client, status: int, now_ps: int) -> None:
+        client.ended_ps = now_ps
+        client.status = status
+        self._open -= 1
+        if self._open == 0:
+            failed = [one.status for one in self._clients if one.status != STATUS_SUCCESS]
+            begun_ps = min(one.begun_ps for one in self._clients)
+            self._wires.over(begun_ps, now_ps, failed[0] if failed else int(STATUS_SUCCESS))
+
+    # ---- what is left
+
+    def client_rows(self, job: int, first: int) -> list[list[int]]:
+        """Of clients that are through: job, number, begun_ps, ended_ps, status."""
+        return [
+            [job, first + number, one.begun_ps, one.ended_ps, one.status]
+            for number, one in enumerate(self._clients)
+            if one.ended_ps >= 0
+        ]
+
+    def request_rows(self, job: int) -> list[list[int]]:
+        """Job, kind, answered, how long that took in all and at most, refused."""
+        return [[job, kind, *tally] for kind, tally in enumerate(self._tallies) if any(tally)]
+
+    def save(self) -> list[Plain]:
+        """How far they are."""
+        chains = [chain for client in self._clients for _, phase in client.phases for chain in phase]
+        asked: list[Plain] = [[number, at_ps] for number, at_ps in self._asked.items()]
+        refused: list[Plain] = [[number, many] for number, many in self._refusals.items()]
+        clients: list[Plain] = [save_fields(client, _CLIENT_FIELDS) for client in self._clients]
+        along: list[Plain] = [save_fields(chain, _CHAIN_FIELDS) for chain in chains]
+        tallies: list[Plain] = [list[Plain](tally) for tally in self._tallies]
+        free_ps, counter = self._daemon_free_ps, int(self._stream.counter)
+        return [clients, along, asked, refused, tallies, self._open, self._start_ps, free_ps, counter]
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` returned."""
+        clients, along, asked, refused, tallies, open_, start_ps, free_ps, counter = state
+        chains = [chain for client in self._clients for _, phase in client.phases for chain in phase]
+        for client, saved in zip(self._clients, as_list(clients), strict=True):
+            load_fields(client, _CLIENT_FIELDS, saved)
+        for chain, saved in zip(chains, as_list(along), strict=True):
+            load_fields(chain, _CHAIN_FIELDS, saved)
+        self._asked = dict(_pair(one) for one in as_list(asked))
+        self._refusals = dict(_pair(one) for one in as_list(refused))
+        self._tallies = [[as_int(value) for value in as_list(tally)] for tally in as_list(tallies)]
+        self._open, self._start_ps = as_int(open_), as_int(start_ps)
+        self._daemon_free_ps = as_int(free_ps)
+        self._stream.counter = as_int(counter)
+
+
+def _pair(state: Plain) -> tuple[int, int]:
+    one, other = as_list(state)
+    return as_int(one), as_int(other)
+
+
+class ClientProgram(Program):
+    """The clients of a job on a host. `rank` is what its report calls it, `first` its first client."""
+
+    def __init__(self, host: Host, job: int, start_ps: int, rank: int, first: int) -> None:
+        super().__init__(job, start_ps)
+        self.host = host
+        self.rank = rank
+        self.first = first
+        self.pairs: list[tuple[int, int]] = []
+        """By the servers of its requests: the host's port and the queue pair behind it."""
+        self.clients: StorageClients | None = None
+
+    def _mine(self) -> StorageClients:
+        assert self.clients is not None, self.number
+        return self.clients
+
+    def on_begin(self, host: Host, operation: int, now: int) -> None:
+        self._mine().begin(now)
+
+    def on_timer(self, host: Host, subject: int, now: int) -> bool:
+        return self._mine().due(subject, now)
+
+    def on_completion(self, host: Host, context: int, message: Message, now: int) -> None:
+        if message.d == COMPLETED_RECEIVE:
+            self._mine().answered(message.b & (REFUSED - 1), message.b & REFUSED != 0, now)
+        elif message.e != STATUS_SUCCESS:
+            self._mine().broken(message.b, message.e, now)
+
+    def on_lost(self, host: Host, gpu_port: int, status: int, now: int) -> None:
+        if gpu_port < 0 and self.start_ps <= now:
+            self._mine().lost(status, now)
+
+    def client_rows(self) -> list[list[int]]:
+        return self._mine().client_rows(self.job, self.first)
+
+    def request_rows(self) -> list[list[int]]:
+        return self._mine().request_rows(self.job)
+
+    def save(self) -> list[Plain]:
+        return self._mine().save()
+
+    def load(self, state: list[Plain]) -> None:
+        self._mine().load(state)
+
+
+class HostWires(Wires):
+    """The queue pairs of a host and its clock."""
+
+    def __init__(self, program: ClientProgram) -> None:
+        self._program = program
+
+    def send(self, number: int, now_ps: int) -> None:
+        program = self._program
+        request = program._mine().requests[number]
+        port, pair = program.pairs[request.server]
+        size_bytes = request_bytes(request)
+        program.host.post(program.number, port, pair, number, size_bytes, POST_WITH_IMMEDIATE, number)
+
+    def later(self, time_ps: int, subject: int) -> None:
+        self._program.host.set_timer(self._program.number, time_ps, subject)
+
+    def over(self, begun_ps: int, ended_ps: int, status: int) -> None:
+        program = self._program
+        program.host.report(program.job, 0, program.rank, begun_ps, ended_ps, status)
+
+
+class ServerProgram(Program):
+    """What answers the clients of all jobs at one server."""
+
+    def __init__(self, metadata: ServiceQueue) -> None:
+        super().__init__(-1, NEVER_PS)
+        self.metadata = metadata
+        self._clients: list[tuple[int, int, list[Request]]] = []
+        self._waiting: list[tuple[int, int, int]] = []
+        """Requests for metadata: when they are done, from which connection, number."""
+
+    def add(self, port: int, pair: int, requests: list[Request]) -> int:
+        """Answer the requests that come on a queue pair; returns its context."""
+        self._clients.append((port, pair, requests))
+        return len(self._clients) - 1
+
+    def on_completion(self, host: Host, context: int, message: Message, now: int) -> None:
+        if message.d != COMPLETED_RECEIVE:
+            return  # of an answer; a connection that broke is its client's to notice
+        number = message.b
+        if self._clients[context][2][number].kind < DATA_KINDS:
+            self._answer(host, context, number)
+            return
+        done_ps = self.metadata.take(now)
+        if done_ps < 0:
+            port, pair, _ = self._clients[context]
+            immediate = number | REFUSED
+            host.post(self.number, port, pair, number, CONTROL_BYTES, POST_WITH_IMMEDIATE, immediate)
+            return
+        self._waiting.append((done_ps, context, number))
+        if len(self._waiting) == 1:
+            host.set_timer(self.number, done_ps, 1)
+
+    def on_timer(self, host: Host, subject: int, now: int) -> bool:
+        if not self._waiting:
+            return False  # the host was lost meanwhile
+        _, context, number = self._waiting.pop(0)
+        self._answer(host, context, number)
+        if self._waiting:
+            host.set_timer(self.number, self._waiting[0][0], 1)
+        return True
+
+    def on_lost(self, host: Host, gpu_port: int, status: int, now: int) -> None:
+        if gpu_port < 0:
+            self._waiting.clear()
+            self.metadata.free_ps = 0
+
+    def _answer(self, host: Host, context: int, number: int) -> None:
+        port, pair, requests = self._clients[context]
+        size_bytes = answer_bytes(requests[number])
+        host.post(self.number, port, pair, number, size_bytes, POST_WITH_IMMEDIATE, number)
+
+    def save(self) -> list[Plain]:
+        waiting: list[Plain] = [list[Plain](one) for one in self._waiting]
+        return [self.metadata.free_ps, waiting]
+
+    def load(self, state: list[Plain]) -> None:
+        free_ps, waiting = state
+        self.metadata.free_ps = as_int(free_ps)
+        self._waiting = []
+        for one in as_list(waiting):
+            done_ps, context, number = as_list(one)
+            self._waiting.append((as_int(done_ps), as_int(context), as_int(number)))

@@ -1,0 +1,188 @@
+"""Do clients of storage take as long as the busiest of disks, metadata, daemon and network says?
+
+Four hosts on a star with a front end of 100G; every expectation is bytes over a rate, or requests times what
+one takes.
+"""
+
+from typing import Any
+
+import pytest
+
+from actors.host.storage_clients import KINDS, ServiceQueue, flattened
+from emu import api
+from emu.errors import ScenarioError
+from emu.measure.summary.summary import Job
+from emu.workload.file_operations import BLOCK, FILE, NAME, Service, checkpoint
+from tests.workload.test_checkpoint import OVERRIDES, placed
+
+MS = 10**9
+SLOW_METADATA = {"servers": 1, "operation": "50us"}
+
+
+def scenario(
+    workload: dict[str, Any], storage: dict[str, Any], metadata: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """One job on storage: a checkpoint unless it says otherwise."""
+    usual = {"kind": "checkpoint", "size": "1MB", "block": "100KB"}
+    return {
+        "name": "stored",
+        "topology": {"kind": "star", "hosts": 4},
+        "frontend": {
+            "enabled": True,
+            "storage": {"servers": 4, "link": "100G", "disk": "100G", **storage},
+            "metadata": metadata,
+        },
+        "overrides": OVERRIDES,
+        "jobs": [{"name": "save", "workload": usual | workload}],
+        **more,
+    }
+
+
+def ran(*given: Any, **more: Any) -> Job:
+    """The job, over and done."""
+    return api.run(scenario(*given, **more), local=True, diagnose=False).summary.jobs["save"]
+
+
+def asked(job: Job, kind: str) -> int:
+    """How many requests of a kind were answered."""
+    assert job.storage is not None
+    found = job.storage.requests.get(kind)
+    return 0 if found is None else found.count
+
+
+@pytest.mark.parametrize(
+    ("workload", "storage", "metadata", "requests", "expected_ms"),
+    [
+        # 4 ranks x (name, file, seal; file and block for each of 10 blocks) x 50 us
+        ({"protocol": "tectonic", "parallel": 2}, {}, SLOW_METADATA, 92, 4.6),
+        # 4 ranks x 50 files x (name, file, block) x 50 us
+        (
+            {"kind": "reads", "files": 50, "size": "4KB", "protocol": "tectonic"},
+            {},
+            SLOW_METADATA,
+            600,
+            30.0,
+        ),
+        # OPEN, LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN, CLOSE of 4 ranks x 1 ms
+        ({"protocol": "pnfs"}, {}, {"servers": 1, "operation": "1ms"}, 20, 20.0),
+        # one filer: 4 MB at 4 Gbit/s, and OPEN and CLOSE of one rank at 50 us where the others' overlap
+        ({"protocol": "nfs"}, {"servers": 1, "disk": "4G"}, {"operation": "50us"}, 8, 8.0),
+    ],
+    ids=["tectonic, metadata", "small files, metadata", "pnfs, metadata", "nfs, filer"],
+)
+def test_a_protocol_takes_as_long_as_its_bottleneck(
+    workload: dict[str, Any],
+    storage: dict[str, Any],
+    metadata: dict[str, Any],
+    requests: int,
+    expected_ms: float,
+) -> None:
+    job = ran(workload, storage, metadata)
+    assert job.status == "success"
+    assert sum(asked(job, kind) for kind in KINDS[2:]) == requests
+    assert (job.end_ps or 0) / MS == pytest.approx(expected_ms, rel=0.05)
+
+
+def test_pnfs_moves_data_past_the_filer_that_nfs_moves_all_of_it_through() -> None:
+    nfs = ran({"protocol": "nfs"}, {"servers": 1, "disk": "2G"}, {"operation": "10us"})
+    pnfs = ran({"protocol": "pnfs"}, {"servers": 4, "disk": "2G"}, {"servers": 1, "operation": "10us"})
+    assert (nfs.end_ps or 0) / (pnfs.end_ps or 1) == pytest.approx(4, rel=0.05)
+
+
+@pytest.mark.parametrize(("stripe", "parity"), [(1, 2), (2, 1)], ids=["three copies", "RS(2, 1)"])
+def test_copies_and_parity_take_their_share_of_the_disks(stripe: int, parity: int) -> None:
+    job = ran({"size": "600KB", "stripe": stripe, "parity": parity}, {"disk": "2G"}, {})
+    assert job.storage is not None
+    whole = 2_400_000 * (stripe + parity) // stripe
+    assert job.storage.bytes == whole
+    assert (job.end_ps or 0) / MS == pytest.approx(whole * 8 / 8e9 * 1e3, rel=0.05)
+
+
+def test_a_read_of_a_coded_block_takes_its_data_and_no_parity() -> None:
+    job = ran({"size": "600KB", "stripe": 2, "parity": 2, "direction": "load"}, {"disk": "2G"}, {})
+    assert job.storage is not None
+    assert job.storage.bytes == 2_400_000
+
+
+def test_a_fuse_daemon_takes_its_time_for_each_piece_of_each_request() -> None:
+    fuse = {"enabled": True, "operation": "100us", "request": "25KB"}
+    job = ran({"fuse": fuse}, {}, {})
+    assert (job.end_ps or 0) / MS == pytest.approx(10 * 4 * 0.1, rel=0.05)  # blocks x pieces x 100 us
+
+
+def test_a_full_queue_refuses_and_clients_ask_again_until_all_is_done() -> None:
+    reads = {"kind": "reads", "files": 16, "size": "4KB", "protocol": "tectonic"}
+    job = ran(reads | {"backoff": "200us"}, {}, {"servers": 1, "operation": "50us", "queue": 8})
+    assert job.status == "success"
+    assert job.storage is not None
+    assert sum(one.refused for one in job.storage.requests.values()) > 0
+    assert asked(job, "read") == 64
+    assert (job.end_ps or 0) >= 192 * 50 * 10**6
+
+
+def test_a_client_that_is_refused_once_too_often_gives_up() -> None:
+    reads = {"kind": "reads", "files": 16, "size": "4KB", "protocol": "tectonic", "retries": 0}
+    job = ran(reads, {}, {"servers": 1, "operation": "50us", "queue": 8})
+    assert job.status == "timed_out"
+
+
+def test_one_reader_a_node_reads_once_what_one_a_gpu_reads_for_each() -> None:
+    fabric = {
+        "kind": "llama3",
+        "pods": 1,
+        "racks_per_pod": 1,
+        "hosts_per_rack": 2,
+        "gpus_per_host": 4,
+        "ctsws_per_pod": 1,
+    }
+    times, moved = [], []
+    for readers in ("gpu", "node"):
+        workload = {"kind": "reads", "size": "400KB", "steps": 2, "readers": readers}
+        job = ran(workload, {"disk": "1G"}, {}, topology=fabric)
+        assert job.storage is not None
+        times.append(job.end_ps or 0)
+        moved.append(job.storage.bytes)
+    assert moved == [6_400_000, 1_600_000]
+    assert times[0] / times[1] == pytest.approx(4, rel=0.05)
+
+
+def test_steps_of_data_loading_keep_their_pace_where_storage_is_faster() -> None:
+    job = ran({"kind": "reads", "size": "100KB", "steps": 5, "every": "2ms"}, {}, {})
+    assert 8 * MS < (job.end_ps or 0) < 8.2 * MS
+
+
+def test_names_go_by_directory_and_files_and_blocks_over_all_partitions() -> None:
+    service = Service("tectonic", servers=4, metadata=8, block_bytes=1000)
+    scripts = tuple(checkpoint(service, rank, 8_000, 0, save=True) for rank in range(256))
+    used = {
+        kind: [one.server for one in flattened(scripts) if one.kind == kind] for kind in (NAME, FILE, BLOCK)
+    }
+    assert len(set(used[NAME])) == 1
+    for kind in (FILE, BLOCK):
+        assert set(used[kind]) == set(range(4, 12))
+    assert max(map(used[BLOCK].count, range(4, 12))) < 1.2 * len(used[BLOCK]) / 8
+
+
+def test_a_queue_has_room_for_so_many_and_serves_one_after_another() -> None:
+    queue = ServiceQueue(10, 3)
+    assert [queue.take(now) for now in (0, 0, 0, 0, 9, 10, 10)] == [10, 20, 30, -1, -1, 40, -1]
+
+
+@pytest.mark.parametrize(
+    ("workload", "storage", "metadata", "said"),
+    [
+        ({"protocol": "nfs"}, {}, {}, "all bytes go through one filer, and there are 4"),
+        ({"protocol": "nfs", "parity": 1}, {}, {}, "one filer has all bytes"),
+        ({"protocol": "pnfs"}, {}, {}, "pnfs asks metadata servers, and there are none"),
+        ({"protocol": "tectonic"}, {}, {}, "tectonic asks metadata servers, and there are none"),
+        ({"stripe": 4, "parity": 2}, {}, {}, "4 \\+ 2 chunks of a block on 4 storage servers"),
+        ({"kind": "reads", "files": 1_000_000, "size": "4KB"}, {}, {}, "about 24000000 requests"),
+        ({"kind": "reads"}, {"servers": 0}, {}, "there is no storage for reads"),
+        ({}, {"servers": 0}, {"servers": 2}, "there is no storage that they could know of"),
+    ],
+)
+def test_what_storage_has_no_place_for_is_refused(
+    workload: dict[str, Any], storage: dict[str, Any], metadata: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        placed(scenario(workload, storage, metadata))
