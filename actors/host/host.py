@@ -151,6 +151,10 @@ LIBRARY_SERIES: Final = (
 """What a rank of a collective counts. The last is a peak, the others add up over the ranks of a host."""
 
 
+CONNECT_SERIES: Final = ("host_made_queue_pairs", "host_connect_wait_ps")
+"""What a rank counts that makes its queue pairs on demand."""
+
+
 COMPUTE_SERIES: Final = ("host_compute_ps", "host_compute_work_ps")
 """What is counted for each GPU that programs compute on: how long they did, over all streams, and how long
 the same takes where the GPU is not slow. A piece counts when it is done."""
@@ -242,6 +246,10 @@ class Program:
     def diverted(self) -> int:
         """Slices that did not go to the queue pair next in turn; -1 where the program never chooses."""
         return -1
+
+    def connected(self) -> list[int]:
+        """The values of `CONNECT_SERIES`; nothing where queue pairs are there from the beginning."""
+        return []
 
     def flight_rows(self) -> list[list[int]]:
         """Rows for the table `flights`: job, rank, call, group, call of the group, operation, bytes,
@@ -562,6 +570,8 @@ class Host(Device):
             found += [series_of(name) for name in LIBRARY_SERIES]
         if any(program.diverted() >= 0 for program in self.programs):
             found.append(series_of("host_diverted_slices"))
+        if any(program.connected() for program in self.programs):
+            found += [series_of(name) for name in CONNECT_SERIES]
         return found
 
     def _computing(self) -> list[int]:
@@ -586,6 +596,10 @@ class Host(Device):
         diverted = [program.diverted() for program in self.programs if program.diverted() >= 0]
         if diverted:
             into.add(sum(diverted))
+        made = [program.connected() for program in self.programs if program.connected()]
+        if made:
+            into.add(sum([one[0] for one in made]))
+            into.add(sum([one[1] for one in made]))
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the

@@ -21,13 +21,23 @@ is aborted: its queue pairs are reset, and what is still reported of it means no
 The watchdog is over each call, from when its stream comes to it until what it sent was acknowledged; so it
 covers a wait for SMs, and a small send that nobody receives. A rank that is absent begins no operation.
 
-Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`). When the GPU
-becomes slow, hangs or recovers, what is left of a piece begins anew at the new pace. Where channels take SMs,
-computing is `actors.ncclx.sm_share`'s, and a call begins when it has its SMs.
+Long computing, and making many queue pairs, is cut in pieces of `PIECE_PS`, so that it is seen to go on
+(`run.stall_after`). When the GPU becomes slow, hangs or recovers, what is left of a piece begins anew at the
+new pace. Where channels take SMs, computing is `actors.ncclx.sm_share`'s, and a call begins when it has its
+SMs.
 
 A call over no bytes, or among one rank, ends the moment it begins.
 
-Not modelled: cost of a launch, of an abort, of the new communicator's connections.
+Connections on demand. With `pair_ps` above 0 queue pairs are made before the first call that uses them, one
+after the other for all groups of the rank; their numbers then go to the peers and back. Only then does the
+call begin, so that a peer that comes later is waited for by way of its clear-to-sends.
+
+Source of that: NCCL 2.30, `src/enqueue.cc` and `src/group.cc` (peers are marked when a send or receive is
+called, and connected before the launch; rings and trees likewise with NCCL_RUNTIME_CONNECT),
+`src/transport.cc` (ncclTransportP2pSetup).
+
+Not modelled: cost of a launch, of an abort; rounds of 128 peers in which NCCL connects; what a NIC does with
+packets for a queue pair that is not ready.
 """
 
 from __future__ import annotations
@@ -88,6 +98,9 @@ _FIELDS: Final = (
     "computed_work_ps",
     "factor",
     "aborted",
+    "connects_ps",
+    "made",
+    "connecting_ps",
 )
 
 # What a group has to have acknowledged before one of its calls is over.
@@ -183,6 +196,21 @@ class ScriptProgram(Program):
                 self.group_of[place] = number
         self.calling: list[bool] = [False] * len(groups)
         """By group, whether its stream is at a call of it."""
+        self.pair_ps: i64 = 0
+        """What it takes to make a queue pair at its first use; 0: all are there."""
+        self.exchange_ps: i64 = 0
+        """And to exchange their numbers."""
+        self.beyond: i64 = len(groups)
+        """Subjects of timers between those of streams and their later ones: for each group the watchdog's,
+        and with connections on demand that of these."""
+        self.connects_ps: i64 = 0
+        """Until when it makes queue pairs."""
+        self.made: i64 = 0
+        """Queue pairs made on demand."""
+        self.connecting_ps: i64 = 0
+        """How long calls waited for them."""
+        self.ready_ps: list[int] = [-1] * len(groups)
+        """By group, when those are there that its call waits for; -1 where it waits for none."""
         self.watched: list[bool] = [False] * len(groups)
         """By group, whether a look at it is a pending timer."""
         self.asked_ps: list[int] = [0] * len(groups)
@@ -219,6 +247,12 @@ class ScriptProgram(Program):
         self.rows: list[list[int]] = []
         self.called: list[list[int]] = []
         """Of labelled calls that ended: job, rank, step, label, begun_ps, end_ps."""
+
+    def connect_on_demand(self, pair_ps: int, exchange_ps: int) -> None:
+        """Make queue pairs at their first use."""
+        self.pair_ps = pair_ps
+        self.exchange_ps = exchange_ps
+        self.beyond = 2 * len(self.groups)
 
     def settle(self) -> None:
         """Tell channels and ends the number that the host gave to this program."""
@@ -258,6 +292,7 @@ class ScriptProgram(Program):
         self.running = False
         self.copying = False
         self.calling[0] = False
+        self.ready_ps[0] = -1
         self.owing[0] = []
         self.busy[0] = False
         for port, pair in self.spare:
@@ -376,7 +411,7 @@ class ScriptProgram(Program):
         turn: i64 = self.turns[stream]
         subject: i64 = stream + 1
         if turn > 0:
-            subject += len(self.streams) * (turn + 1) + len(self.groups)
+            subject += len(self.streams) * (turn + 1) + self.beyond
         host.set_timer(self.number, now + takes_ps, subject)
 
     def on_paced(self, host: Host, gpu_port: i64, factor: i64, now: i64) -> None:
@@ -468,7 +503,7 @@ class ScriptProgram(Program):
         turn: i64 = share.turn(stream)
         if share.factor == 0:
             return
-        subject: i64 = len(self.streams) * (turn + 1) + len(self.groups) + stream + 1
+        subject: i64 = len(self.streams) * (turn + 1) + self.beyond + stream + 1
         host.set_timer(self.number, now + left_ps, subject)
 
     def _reshare(self, host: Host, share: Share, now: i64) -> None:
@@ -511,25 +546,9 @@ class ScriptProgram(Program):
         else:
             first = self.rings[group]
         places = self.groups[group]
+        if not self.busy[stream] and not self._begin_call(host, stream, group, call, first, last, now):
+            return False
         at: i64 = first
-        if not self.busy[stream]:
-            if not self.calling[group]:
-                self.calling[group] = True
-                self.asked_ps[group] = now
-                op, size_bytes = self.calls[group][call]
-                self.recorder.begin(group, op, size_bytes, now)
-                self._look_after(host, group, now)
-            if share is not None and not self._take(host, share, group, now):
-                return False
-            self.busy[stream] = True
-            self.since_ps[group] = now
-            orders = self.orders
-            if orders is not None:
-                orders.begin(group)
-            while at < last:
-                self.channels[places[at]].begin(host, call)
-                at += 1
-            at = first
         while at < last:
             if not self.channels[places[at]].copied_all():
                 return False
@@ -550,6 +569,71 @@ class ScriptProgram(Program):
         label: i64 = self.labels[group][call]
         if label >= 0:
             self.called.append([self.job, self.rank, self.operation, label, self.since_ps[group], now])
+        return True
+
+    def _begin_call(
+        self, host: Host, stream: i64, group: i64, call: i64, first: i64, last: i64, now: i64
+    ) -> bool:
+        """Begin a call that a stream has come to, on some channels of its group; false if it has to wait."""
+        share = self.share
+        if not self.calling[group]:
+            self.calling[group] = True
+            self.asked_ps[group] = now
+            op, size_bytes = self.calls[group][call]
+            self.recorder.begin(group, op, size_bytes, now)
+            self._look_after(host, group, now)
+            if self.pair_ps > 0:
+                self._connect(host, group, first, last, now)
+        if self.ready_ps[group] >= 0:
+            return False
+        if share is not None and not self._take(host, share, group, now):
+            return False
+        self.busy[stream] = True
+        self.since_ps[group] = now
+        orders = self.orders
+        if orders is not None:
+            orders.begin(group)
+        places = self.groups[group]
+        while first < last:
+            self.channels[places[first]].begin(host, call)
+            first += 1
+        return True
+
+    def _connect(self, host: Host, group: i64, first: i64, last: i64, now: i64) -> None:
+        """Make the queue pairs that a call is the first to use."""
+        pairs: i64 = 0
+        places = self.groups[group]
+        while first < last:
+            pairs += self.channels[places[first]].connect()
+            first += 1
+        if pairs == 0:
+            return
+        if self.connects_ps < now:
+            self.connects_ps = now
+        self.connects_ps += pairs * self.pair_ps
+        self.made += pairs
+        ready_ps: i64 = self.connects_ps + self.exchange_ps
+        self.connecting_ps += ready_ps - now
+        self.ready_ps[group] = ready_ps
+        self._go_on_connecting(host, group, now)
+
+    def _go_on_connecting(self, host: Host, group: i64, now: i64) -> None:
+        """Set a group's timer for when its queue pairs are there, or a piece before."""
+        at_ps: i64 = self.ready_ps[group]
+        if at_ps > now + PIECE_PS:
+            at_ps = now + PIECE_PS
+        host.set_timer(self.number, at_ps, len(self.streams) + len(self.groups) + group + 1)
+
+    def _on_connected(self, host: Host, group: i64, now: i64) -> bool:
+        """The timer of a group that is connected on demand; whether it is done."""
+        if self.ready_ps[group] < 0:
+            return False  # the communicator was aborted
+        host.progress += 1
+        if self.ready_ps[group] > now:
+            self._go_on_connecting(host, group, now)
+            return False
+        self.ready_ps[group] = -1
+        self._look(host, now)
         return True
 
     def _take(self, host: Host, share: Share, group: i64, now: i64) -> bool:
@@ -632,6 +716,10 @@ class ScriptProgram(Program):
             if stream < len(self.groups):
                 return self._watch(host, stream, now)
             stream -= len(self.groups)
+            if self.pair_ps > 0:
+                if stream < len(self.groups):
+                    return self._on_connected(host, stream, now)
+                stream -= len(self.groups)
             share = self.share
             turn: i64 = stream // streams
             stream %= streams
@@ -811,6 +899,9 @@ class ScriptProgram(Program):
                 diverted = max(diverted, 0) + send.sender.diverted
         return diverted
 
+    def connected(self) -> list[int]:
+        return [self.made, self.connecting_ps] if self.pair_ps > 0 else []
+
     def step_rows(self) -> list[list[int]]:
         return self.rows
 
@@ -848,6 +939,7 @@ class ScriptProgram(Program):
             list[Plain](one) for one in (self.calling, self.watched, self.asked_ps, self.since_ps, self.freed)
         ]
         groups.append(list[Plain](self.held_by))
+        groups.append(list[Plain](self.ready_ps))
         owing: list[Plain] = [_save_rows(calls) for calls in self.owing]
         return [
             save_fields(self, _FIELDS),
@@ -888,7 +980,8 @@ class ScriptProgram(Program):
         self.left_ps = [as_int(value) for value in as_list(left)]
         self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
         self.waited_ps = [as_int(value) for value in as_list(waited)]
-        calling, watched, asked, since, freed, held_by = as_list(groups)
+        calling, watched, asked, since, freed, held_by, ready = as_list(groups)
+        self.ready_ps = [as_int(value) for value in as_list(ready)]
         self.held_by = [as_int(value) for value in as_list(held_by)]
         self.calling = [as_int(value) == 1 for value in as_list(calling)]
         self.watched = [as_int(value) == 1 for value in as_list(watched)]

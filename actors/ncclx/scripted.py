@@ -153,6 +153,8 @@ class _Builder:
             GroupOrders(job.job, self._rank, orders) if any(orders) else None,
         )
         program.spare = spare
+        if self._settings.connect_pair_ps:
+            program.connect_on_demand(self._settings.connect_pair_ps, self._settings.connect_exchange_ps)
         program.shrinks = bool(plan.spared) and self._rank not in plan.spared
         self._host.add(program)
         program.settle()
@@ -268,6 +270,7 @@ class _Builder:
                 self._settings.delays, self._topology, side.peer_nic, side.nic, int(CTS_BYTES)
             )
         end = SendEnd(number, side.peer, at, slots, sender, side.control, self._waits, unloaded)
+        end.unmade = self._unmade(side)
         self._sends.append(end)
         return end
 
@@ -292,8 +295,15 @@ class _Builder:
         receiver = Receiver(policy, side.pairs)
         port = self._port_to(side.nic)
         end = ReceiveEnd(number, side.peer, at, port, slots, receiver, side.control)
+        end.unmade = self._unmade(side)
         self._receives.append(end)
         return end
+
+    def _unmade(self, side: Side) -> int:
+        """Queue pairs of a side that are made at its first use."""
+        if side.inside or not self._settings.connect_pair_ps:
+            return 0
+        return len(side.pairs) + (1 if side.control >= 0 else 0)
 
     def _bind(self, side: Side, place: int, data: int, control: int) -> None:
         port = self._port_to(side.nic)

@@ -124,6 +124,10 @@ class Settings:
     """Operations that each rank remembers."""
     delays: Delays
     """Of a message on an idle fabric."""
+    connect_pair_ps: int = 0
+    """What a rank takes to make a queue pair at its first use; 0: all are there when time begins."""
+    connect_exchange_ps: int = 0
+    """And to exchange their numbers with its peers."""
 
     @property
     def slice_bytes(self) -> int:

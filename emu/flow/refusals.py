@@ -111,6 +111,7 @@ def _library(scenario: Scenario) -> Iterator[Line]:
         ("ncclx.outstanding", limited),
         ("ncclx.watchdog", ncclx.watchdog_ps is not None),
         ("ncclx.init.store", ncclx.init.store != "none"),
+        ("ncclx.connect.when", ncclx.connect.when != "beforehand"),
     ):
         if given:
             yield key, "flow level does not have this", f"its default, or {PACKETS}"

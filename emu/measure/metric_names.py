@@ -461,6 +461,18 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "Slices that least_loaded gave to another queue pair than the next in turn.",
     ),
     counter(
+        "host_made_queue_pairs",
+        Unit.COUNT,
+        DEVICE,
+        "Queue pairs made on demand (ncclx.connect).",
+    ),
+    counter(
+        "host_connect_wait_ps",
+        Unit.PS,
+        DEVICE,
+        "Time calls waited for queue pairs that were made on demand.",
+    ),
+    counter(
         "host_deferred_segments",
         Unit.COUNT,
         DEVICE,

@@ -67,6 +67,7 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
         ("NCCL_PROTO", "LL,LL128,Simple", "ncclx.protocol", "auto"),
         ("NCCL_PROTO", "LL128", "ncclx.protocol", "ll128"),
         ("NCCL_NCHANNELS_PER_NET_PEER", 4, "ncclx.channels_per_peer", 4),
+        ("NCCL_RUNTIME_CONNECT", 1, "ncclx.connect.when", "first_use"),
         ("NCCL_PROTO", "^LL128", "ncclx.protocol", "auto"),
         ("NCCL_ALGO", "Ring,Tree", "jobs.0.workload.algorithm", "auto"),
         ("NCCL_ALGO", "Tree,Ring", "ncclx.tuner.among", ("double_binary_tree", "ring")),

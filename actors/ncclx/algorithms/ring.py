@@ -308,6 +308,12 @@ class RingChannel(Channel):
     def walked(self) -> bool:
         return self.cursor.done
 
+    def connect(self) -> i64:
+        made: i64 = self.send.unmade + self.receive.unmade
+        self.send.unmade = 0
+        self.receive.unmade = 0
+        return made
+
     def on_room(self, host: Host, end: SendEnd) -> None:
         self._issue(host)
 

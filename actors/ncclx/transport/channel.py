@@ -104,6 +104,10 @@ class Channel:
         """Whether every slice of the operation was given to the GPU."""
         raise AssertionError(f"channel {self.number} walks nothing")
 
+    def connect(self) -> i64:
+        """Take the queue pairs of its ends as made; how many were not."""
+        raise AssertionError(f"channel {self.number} walks nothing")
+
     def on_room(self, host: Host, end: SendEnd) -> None:
         """A slot of a send end is free."""
         raise AssertionError(f"channel {self.number} sends nothing")
@@ -317,6 +321,16 @@ class GraphChannel(Channel):
 
     def walked(self) -> bool:
         return self.left == 0
+
+    def connect(self) -> i64:
+        made: i64 = 0
+        for send in self.sends:
+            made += send.unmade
+            send.unmade = 0
+        for receive in self.receives:
+            made += receive.unmade
+            receive.unmade = 0
+        return made
 
     def on_room(self, host: Host, end: SendEnd) -> None:
         place: i64 = end.place

@@ -183,8 +183,18 @@ ROLES: Final[i64] = 4
 UNTIMED: Final = -1
 """The unloaded flight of clear-to-sends whose wait is not measured."""
 
-_SEND_FIELDS: Final = ("channel", "limit", "issued", "filled", "granted", "posted", "freed", "stuck_ps")
-_RECEIVE_FIELDS: Final = ("channel", "limit", "expected", "cleared", "ready", "taken", "recycled")
+_SEND_FIELDS: Final = (
+    "channel",
+    "limit",
+    "issued",
+    "filled",
+    "granted",
+    "posted",
+    "freed",
+    "stuck_ps",
+    "unmade",
+)
+_RECEIVE_FIELDS: Final = ("channel", "limit", "expected", "cleared", "ready", "taken", "recycled", "unmade")
 
 
 class End:
@@ -206,6 +216,8 @@ class End:
         self.control: i64 = control
         self.admitted: bool = control >= 0
         """Whether a slice waits for the receiver's CTS."""
+        self.unmade: i64 = 0
+        """Queue pairs that are to be made before it is first used."""
 
 
 class SendEnd(End):

@@ -74,6 +74,17 @@ class InitSection(Section):
         return 1 + (ranks if self.barriers == "quadratic" else 1)
 
 
+class ConnectSection(Section):
+    """When queue pairs are made. NCCL makes those of sends and receives before the first that needs them, and
+    with NCCL_RUNTIME_CONNECT (1 by default) those of rings and trees too."""
+
+    when: Literal["beforehand", "first_use"] = "beforehand"
+    """When time begins, as after a warm-up; or before the first operation that uses them, at both ends."""
+    pair_ps: PositiveTimePs = parse_time("1.4ms")
+    """Time in which a rank makes a queue pair and brings it to RTS, one after another: 712 a second at a NIC
+    (KRCORE, USENIX ATC'22)."""
+
+
 class TunerSection(Section):
     """The model by which `algorithm: auto` picks."""
 
@@ -176,6 +187,8 @@ class NcclxSection(Section):
 
     init: InitSection = InitSection()
     """What a job does before its first operation."""
+    connect: ConnectSection = ConnectSection()
+    """When queue pairs are made."""
     tuner: TunerSection = TunerSection()
     """How `algorithm: auto` picks."""
     watchdog_ps: AutoPositiveTimePs = None
@@ -201,6 +214,9 @@ class NcclxSection(Section):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a buffer that does not divide into slots, chunks and slices."""
+        if self.connect.when == "first_use" and self.admission == "none":
+            reason = "a sender that is not admitted would not wait for the other end"
+            yield Refusal(("connect", "when"), reason, "with `admission: receiver_driven`")
         buffers = (
             ("ll_buffsize", 16, self.ll_buffsize_bytes),
             ("ll128_buffsize", 128, self.ll128_buffsize_bytes),
