@@ -22,7 +22,7 @@ def main() -> None:
     """Run the quickstart, write its report, and take its picture."""
     with tempfile.TemporaryDirectory() as place:
         run = Path(place) / "run"
-        words = ["run", "quickstart", "--local", "--quiet", "--set", "run.sample_every=10us"]
+        words = ["run", "quickstart", "--local", "--quiet"]
         assert emu([*words, "--out", str(run)]) == 0
         assert emu(["report", str(run)]) == 0
         browser = [

@@ -13,7 +13,7 @@ Source: the dialect that Jenkins, GitLab and GitHub Actions read: testsuites, te
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 from xml.sax.saxutils import quoteattr
@@ -35,7 +35,7 @@ from emu.measure.summary.summary import (
     TrainingResult,
 )
 from emu.scenario.expect import RELATIONS, quantity
-from emu.units import about_rate, about_size, about_time, aligned, format_size, percent, shown_time
+from emu.units import about_rate, about_size, about_time, aligned, counted, format_size, percent, shown_time
 
 WORST: Final = 5
 GROUPS_COLUMNS: Final = 78
@@ -120,6 +120,17 @@ def balance_lines(title: str, groups: Sequence[GroupLoad]) -> list[str]:
     if idle:
         lines.append(f"  no payload on the uplinks of {idle} more")
     return [f"{title}, payload of the fullest over the mean", *lines]
+
+
+def so_far(failed: Sequence[str], dropped: Mapping[str, int], retransmitted: int) -> list[str]:
+    """What is known against a run that goes on: jobs that failed, drops by reason, frames sent again."""
+    said = [f"{', '.join(failed)} failed"] if failed else ["no job failed"]
+    reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.items() if count)
+    if reasons:
+        said.append(f"{counted(sum(dropped.values()), 'frame')} dropped ({reasons})")
+    else:
+        said.append("no frame dropped")
+    return [*said, f"{retransmitted} retransmitted"]
 
 
 def fabric_line(fabric: Fabric) -> str:

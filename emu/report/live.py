@@ -28,8 +28,9 @@ from actors.wire.message import STATUS_SUCCESS
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import LineFile
 from emu.measure.run_directory.sample_rows import batched
-from emu.measure.run_directory.samples import SampleReader
-from emu.report.html_file import document, packed
+from emu.measure.run_directory.samples import Grown, SampleReader
+from emu.measure.summary_report import so_far
+from emu.report.html_file import document, folded, packed
 from emu.report.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down
 from emu.report.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, fabric_ports
 from emu.scenario.load import load_recorded
@@ -37,6 +38,8 @@ from emu.scenario.resolve import build_topology
 from emu.topology.outline import describe, summary_line
 from emu.units import about_rate, about_size, about_time
 
+RETRANSMITTED: Final = "nic_retransmitted_frames"
+COUNTED: Final = ("port_dropped_frames", RETRANSMITTED)
 AT_ONCE: Final = 20
 """A look has at most so many new intervals, each of as many samples as that takes."""
 TIMEOUT_S: Final = 5.0
@@ -62,6 +65,11 @@ class Following:
         self._plans: list[Mapping[str, Any]] = []
         self._operations: list[list[Sequence[int]]] = []
         self._virtual_ps = 0
+        self._dropped: dict[str, int] = {}
+        """Frames by reason."""
+        self._retransmitted = 0
+        self._failed: set[int] = set()
+        """Jobs of which an operation failed."""
 
     def hear(self, record: Mapping[str, Any]) -> None:
         """A line of the run."""
@@ -73,6 +81,8 @@ class Following:
         for row in record["operations"]:
             of_job = self._operations[row[0]]
             of_job.append(row)
+            if row[4] != STATUS_SUCCESS:
+                self._failed.add(row[0])
             del of_job[: -2 * MOST_BARS]
 
     def look(self) -> None:
@@ -85,7 +95,9 @@ class Following:
                 return
             self._figures = Figures(self.ports, self._reader)
         assert self._figures is not None
-        news = list(self._reader.news(ROLES))
+        news = list(self._reader.news((*ROLES, *COUNTED)))
+        for _, grown in news:
+            self._count(grown)
         for some in batched(news, -(-len(news) // AT_ONCE) or 1):
             now_ps = some[-1][0]
             span_ps = max(now_ps - self._edges_ps[-1], 1)
@@ -95,6 +107,19 @@ class Following:
         if beyond > 0:
             del self.intervals[:beyond], self._edges_ps[:beyond]
             self._forgotten += beyond
+
+    def _count(self, grown: Mapping[str, Grown]) -> None:
+        """Add what a sample tells against the run."""
+        assert self._reader is not None
+        for metric in COUNTED:
+            counters = self._reader.counters(metric)
+            for row, more in zip(*grown.get(metric, ((), ())), strict=True):
+                device, place = counters[row]
+                if metric == RETRANSMITTED:
+                    self._retransmitted += more
+                else:
+                    reason = self._reader.series[device][place].reason
+                    self._dropped[reason] = self._dropped.get(reason, 0) + more
 
     def news(self, since: int) -> dict[str, Any]:
         """What a page that has so many intervals of the run lacks."""
@@ -109,6 +134,12 @@ class Following:
             "rows": list(self._rows()),
             "down": self._down(),
             "jobs": [self._job(number, plan) for number, plan in enumerate(self._plans)],
+            "charts": [self._chart(number, plan) for number, plan in enumerate(self._plans)],
+            "verdict": so_far(
+                [self._plans[number]["name"] for number in sorted(self._failed)],
+                self._dropped,
+                self._retransmitted,
+            ),
         }
 
     def page(self) -> str:
@@ -121,13 +152,20 @@ class Following:
         yield f"<h1>{escape(self.scenario.name)}</h1>"
         yield f'<p class="quiet">{escape(summary_line(describe(self.topology)))}</p>'
         yield '<p><b id="state" role="status">waiting for the first sample</b></p>'
+        yield '<ul id="verdict" class="plain" aria-label="Verdict so far"></ul>'
         yield '<h2>Over time</h2>\n<div id="timeline"></div>'
         yield "<h2>Jobs</h2>"
         yield '<div class="wide"><table id="jobs"></table></div>'
+        for number, job in enumerate(self.scenario.jobs):
+            yield f'<div id="took-{number}" hidden><h3>{escape(job.name)}: time of each operation</h3>'
+            yield f'<div class="chart" id="chart-{number}"></div>'
+            yield folded("The last of them as a table", f'<table id="last-{number}"></table>')
+            yield "</div>"
         yield "<h2>Fabric</h2>"
         yield from fabric_pictures(self.topology, 1)
         yield (
-            '<p class="quiet">Steps, curves and verdicts are known when the run is over: <code>emu report'
+            '<p class="quiet">Who waited for whom, busbw, causes and expectations are known when the run is'
+            " over: <code>emu report"
             f" {escape(str(self._path))}</code> writes the whole page.</p>"
         )
 
@@ -151,6 +189,21 @@ class Following:
         shown = f"{op} {about_size(size_bytes)}" if size_bytes else op
         took = about_time(end_ps - start_ps) if status == STATUS_SUCCESS else "failed"
         return [plan["name"], str(operation + 1), shown, took, spread, rate]
+
+    def _chart(self, number: int, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """How long the last operations or steps took, each kind a line."""
+        lines: dict[str, list[Any]] = {}
+        for _, operation, start_ps, end_ps, status in self._operations[number][-MOST_BARS:]:
+            if status == STATUS_SUCCESS:
+                op, size_bytes = self._what(number, operation)
+                kind = f"{op} {about_size(size_bytes)}" if size_bytes else "step"
+                lines.setdefault(kind, []).append([operation + 1, end_ps - start_ps, []])
+        return {
+            "label": f"{plan['name']}: time of each operation or step",
+            "x": "number",
+            "y": "took_ps",
+            "lines": [{"name": kind, "points": points} for kind, points in lines.items()],
+        }
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Rows of the time axis: operations of each job, faults, changes by hand."""

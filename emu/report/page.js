@@ -335,6 +335,7 @@ function drawSeries() {
 // Curves with a point for each x; where it has several seeds, each of them and a band around them.
 function drawCharts() {
   data.charts.forEach((chart, index) => {
+    if (!chart.lines.length) return;
     const holder = by("chart-" + index), height = 230, [picture, width] = canvasOf(holder, height), left = 70, floor = height - 42, roof = 22;
     picture.setAttribute("aria-label", chart.label);
     const words = [...new Set(chart.lines.flatMap((line) => line.points.map((p) => p[0])))], sizes = chart.x === "bytes";
@@ -660,6 +661,14 @@ async function take(news) {
   by("slider").value = at;
   fill(by("jobs"), ["job", "done", "last", "took", "least / median / most", "algbw"], news.jobs.map((cells) => ({ cells })));
   by("state").textContent = `at ${time(news.span)} of virtual time`;
+  by("verdict").replaceChildren(...news.verdict.map((words) => Object.assign(document.createElement("li"),
+    { textContent: words, className: /^(no |0 )/.test(words) ? "good" : "bad" })));
+  data.charts = news.charts;
+  news.charts.forEach((chart, index) => {
+    const last = chart.lines.flatMap((line) => line.points.map((p) => ({ cells: [p[0], line.name, time(p[1])] })));
+    by("took-" + index).hidden = !last.length;
+    fill(by("last-" + index), ["number", "what", "took"], last.sort((a, b) => b.cells[0] - a.cells[0]).slice(0, 40));
+  });
   if (chosen.port < 0 && count) {
     const most = ports.reduce((a, _, port) => (cell(0, port, at) > cell(0, a, at) ? port : a), 0);
     chosen = { node: ports[most][0], port: most };

@@ -341,6 +341,7 @@ def _init(store: str, barriers: str) -> Case:
             ("topology", "{kind: ai_zone, racks: 16, hosts_per_rack: 16, gpus_per_host: 8, spines: 4}"),
             ("ncclx.init.store", store),
             ("ncclx.init.barriers", barriers),
+            ("run.sample_every", "100s"),
         ),
     )
 

@@ -42,7 +42,7 @@ def test_every_command_explains_itself(capsys: Captured, name: str) -> None:
     status, out, err = told(capsys, *name.split(), "--help")
     assert (status, err) == (0, [])
     assert out[0].startswith(f"Usage: emu {name}")
-    assert [line for line in out if "\\" in line or len(line) > 105] == []
+    assert [line for line in out if "\\" in line.removesuffix(" \\") or len(line) > 105] == []
 
 
 def test_help_and_version_import_no_heavy_package() -> None:

@@ -85,6 +85,11 @@ def test_the_page_follows_the_run_and_says_when_it_is_over(
     until(lambda: browser.execute_script(count) > seen)
     assert browser.execute_script("return at") == 0
     until(lambda: "all_reduce" in browser.find_element(By.ID, "jobs").text)
+    assert "no job failed" in browser.find_element(By.ID, "verdict").text
+    assert browser.find_elements(By.CSS_SELECTOR, "#chart-0 circle")
+    last = browser.find_element(By.ID, "last-0").get_attribute("textContent")
+    assert last is not None
+    assert "all_reduce 256KiB" in last
     assert errors(browser) == []
     run.send_signal(signal.SIGINT)
     assert run.wait(PATIENCE_S) == 0
@@ -150,3 +155,34 @@ def test_what_is_read_while_the_file_grows_is_what_the_report_has(tmp_path: Path
     assert following.news(3)["edges"] == news["edges"][3:]
     assert news["down"] == [[*one[:3], 150_000_000] for one in news["down"]]
     assert len(news["down"]) == 1
+    drops = whole.summary.fabric.drops
+    assert drops is not None
+    assert drops.by_reason["link_down"] == drops.total > 0
+    assert news["verdict"] == [
+        "no job failed",
+        f"{drops.total} frames dropped (link_down {drops.total})",
+        f"{whole.summary.fabric.nic_retransmitted_frames} retransmitted",
+    ]
+
+
+def test_steps_that_are_done_are_shown_with_what_they_took_and_a_job_that_failed_is_named(
+    tmp_path: Path,
+) -> None:
+    recorded(PAIR, tmp_path / "run")
+    following = Following(tmp_path / "run")
+    following.hear(
+        {
+            "jobs": [
+                {"name": "train", "operations": []},
+                {"name": "ring", "operations": [["all_reduce", 4096]]},
+            ]
+        }
+    )
+    rows = [[0, 0, 0, 400, 0], [0, 1, 500, 800, 0], [1, 0, 0, 90, 7]]
+    following.hear({"virtual_ps": 900, "operations": rows})
+    news = following.news(0)
+    assert [chart["lines"] for chart in news["charts"]] == [
+        [{"name": "step", "points": [[1, 400, []], [2, 300, []]]}],
+        [],
+    ]
+    assert news["verdict"][0] == "ring failed"

@@ -65,7 +65,7 @@ def test_local_run_tells_who_hosts_what_and_samples_in_order(parts: int, tmp_pat
     assert notes.discovered[0]["targets"] == [worker.metrics_address]
     assert [record.number for record in outcome.devices] == list(range(len(worker.devices)))
     times_ps = [sample.virtual_ps for sample in notes.samples]
-    assert times_ps[:2] == [10**8, 2 * 10**8]
+    assert times_ps[:2] == [2 * 10**6, 4 * 10**6]
     assert times_ps == sorted(times_ps)
     assert times_ps[-1] < outcome.virtual_ps
     for sample in notes.samples:

@@ -58,6 +58,10 @@ _AWAITED: Final = {
 OUTLIER_PERCENT: Final = 20
 
 
+SAMPLED: Final = "run.sample_every=100us"
+"""How a run without end is sampled, if not told otherwise: its file knows how long one round takes."""
+
+
 class LiveTerminal(Terminal):
     """Shows a live run."""
 
@@ -264,7 +268,7 @@ def command(
     """
     pace_ps = parse_pace(pace)
     ends = ("run.repeat=true",) if for_ is None else ("run.repeat=true", f"run.max_time={for_}")
-    prepared = prepare(load_scenario(scenario, (*assignments, *ends), seed, variant))
+    prepared = prepare(load_scenario(scenario, (SAMPLED, *assignments, *ends), seed, variant))
     check_unattended(prepared.scenario)
     steering = Steering(prepared.scenario, prepared.topology)
     # In this process nothing is gone back to: a live run is repeated by `emu replay`.

@@ -37,6 +37,7 @@ from emu.measure.summary_report import (
     fabric_line,
     fault_lines,
     most_paused_links,
+    so_far,
 )
 from emu.scenario.load import load_recorded
 from emu.scenario.resolve import build_topology
@@ -203,15 +204,9 @@ def _port_lines(title: str, ports: Sequence[tuple[str, float, float | None]]) ->
 
 def _verdict(now: Look) -> list[str]:
     failed = [job for job, bad in now.failed.items() if bad]
-    said = [f"{', '.join(failed)} failed"] if failed else ["no job failed"]
-    dropped = {reason: count for reason, count in now.dropped.items() if count}
-    if dropped:
-        reasons = ", ".join(f"{reason} {count:.0f}" for reason, count in dropped.items())
-        said.append(f"{sum(dropped.values()):.0f} frames dropped ({reasons})")
-    else:
-        said.append("no frame dropped")
-    said.append(f"{now.retransmitted:.0f} retransmitted")
-    return said
+    return so_far(
+        failed, {reason: round(count) for reason, count in now.dropped.items()}, round(now.retransmitted)
+    )
 
 
 def finished_lines(summary: Summary) -> list[str]:
