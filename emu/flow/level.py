@@ -25,6 +25,7 @@ from emu.flow.edges import Edges
 from emu.flow.flow_jobs import FlowRun
 from emu.flow.messages import capacities_kbps
 from emu.flow.script_jobs import ScriptRun
+from emu.flow.storage_jobs import Servers, StorageRun
 from emu.flow.wires import Wires
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.measure.digest import run_digest
@@ -66,6 +67,10 @@ class FlowLevel:
         self.end_ps = 0
         self.flows: list[FlowRun] = []
         self.scripts: list[ScriptRun] = []
+        self.storage: list[StorageRun] = []
+        servers = Servers(scenario, topology)
+        self.beside = Progress(servers.capacities_kbps)
+        """Of the front end, which shares nothing with the back end."""
         self._open = 0
         for work in plan.jobs:
             if not work.enabled or work.start_ps == NEVER_PS:
@@ -73,7 +78,11 @@ class FlowLevel:
             self._open += 1
             delays = settings_of(scenario, topology, work.job).delays
             over = partial(self._over)
-            if work.wired is None:
+            if work.clients:
+                self.storage.append(
+                    StorageRun(scenario, work, self.wires, delays, servers, self.beside, over)
+                )
+            elif work.wired is None:
                 self.flows.append(FlowRun(work, self.wires, delays, self.progress, over))
             else:
                 calls = Calls(work.wired, Edges(scenario, self.wires, delays))
@@ -85,11 +94,14 @@ class FlowLevel:
             flows.begin()
         for scripts in self.scripts:
             scripts.begin()
-        if not self.progress.run(self._max_ps):
+        for storage in self.storage:
+            storage.begin()
+        ended = [progress.run(self._max_ps) for progress in (self.progress, self.beside)]
+        if not all(ended):
             self.end_ps = self._max_ps
             return Ending.TIME_LIMIT
         if self._open:
-            self.end_ps = self.progress.now_ps
+            self.end_ps = max(self.progress.now_ps, self.beside.now_ps)
             return Ending.STALLED
         return Ending.FINISHED
 
@@ -110,16 +122,20 @@ class FlowLevel:
         results: dict[int, dict[str, list[list[int]]]] = {}
         for device, rows in flows.items():
             results.setdefault(device, {})["flows"] = sorted(rows)
+        for storage in self.storage:
+            for host, tables in storage.rows().items():
+                for table, reported in tables.items():
+                    results.setdefault(host, {}).setdefault(table, []).extend(reported)
         for device, rows in deliveries.items():
             results.setdefault(device, {})["deliveries"] = sorted(rows, key=lambda row: row[2])
         centre = results.setdefault(topology.controller, {})
         centre["operations"] = [row for job in self.scripts for row in job.operations]
         first = topology.hosts[0]
-        for name, tables in (
+        for name, parts in (
             ("steps", [job.steps for job in self.scripts]),
             ("calls", [job.called for job in self.scripts]),
         ):
-            rows = [row for table in tables for row in table]
+            rows = [row for part in parts for row in part]
             if rows:
                 results.setdefault(first, {})[name] = rows
         return tuple(self._record(node.number, results.get(node.number, {})) for node in topology.nodes)

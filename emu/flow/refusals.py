@@ -22,6 +22,7 @@ from emu.measure.summary.fabric import UNKNOWN
 from emu.scenario.expect import SeriesExpectation, path_steps
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
+from emu.topology.front_end import FRONT_END
 
 PACKETS: Final = "fidelity: packet"
 DIRECT: Final = (
@@ -83,8 +84,7 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
         ("host.pcie.enabled", scenario.host.pcie.enabled),
         ("transport.receive_queue.depth", bool(scenario.transport.receive_queue.depth)),
         ("transport.recovery.kind", scenario.transport.recovery.kind == "tcp"),
-        ("frontend.enabled", scenario.frontend.enabled),
-        ("overrides", bool(scenario.overrides)),
+        ("overrides", any(_overridden(scenario, topology))),
         ("faults", bool(scenario.faults)),
         ("payload", scenario.payload == "real"),
         ("run.repeat", scenario.run.repeat),
@@ -95,6 +95,31 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
     ):
         if given:
             yield key, "flow level does not have this", f"its default, or {PACKETS}"
+
+
+def _overridden(scenario: Scenario, topology: Topology) -> Iterator[bool]:
+    """Whether overrides change what flow level goes by: anything of the back end, more than the transport and
+    PFC of the front end.
+    """
+    for node in topology.nodes[:-1] if scenario.overrides else ():
+        own = scenario.at(topology, node.number)
+        if node.network != FRONT_END:
+            yield own is not scenario
+            continue
+        switch = own.switch.model_copy(update={"pfc": scenario.switch.pfc})
+        transport = own.transport.model_copy(
+            update={
+                "recovery": scenario.transport.recovery,
+                "congestion_control": scenario.transport.congestion_control,
+            }
+        )
+        yield (switch, transport, own.nic, own.link, own.host) != (
+            scenario.switch,
+            scenario.transport,
+            scenario.nic,
+            scenario.link,
+            scenario.host,
+        )
 
 
 def _library(scenario: Scenario) -> Iterator[Line]:

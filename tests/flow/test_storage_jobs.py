@@ -1,0 +1,77 @@
+"""Do clients of storage take as long by rates as by packets?"""
+
+from typing import Any
+
+import pytest
+
+from emu import api
+from emu.errors import ScenarioError
+from emu.measure.summary.summary import Job
+from tests.conftest import SOAK
+from tests.workload.test_checkpoint import OVERRIDES
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "disks": ({"protocol": "pnfs"}, {"storage": {"disk": "1G"}}),
+    "disks, load": ({"protocol": "pnfs", "direction": "load"}, {"storage": {"disk": "1G"}}),
+    "client NIC": ({"protocol": "tectonic", "parity": 1}, {"link": "2G"}),
+    "uplink": ({}, {"oversubscription": 32}),
+    "filer": ({"protocol": "nfs"}, {"storage": {"servers": 1, "disk": "4G"}, "metadata": {"servers": 0}}),
+    "metadata": ({"protocol": "tectonic", "parallel": 2}, {"metadata": {"operation": "100us"}}),
+    "daemon": ({"fuse": {"enabled": True, "operation": "100us"}}, {}),
+}
+MORE_HOSTS = 64
+
+
+def stored(hosts: int, fidelity: str, workload: dict[str, Any], frontend: dict[str, Any]) -> Job:
+    """A checkpoint by packets or by rates."""
+    usual = {"kind": "checkpoint", "size": "1MB", "block": "64KiB"}
+    front = {
+        "enabled": True,
+        "hosts_per_rsw": 16,
+        "storage": {"servers": 4, "disk": "100G"} | frontend.get("storage", {}),
+        "metadata": {"servers": 1, "operation": "10us"} | frontend.get("metadata", {}),
+    }
+    given = {
+        "name": "stored",
+        "fidelity": fidelity,
+        "topology": {"kind": "star", "hosts": hosts},
+        "frontend": {name: value for name, value in frontend.items() if name not in front} | front,
+        "overrides": OVERRIDES,
+        "jobs": [{"name": "save", "workload": usual | workload}],
+    }
+    return api.run(given, local=True, diagnose=False).summary.jobs["save"]
+
+
+def check(hosts: int, workload: dict[str, Any], frontend: dict[str, Any]) -> None:
+    """Both levels, within 5 %, with the same requests."""
+    flow, packet = (stored(hosts, level, workload, frontend) for level in ("flow", "packet"))
+    assert flow.status == packet.status == "success"
+    assert flow.end_ps == pytest.approx(packet.end_ps, rel=0.05)
+    assert flow.storage is not None
+    assert packet.storage is not None
+    counted = [
+        {kind: one.count for kind, one in job.requests.items()} for job in (flow.storage, packet.storage)
+    ]
+    assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rates_and_packets_agree_within_five_percent_whatever_the_bottleneck(name: str) -> None:
+    check(4, *CASES[name])
+
+
+def test_they_agree_for_sixty_four_hosts() -> None:
+    size = "1MB" if SOAK else "128KiB"
+    check(MORE_HOSTS, {"size": size}, {"storage": {"disk": "1G"}, "fsws": 1})
+
+
+def test_overrides_of_the_back_end_are_refused_still() -> None:
+    given = {
+        "name": "refused",
+        "fidelity": "flow",
+        "topology": {"kind": "star", "hosts": 4},
+        "overrides": [{"devices": "nic-0-0", "nic": {"latency": "1us"}}],
+        "jobs": [{"name": "one", "workload": {"kind": "permutation", "size": "4KiB"}}],
+    }
+    with pytest.raises(ScenarioError, match="overrides: flow level does not have this"):
+        api.run(given, local=True, diagnose=False)
