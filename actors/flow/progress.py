@@ -53,7 +53,7 @@ class _Work:
         self.done = done
 
 
-class _Together:
+class Together:
     """Transfers of some shapes at the same time: what they make of queues, and their rates where some jam."""
 
     def __init__(self, capacities_kbps: list[int], shapes: list[Shape]) -> None:
@@ -87,7 +87,7 @@ class Progress:
         self._changed = False
         self._numbers: dict[Shape, int] = {}
         self._shapes: list[Shape] = []
-        self._known: dict[tuple[int, ...], _Together] = {}
+        self._known: dict[tuple[int, ...], Together] = {}
 
     def at(self, time_ps: int, call: Callable[[], None]) -> None:
         """Call somebody at a time, those of one time in the order in which they asked."""
@@ -137,7 +137,7 @@ class Progress:
         if together is None:
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
-            together = _Together(self._capacities, [self._shapes[number] for number in key])
+            together = Together(self._capacities, [self._shapes[number] for number in key])
             self._known[key] = together
         jammed: frozenset[int] = frozenset()
         if self._buffers is not None:
@@ -154,7 +154,7 @@ class Progress:
         for work, rate in zip(works, rates, strict=True):
             work.rate = rate
 
-    def _rates(self, together: _Together, jammed: frozenset[int]) -> list[int]:
+    def _rates(self, together: Together, jammed: frozenset[int]) -> list[int]:
         """The rates of transfers, at least 1 kbit/s each."""
         filling = Filling(self._capacities, pauses=bool(jammed))
         for link in range(len(self._capacities)):

@@ -103,6 +103,8 @@ class Script:
     streams: list[list[Instruction]] = field(default_factory=lambda: [[]])
     """Stream 0 computes."""
     events: int = 0
+    like: int = -1
+    """A rank with the same calls and streams, in other groups; -1: nobody is known to have them."""
 
     def stream(self) -> int:
         """A new stream."""

@@ -6,10 +6,10 @@ queue pair can be told before it sends anything.
 
 from __future__ import annotations
 
-from actors.fabric.model import FABRIC, INDEX_BITS, Attachment, Role, Topology
+from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.nic.queue_pair.numbers import hash_seed
-from actors.switch.routing.hashing import POLICIES, FieldHash, choose, flow_hash
-from actors.switch.routing.policy import INDEX_MASK, VIA_BRANCH, Group
+from actors.switch.routing.hashing import POLICIES
+from actors.switch.routing.walks import PortTable, Walks
 from actors.wire.frame import WRITE_MIDDLE, Frame
 from emu.build.switches import GraphRoutes, field_hash, is_written_out
 from emu.scenario.schema import Scenario
@@ -21,9 +21,13 @@ class HashedPaths:
     def __init__(self, scenario: Scenario, topology: Topology) -> None:
         self._scenario = scenario
         self._topology = topology
-        self._routes = GraphRoutes(topology, scenario.routing, scenario.switch.static_routes)
-        self._groups: dict[int, list[Group]] = {}
-        self._hashes: dict[int, FieldHash] = {}
+        self._ends = [(node.number, end) for node in topology.nodes for end in topology.ports(node.number)]
+        """By number of the port."""
+        self.walks = _walks(scenario, topology, self._ends)
+        self._fabric_ports = {
+            nic: [at for at, end in enumerate(topology.ports(nic)) if end.kind == FABRIC]
+            for nic in topology.nics
+        }
 
     def ends(
         self, nic: int, index: int, peer: int, port: int, qpn: int, priority: int, opcode: int = WRITE_MIDDLE
@@ -33,40 +37,49 @@ class HashedPaths:
         They are those of the NIC's queue pair at `index`, to queue pair `qpn` of `peer`, with `port` as their
         UDP source port. The last one leads to the peer, unless a switch has no route.
         """
-        topology = self._topology
-        ends = [end for end in topology.ports(nic) if end.kind == FABRIC]
-        bond = self._scenario.at(topology, nic).nic.bond
-        here = ends[index % len(ends) if bond == "per_qp" else 0]
-        address = topology.address_of(peer)
-        frame = Frame(opcode, priority, topology.address_of(nic), address, port, qpn, 0, 0, 0)
-        found = [(nic, here)]
-        while topology.nodes[here.peer].role is Role.SWITCH and len(found) <= len(topology.switches):
-            switch, ingress = here.peer, here.peer_port
-            at = self._exit(switch, frame, ingress)
-            if at < 0:
-                break
-            here = topology.ports(switch)[at]
-            found.append((switch, here))
-        return found
+        frame = self.frame(nic, peer, port, qpn, priority, opcode)
+        return self.ends_of(frame, self.port_of(nic, index), nic)
 
-    def _exit(self, switch: int, frame: Frame, ingress: int) -> int:
-        """The port by which a switch sends a frame on; -1 where it has no route."""
-        if switch not in self._groups:
-            self._groups[switch] = self._routes.groups(switch, [])
-        group = self._groups[switch][frame.dst >> INDEX_BITS]
-        if group.by_address:
-            index = frame.dst & INDEX_MASK
-            at = int(group.ports[index]) if index < group.count else -1
-            if at > VIA_BRANCH:
-                return at
-            group = group.branches[VIA_BRANCH - at]
-        if group.count < 2:
-            return int(group.ports[0]) if group.count else -1
-        routing = self._scenario.routing
-        seed = hash_seed(self._scenario.seed, -1 if routing.seed == "equal" else switch)
-        if is_written_out(routing):
-            return int(group.ports[choose(flow_hash(frame, POLICIES[routing.kind], seed), group.count)])
-        if switch not in self._hashes:
-            self._hashes[switch] = field_hash(routing, self._topology.nodes[switch].tier, seed)
-        frame.ingress = ingress << 3
-        return int(group.ports[self._hashes[switch].member(frame, group.count)])
+    def ends_of(self, frame: Frame, port: int, nic: int) -> list[tuple[int, Attachment]]:
+        """Those that a packet crosses which leaves a NIC by this port."""
+        return [self._ends[one] for one in self.walks.walk(nic, port, frame)]
+
+    def port_of(self, nic: int, index: int) -> int:
+        """The port by which a queue pair of a NIC sends."""
+        ports = self._fabric_ports[nic]
+        if len(ports) == 1:
+            return ports[0]
+        bond = self._scenario.at(self._topology, nic).nic.bond
+        return ports[index % len(ports) if bond == "per_qp" else 0]
+
+    def frame(self, nic: int, peer: int, port: int, qpn: int, priority: int, opcode: int) -> Frame:
+        """A packet as switches hash it."""
+        topology = self._topology
+        return Frame(
+            opcode, priority, topology.address_of(nic), topology.address_of(peer), port, qpn, 0, 0, 0
+        )
+
+
+def _walks(scenario: Scenario, topology: Topology, ends: list[tuple[int, Attachment]]) -> Walks:
+    first = [0]
+    for node in topology.nodes:
+        first.append(first[-1] + len(topology.ports(node.number)))
+    links = [
+        2 * end.link + (topology.links[end.link].a != device) if end.kind == FABRIC else -1
+        for device, end in ends
+    ]
+    switches = [node.role is Role.SWITCH for node in topology.nodes]
+    table = PortTable(
+        first, [end.peer for _, end in ends], [end.peer_port for _, end in ends], links, switches
+    )
+    routing = scenario.routing
+    equal = routing.seed == "equal"
+    seeds = [
+        hash_seed(scenario.seed, -1 if equal else node.number) if node.role is Role.SWITCH else 0
+        for node in topology.nodes
+    ]
+    routes = GraphRoutes(topology, routing, scenario.switch.static_routes)
+    if is_written_out(routing):
+        return Walks(table, routes, POLICIES[routing.kind], seeds, {})
+    hashes = {one: field_hash(routing, topology.nodes[one].tier, seeds[one]) for one in topology.switches}
+    return Walks(table, routes, -1, seeds, hashes)

@@ -43,6 +43,8 @@ class Leg(NamedTuple):
     tail_ps: int
     copy_ps: int = 0
     """Of its first slice."""
+    fixed_ps: int = -1
+    """What it takes on links that nobody else uses; -1: a matter of rates."""
 
 
 class Calls:

@@ -132,8 +132,10 @@ class Edge:
 class Edges:
     """Makes the edges of one job's connections."""
 
-    def __init__(self, scenario: Scenario, wires: Wires, delays: Delays) -> None:
+    def __init__(self, scenario: Scenario, wires: Wires, delays: Delays, *, counted: bool = True) -> None:
         self._scenario = scenario
+        self._counted = counted
+        """Whether what they carry is counted on links."""
         self._wires = wires
         self._delays = delays
         self._posted: dict[tuple[int, int, int, int, int], int] = {}
@@ -156,14 +158,16 @@ class Edges:
         found: list[tuple[int, tuple[int, ...], int]] = []
         ways = [wires.way(send.nic, index) for index in send.pairs]
         for way, load in zip(ways, loads, strict=True):
-            wires.count(way, load)
+            if self._counted:
+                wires.count(way, load)
             found.append((load.wire_bytes * 8, way.links, PAUSING))
             found.append((load.ack_bytes * 8, way.back, LIGHT))
         clear_ps = 0
         if receive.control >= 0:
             clear_ps = self._clear_ps(receive)
             one = message_load(int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False)
-            wires.count(wires.way(receive.nic, receive.control), Load().plus(one, len(slices.sizes)))
+            if self._counted:
+                wires.count(wires.way(receive.nic, receive.control), Load().plus(one, len(slices.sizes)))
         bits = sum(load.wire_bytes for load in loads) * 8
         line = min(end.rate_bps for _, end in ways[0].ends) // 1000
         share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
@@ -178,7 +182,7 @@ class Edges:
         back = topology.ports(arriving.peer)[arriving.peer_port]
         links = directed(topology, [(send.nic, leaving), (arriving.peer, back)])
         bits = slices.inside_bits
-        for link in links:
+        for link in links if self._counted else ():
             self._wires.payload_bytes[link] += slices.total_bytes
         way_ps = host_ps(topology, send.nic, Delays(0, 0, 0, cuts_through=False))
         way_ps += host_ps(topology, send.peer_nic, Delays(0, 0, 0, cuts_through=False))

@@ -20,9 +20,11 @@ from actors.kernel.event import NEVER_PS
 from emu.build.buffer_sizes import shared_pool_bytes
 from emu.build.devices import Blueprint
 from emu.build.plan import settings_of
+from emu.flow.alike import alike, each_alone
 from emu.flow.calls import Calls
 from emu.flow.edges import Edges
 from emu.flow.flow_jobs import FlowRun
+from emu.flow.in_step import InStepCalls, InStepProgress, goes_in_step
 from emu.flow.messages import capacities_kbps
 from emu.flow.script_jobs import ScriptRun
 from emu.flow.storage_jobs import Servers, StorageRun
@@ -61,7 +63,6 @@ class FlowLevel:
         scenario, topology, _, plan = blueprint
         self.topology = topology
         self.wires = Wires(scenario, topology, plan)
-        self.progress = Progress(capacities_kbps(topology), buffers_of(scenario, topology))
         self._management_ps = scenario.control.management_delay_ps
         self._max_ps = scenario.run.max_time_ps
         self.end_ps = 0
@@ -71,13 +72,22 @@ class FlowLevel:
         servers = Servers(scenario, topology)
         self.beside = Progress(servers.capacities_kbps)
         """Of the front end, which shares nothing with the back end."""
-        self._open = 0
-        for work in plan.jobs:
-            if not work.enabled or work.start_ps == NEVER_PS:
-                continue
-            self._open += 1
+        works = [work for work in plan.jobs if work.enabled and work.start_ps != NEVER_PS]
+        self._open = len(works)
+        over = partial(self._over)
+        self._in_step: InStepCalls | None = None
+        if len(works) == 1 and works[0].wired is not None and goes_in_step(scenario, works[0].wired):
+            (work,) = works
+            assert work.wired is not None
+            parted = alike(work.wired.script)
             delays = settings_of(scenario, topology, work.job).delays
-            over = partial(self._over)
+            calls = self._in_step = InStepCalls(scenario, work.wired, self.wires, delays, parted)
+            self.progress: Progress = InStepProgress(calls)
+            self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over, parted))
+            return
+        self.progress = Progress(capacities_kbps(topology), buffers_of(scenario, topology))
+        for work in works:
+            delays = settings_of(scenario, topology, work.job).delays
             if work.clients:
                 self.storage.append(
                     StorageRun(scenario, work, self.wires, delays, servers, self.beside, over)
@@ -85,8 +95,9 @@ class FlowLevel:
             elif work.wired is None:
                 self.flows.append(FlowRun(work, self.wires, delays, self.progress, over))
             else:
-                calls = Calls(work.wired, Edges(scenario, self.wires, delays))
-                self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over))
+                each = Calls(work.wired, Edges(scenario, self.wires, delays))
+                alone = each_alone(work.wired.script)
+                self.scripts.append(ScriptRun(work, each, self.progress, self._management_ps, over, alone))
 
     def run(self) -> Ending:
         """Run to the end of every job."""
@@ -112,6 +123,8 @@ class FlowLevel:
 
     def records(self) -> tuple[DeviceRecord, ...]:
         """Of every device."""
+        if self._in_step is not None:
+            self._in_step.flush()
         topology = self.topology
         flows: dict[int, list[list[int]]] = {}
         deliveries: dict[int, list[list[int]]] = {}

@@ -17,16 +17,18 @@ from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import operations_of
-from actors.ncclx.script import CALL, COMPUTE, LINE, WAIT, Script
+from actors.ncclx.script import CALL, COMPUTE, LINE, WAIT, Group, Script
 from actors.wire.message import MESSAGE_BYTES
 from emu.build.plan import JobWork
+from emu.flow.alike import Alike
 from emu.flow.calls import Calls, Leg
+from emu.flow.in_step import InStepCalls
 
 SUCCESS: Final = 0
 
 
 class _Rank:
-    """One rank: where its streams are, and what stream 0 did in this operation."""
+    """One rank, or all that are alike: where its streams are, and what stream 0 did in this operation."""
 
     __slots__ = (
         "asked_ps",
@@ -73,10 +75,11 @@ class ScriptRun:
     def __init__(
         self,
         work: JobWork,
-        calls: Calls,
+        calls: Calls | InStepCalls,
         progress: Progress,
         management_delay_ps: int,
         over: Callable[[int], None],
+        alike: Alike,
     ) -> None:
         assert work.wired is not None, work
         self.operations: list[list[int]] = []
@@ -85,13 +88,17 @@ class ScriptRun:
         self._work = work
         self._job = work.wired
         self._plan = work.wired.script
+        self._alike = alike
         self._calls = calls
         self._progress = progress
         self._over = over
         message_ps = serialisation_ps(int(MESSAGE_BYTES), MANAGEMENT_RATE_BPS)
         self._barrier_ps = 2 * (management_delay_ps + message_ps)
         reasons = len(self._plan.reasons)
-        self._ranks = [_Rank(number, script, reasons) for number, script in enumerate(self._plan.scripts)]
+        self._ranks = [
+            _Rank(number, self._plan.scripts[members[0]], reasons)
+            for number, members in enumerate(alike.ranks)
+        ]
         self._meetings: dict[tuple[int, int], _Meeting] = {}
         self._known: dict[object, Operation] = {}
         self._open = 0
@@ -176,8 +183,9 @@ class ScriptRun:
         now_ps = self._progress.now_ps
         rank.end_ps = now_ps
         if not self._plan.single:
-            row = [self._job.job, rank.number, self._operation, self._begun_ps, now_ps, rank.computed_ps]
-            self.steps.append(row + rank.waited_ps)
+            for member in self._alike.ranks[rank.number]:
+                row = [self._job.job, member, self._operation, self._begun_ps, now_ps, rank.computed_ps]
+                self.steps.append(row + rank.waited_ps)
         self._open -= 1
         if self._open:
             return
@@ -191,8 +199,8 @@ class ScriptRun:
 
     def _call(self, rank: _Rank, stream: int, place: int, call: int) -> bool:
         """A stream has come to a call; whether it waits for the end of it."""
-        number = rank.script.groups[place]
-        group = self._plan.groups[number]
+        number = self._alike.of_group[rank.script.groups[place]]
+        group = self._group(number)
         one = rank.script.calls[place][call]
         if len(group.members) < 2 or one.size_bytes == 0:
             return False
@@ -202,7 +210,7 @@ class ScriptRun:
         rank.called[place] += 1
         meeting = self._meetings.setdefault(key, _Meeting())
         meeting.came.append((rank, stream, place, now_ps))
-        if len(meeting.came) < len(group.members):
+        if len(meeting.came) < self._alike.callers[number]:
             return True
         del self._meetings[key]
         operation = self._known.get(one)
@@ -213,15 +221,19 @@ class ScriptRun:
         self._launch(number, operation, meeting, label)
         return True
 
+    def _group(self, number: int) -> Group:
+        """The first group of a class."""
+        return self._plan.groups[self._alike.groups[number][0]]
+
     def _launch(self, number: int, operation: Operation, meeting: _Meeting, label: int) -> None:
         """Everybody is there: let the legs of the call begin."""
         progress = self._progress
         now_ps = progress.now_ps
         legs = self._calls.legs(number, operation)
         ends: list[int] = []
-        early = self._plan.groups[number].kind == LINE and self._calls.fits(number, operation)
+        early = self._group(number).kind == LINE and self._calls.fits(number, operation)
         if early:
-            sender = self._plan.groups[number].members[0]
+            sender = self._alike.of_rank[self._group(number).members[0]]
             mine = [one for one in meeting.came if one[0].number == sender]
             meeting.came = [one for one in meeting.came if one[0].number != sender]
             for one in mine:
@@ -233,7 +245,11 @@ class ScriptRun:
             progress.at(now_ps + leg.first_ps, partial(self._send, leg, ends, len(legs), meeting, label))
 
     def _send(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting, label: int) -> None:
-        self._progress.begin(leg.shape, leg.bits, partial(self._sent, leg, ends, many, meeting, label))
+        sent = partial(self._sent, leg, ends, many, meeting, label)
+        if leg.fixed_ps >= 0:
+            self._progress.at(self._progress.now_ps + leg.fixed_ps, sent)
+        else:
+            self._progress.begin(leg.shape, leg.bits, sent)
 
     def _sent(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting, label: int) -> None:
         ends.append(self._progress.now_ps + leg.tail_ps)
@@ -252,6 +268,6 @@ class ScriptRun:
             reason = self._plan.groups[rank.script.groups[place]].reason
             rank.waited_ps[reason] += now_ps - since_ps
         if label >= 0:
-            row = [self._job.job, rank.number, self._operation, label, since_ps, now_ps]
-            self.called.append(row)
+            for member in self._alike.ranks[rank.number]:
+                self.called.append([self._job.job, member, self._operation, label, since_ps, now_ps])
         self._next(rank, stream)

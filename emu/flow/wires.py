@@ -6,8 +6,10 @@ take the same links there; its acknowledgements go back by hashes of their own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from actors.fabric.model import Topology
-from actors.wire.frame import ACKNOWLEDGE
+from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
 from emu.build.hashed_paths import HashedPaths
 from emu.build.nics import path_mtu_bytes
 from emu.build.plan import Plan
@@ -36,7 +38,8 @@ class Wires:
         self.wire_bytes = [0] * (2 * len(topology.links))
         self._scenario = scenario
         self._pairs = plan.pairs
-        self._paths = HashedPaths(scenario, topology)
+        self.paths = HashedPaths(scenario, topology)
+        """Where hashes lead."""
         self._ways: dict[tuple[int, int], Way] = {}
         self._mtus: dict[tuple[int, int], int] = {}
         transport = scenario.transport
@@ -47,23 +50,41 @@ class Wires:
         """Of a queue pair of a NIC."""
         found = self._ways.get((nic, index))
         if found is None:
-            pair = self._pairs[nic][index]
-            ends = self._paths.ends(
-                nic, index, pair.remote_nic, pair.udp_source, pair.remote_qpn, pair.priority
-            )
-            other = self._pairs[pair.remote_nic][pair.remote_index]
-            priority = other.priority if self._ack_priority is None else self._ack_priority
-            back = self._paths.ends(
-                other.nic, other.index, nic, other.udp_source, other.remote_qpn, priority, int(ACKNOWLEDGE)
-            )
+            walks = self.paths
+            ends = walks.ends_of(*self.packet(nic, index), nic)
+            back = walks.ends_of(*self.acknowledgement(nic, index))
             topology = self.topology
             found = Way(ends, directed(topology, ends), directed(topology, back))
             self._ways[nic, index] = found
         return found
 
+    def packet(self, nic: int, index: int) -> tuple[Frame, int]:
+        """A data packet of a queue pair of a NIC, and the port by which it leaves."""
+        pair = self._pairs[nic][index]
+        frame = self.paths.frame(
+            nic, pair.remote_nic, pair.udp_source, pair.remote_qpn, pair.priority, int(WRITE_MIDDLE)
+        )
+        return frame, self.paths.port_of(nic, index)
+
+    def acknowledgement(self, nic: int, index: int) -> tuple[Frame, int, int]:
+        """One that comes back to a queue pair, the port by which it leaves the peer, and the peer."""
+        pair = self._pairs[nic][index]
+        other = self._pairs[pair.remote_nic][pair.remote_index]
+        priority = other.priority if self._ack_priority is None else self._ack_priority
+        frame = self.paths.frame(
+            other.nic, nic, other.udp_source, other.remote_qpn, priority, int(ACKNOWLEDGE)
+        )
+        return frame, self.paths.port_of(other.nic, other.index), other.nic
+
     def mtu_bytes(self, nic: int, peer: int) -> int:
         """Of the queue pairs between two NICs."""
         return path_mtu_bytes(self._scenario, self.topology, nic, peer)
+
+    def add(self, payload: Sequence[int], wire: Sequence[int], acks: Sequence[int]) -> None:
+        """Messages were sent on many ways; by link."""
+        for link, one in enumerate(payload):
+            self.payload_bytes[link] += one
+            self.wire_bytes[link] += wire[link] + acks[link]
 
     def count(self, way: Way, load: Load) -> None:
         """Messages were sent."""

@@ -291,10 +291,24 @@ def _tuned_calls(plan: ScriptPlan, picks: Picks) -> ScriptPlan:
             known[number, call] = call._replace(**chosen._asdict())
         return known[number, call]
 
+    kinds: dict[int, tuple[list[GroupCall], list[GroupCall]]] = {}
+    made: dict[tuple[int, tuple[GroupCall, ...]], list[GroupCall]] = {}
+
+    def listed(number: int, calls: list[GroupCall]) -> list[GroupCall]:
+        """Ranks that share a list share what is made of it, where the tuner likes the same."""
+        kept = kinds.get(id(calls))
+        if kept is None:
+            kept = kinds[id(calls)] = calls, list(dict.fromkeys(calls))
+        chosen = tuple(tuned(number, call) for call in kept[1])
+        key = id(calls), chosen
+        if key not in made:
+            of = dict(zip(kept[1], chosen, strict=True))
+            made[key] = [of[call] for call in calls]
+        return made[key]
+
     for script in plan.scripts:
         script.calls = [
-            [tuned(number, call) for call in calls]
-            for number, calls in zip(script.groups, script.calls, strict=True)
+            listed(number, calls) for number, calls in zip(script.groups, script.calls, strict=True)
         ]
     return plan
 

@@ -15,6 +15,7 @@ Sources: Narayanan et al., Efficient Large-Scale Language Model Training on GPU 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from actors.ncclx.script import LINE, REASONS, TRANSFER, UNLABELLED, Group, Script, ScriptPlan
@@ -30,7 +31,8 @@ class Pass(NamedTuple):
     chunk: int
 
 
-def schedule(stage: int, stages: int, batches: int, chunks: int) -> list[Pass]:
+@lru_cache(maxsize=1024)
+def schedule(stage: int, stages: int, batches: int, chunks: int) -> tuple[Pass, ...]:
     """The passes of one stage in their order. With `chunks` above 1, `batches` is a multiple of `stages`."""
     assert chunks == 1 or batches % stages == 0, (batches, stages, chunks)
     total = batches * chunks
@@ -41,7 +43,7 @@ def schedule(stage: int, stages: int, batches: int, chunks: int) -> list[Pass]:
     order = forwards[:warm]
     for turn in range(total - warm):
         order += [forwards[warm + turn], backwards[turn]]
-    return order + backwards[total - warm :]
+    return (*order, *backwards[total - warm :])
 
 
 def _pass(turn: int, stages: int, chunks: int, *, forward: bool) -> Pass:

@@ -59,7 +59,7 @@ Not modelled: embeddings (a look-up), routers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -292,10 +292,32 @@ class Plan(ScriptPlan):
     def __init__(self, training: Training, seed: int, job: int) -> None:
         super().__init__()
         self.training = training
-        self.scripts = [
-            _Writer(self, rank, Stream(seed, job << 24 | rank, _PURPOSE)).write()
-            for rank in range(training.ranks)
-        ]
+        self._rings: dict[tuple[object, ...], int] = {}
+        written: dict[tuple[object, ...], Script] = {}
+        for rank in range(training.ranks):
+            writer = _Writer(self, rank, Stream(seed, job << 24 | rank, _PURPOSE))
+            like = written.get(writer.kind())
+            script = writer.write() if like is None else writer.copied(like)
+            written.setdefault(writer.kind(), script)
+            self.scripts.append(script)
+
+    def ring(self, name: str, reason: int, at: dict[str, int], over: tuple[str, ...], every: int = 1) -> int:
+        """The number of the group of all ranks that differ from a place in these dimensions alone; in the
+        last of them by multiples of `every`. -1 where that is one rank.
+        """
+        last = over[-1]
+        key = (name, at[last] % every, *(value for dimension, value in at.items() if dimension not in over))
+        found = self._rings.get(key)
+        if found is None:
+            places = [at]
+            for dimension in reversed(over):
+                step, first = (every, at[last] % every) if dimension == last else (1, 0)
+                line = range(first, self.training.size(dimension), step)
+                places = [one | {dimension: place} for one in places for place in line]
+            members = tuple(map(self.training.rank_at, places))
+            found = self.group(Group(COLLECTIVE, reason, members)) if len(members) > 1 else -1
+            self._rings[key] = found
+        return found
 
 
 class _Writer:
@@ -312,6 +334,18 @@ class _Writer:
         self._places: dict[str, int] = {}
         self._gathered: dict[int, tuple[int, ...]] = {}
         self._scattered: list[int] = []
+
+    def kind(self) -> tuple[object, ...]:
+        """Ranks of the same kind do the same, each in groups of its own."""
+        training, at = self.training, self._at
+        alone = self.rank if training.jitter else -1
+        return at["pp"], self._slowdown, at["dp"] % training.ep if training.expert_weights else 0, alone
+
+    def copied(self, like: Script) -> Script:
+        """The whole step, of a rank for whose kind it is written."""
+        self._join()
+        self._pipeline()
+        return replace(like, rank=self.rank, groups=self.script.groups, like=like.rank)
 
     def write(self) -> Script:
         """The whole step."""
@@ -339,27 +373,22 @@ class _Writer:
 
     def _join(self) -> None:
         training, at = self.training, self._at
-        self._ring("tp", TP, [at | {"tp": place} for place in range(training.tp)])
-        self._ring("cp", CP, [at | {"cp": place} for place in range(training.cp)])
+        self._ring("tp", TP, ("tp",))
+        self._ring("cp", CP, ("cp",))
         if training.data != "none":
-            shards = [
-                at | {"cp": one, "dp": other} for other in range(training.dp) for one in range(training.cp)
-            ]
-            self._ring("dp", DP, shards)
+            self._ring("dp", DP, ("cp", "dp"))
             if training.ep > 1:
-                self._ring(
-                    "experts", DP, [one for one in shards if (one["dp"] - at["dp"]) % training.ep == 0]
-                )
+                self._ring("experts", DP, ("cp", "dp"), training.ep)
         if training.ep > 1:
             first = at["dp"] // training.ep * training.ep
             experts = [at | {"dp": first + place} for place in range(training.ep)]
             members = tuple(training.rank_at(one) for one in experts)
             self._places["ep"] = self.script.join(self.plan.group(Group(EXCHANGE, EP, members)))
 
-    def _ring(self, name: str, reason: int, members: list[dict[str, int]]) -> None:
-        if len(members) > 1:
-            ranks = tuple(self.training.rank_at(one) for one in members)
-            self._places[name] = self.script.join(self.plan.group(Group(COLLECTIVE, reason, ranks)))
+    def _ring(self, name: str, reason: int, over: tuple[str, ...], every: int = 1) -> None:
+        number = self.plan.ring(name, reason, self._at, over, every)
+        if number >= 0:
+            self._places[name] = self.script.join(number)
 
     # ---- the pipeline
 

@@ -294,37 +294,59 @@ def schedules_of(
     settings: Settings, topology: Topology, plan: ScriptPlan, gpus: Sequence[int]
 ) -> tuple[Schedule, ...]:
     """The schedule of each group, of all that its members call; `gpus` are those of the ranks."""
+    kinds, of_group = _called(plan)
+    operations = [operations_of(calls) for calls in kinds]
     return tuple(
-        _schedule(settings, topology, group, calls, [gpus[rank] for rank in group.members])
-        for group, calls in zip(plan.groups, _called(plan), strict=True)
+        _schedule(settings, topology, group, operations[kind], [gpus[rank] for rank in group.members])
+        for group, kind in zip(plan.groups, of_group, strict=True)
     )
 
 
 def _schedule(
-    settings: Settings, topology: Topology, group: Group, calls: Sequence[GroupCall], gpus: Sequence[int]
+    settings: Settings, topology: Topology, group: Group, operations: Sequence[Operation], gpus: Sequence[int]
 ) -> Schedule:
     channels = channel_count(topology, gpus, settings.channels)
     if group.kind != COLLECTIVE:
         channels = exchange_channels(topology, gpus, channels, settings.channels_per_peer)
-    return Schedule(settings, operations_of(calls), [topology.host_of(gpu) for gpu in gpus], channels)
+    return Schedule(settings, operations, [topology.host_of(gpu) for gpu in gpus], channels)
 
 
-def _called(plan: ScriptPlan) -> list[Sequence[GroupCall]]:
-    """By group, what its members call: their list where they share one, else each kind of call once."""
+def _called(plan: ScriptPlan) -> tuple[list[Sequence[GroupCall]], list[int]]:
+    """What members of groups call, and of which of these kinds each group is.
+
+    Of a benchmark that is their list, else each kind of call once. Groups of ranks that are like one another
+    are of one kind.
+    """
     lists: list[list[list[GroupCall]]] = [[] for _ in plan.groups]
+    keys: list[list[tuple[int, int]]] = [[] for _ in plan.groups]
     for script in plan.scripts:
-        for number, calls in zip(script.groups, script.calls, strict=True):
-            known = lists[number]
-            if not known or known[-1] is not calls:
-                known.append(calls)
-    return [
-        known[0] if len(known) == 1 else list(dict.fromkeys(call for calls in known for call in calls))
-        for known in lists
-    ]
+        like = script.rank if script.like < 0 else script.like
+        for place, (number, calls) in enumerate(zip(script.groups, script.calls, strict=True)):
+            if not lists[number] or lists[number][-1] is not calls:
+                lists[number].append(calls)
+                keys[number].append((like, place))
+    found: list[Sequence[GroupCall]] = []
+    of_group: list[int] = []
+    known: dict[tuple[tuple[int, int], ...], list[tuple[list[list[GroupCall]], int]]] = {}
+    for key, called in zip(map(tuple, keys), lists, strict=True):
+        same = known.setdefault(key, [])
+        for others, kind in same:
+            if all(mine is other for mine, other in zip(called, others, strict=True)):
+                of_group.append(kind)
+                break
+        else:
+            same.append((called, len(found)))
+            of_group.append(len(found))
+            shared = plan.single and len(called) == 1
+            found.append(
+                called[0] if shared else list(dict.fromkeys(one for calls in called for one in calls))
+            )
+    return found, of_group
 
 
 def own_faults(plan: ScriptPlan, schedules: Sequence[Schedule]) -> Iterator[tuple[int, Operation, str]]:
     """Calls, by their label, of which an algorithm of the user's is no correct collective, and why."""
-    for schedule, calls in zip(schedules, _called(plan), strict=True):
+    kinds, of_group = _called(plan)
+    for schedule, kind in zip(schedules, of_group, strict=True):
         for operation, fault in schedule.faults():
-            yield calls[schedule.operations.index(operation)].label, operation, fault
+            yield kinds[kind][schedule.operations.index(operation)].label, operation, fault

@@ -1,0 +1,128 @@
+"""The ways of packets through a fabric, by the hashes of its switches; and bundles of such ways.
+
+A walk asks every switch for the port that it gives a packet, as the switch itself would, with every link up.
+A bundle keeps the links of many ways, each under a place, so that what is sent on all ways of a place can be
+added up by link at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.kernel.vectors import append, vec
+from actors.switch.routing.hashing import FieldHash, choose, flow_hash
+from actors.switch.routing.policy import INDEX_MASK, VIA_BRANCH, Group, Routes
+from actors.wire.frame import Frame
+
+_INDEX_BITS: Final[i64] = 10
+_MOST_HOPS: Final[i64] = 64
+
+
+class PortTable:
+    """Ports of all devices, by number: those of one device stand side by side."""
+
+    def __init__(
+        self, first: list[int], peers: list[int], arrivals: list[int], links: list[int], switches: list[bool]
+    ) -> None:
+        self.first: vec[i64] = vec[i64](first)
+        """By device: the number of its first port."""
+        self.peers: vec[i64] = vec[i64](peers)
+        self.arrivals: vec[i64] = vec[i64](arrivals)
+        """The peer's port there."""
+        self.links: vec[i64] = vec[i64](links)
+        """Directed links."""
+        self.switches: list[bool] = switches
+        """By device."""
+
+
+class Walks:
+    """Ways on one fabric. `policy` is that of `flow_hash`; -1: `hashes` has every switch's."""
+
+    def __init__(
+        self, ports: PortTable, routes: Routes, policy: int, seeds: list[int], hashes: dict[int, FieldHash]
+    ) -> None:
+        self.ports: PortTable = ports
+        self.routes: Routes = routes
+        self.policy: i64 = policy
+        self.seeds: vec[i64] = vec[i64](seeds)
+        """By device."""
+        self.hashes: dict[int, FieldHash] = hashes
+        self.groups: list[list[Group] | None] = [None] * len(ports.switches)
+
+    def walk(self, nic: int, port: int, frame: Frame) -> list[int]:
+        """The numbers of the ports by which packets leave the devices on their way, from the NIC on.
+
+        The last one leads to their destination, unless a switch has no route.
+        """
+        ports = self.ports
+        here: i64 = ports.first[nic] + port
+        found: list[int] = [int(here)]
+        device: i64 = ports.peers[here]
+        while ports.switches[device] and len(found) < _MOST_HOPS:
+            out: i64 = self._exit(device, ports.arrivals[here], frame)
+            if out < 0:
+                break
+            here = ports.first[device] + out
+            found.append(int(here))
+            device = ports.peers[here]
+        return found
+
+    def _exit(self, switch: i64, arrival: i64, frame: Frame) -> i64:
+        """The port by which a switch sends a frame on; -1 where it has no route."""
+        groups = self.groups[switch]
+        if groups is None:
+            groups = self.groups[switch] = self.routes.groups(int(switch), [])
+        address: i64 = frame.dst
+        group = groups[address >> _INDEX_BITS]
+        if group.by_address:
+            index: i64 = address & INDEX_MASK
+            at: i64 = group.ports[index] if index < group.count else -1
+            if at > VIA_BRANCH:
+                return at
+            group = group.branches[VIA_BRANCH - at]
+        if group.count < 2:
+            return group.ports[0] if group.count > 0 else -1
+        if self.policy >= 0:
+            return group.ports[choose(flow_hash(frame, self.policy, self.seeds[switch]), group.count)]
+        frame.ingress = int(arrival << 3)
+        return group.ports[self.hashes[int(switch)].member(frame, group.count)]
+
+
+class Bundle:
+    """Ways that are used together, each under a place."""
+
+    def __init__(self, walks: Walks, links: int) -> None:
+        self.walks: Walks = walks
+        self.links: int = links
+        """Directed ones of the fabric."""
+        self.hops: vec[i64] = vec[i64]()
+        self.ends: vec[i64] = vec[i64]()
+        """Of ways: where their hops end."""
+        self.places: vec[i64] = vec[i64]()
+
+    def add(self, place: int, nic: int, port: int, frame: Frame) -> int:
+        """Add the way of a frame that leaves a NIC; returns how many links it has."""
+        links = self.walks.ports.links
+        way = self.walks.walk(nic, port, frame)
+        for hop in way:
+            self.hops = append(self.hops, links[hop])
+        self.ends = append(self.ends, len(self.hops))
+        self.places = append(self.places, place)
+        return len(way)
+
+    def spread(self, amounts: list[int]) -> list[int]:
+        """By link, the sum over the ways that use it of what is sent on each, by place."""
+        each: vec[i64] = vec[i64](amounts)
+        total: vec[i64] = vec[i64]([0] * self.links)
+        hop: i64 = 0
+        way: i64 = 0
+        while way < len(self.ends):
+            amount: i64 = each[self.places[way]]
+            end: i64 = self.ends[way]
+            while hop < end:
+                total[self.hops[hop]] += amount
+                hop += 1
+            way += 1
+        return [int(one) for one in total]

@@ -1,0 +1,299 @@
+"""Calls of groups that are alike, as one: all of them begin together and go at one rate, that of the slowest.
+
+A training step on thousands of GPUs has the same call in thousands of groups at the same time. Where every
+connection carries as much, the last of them ends when the fullest link has carried what it has to: that is
+the time that all take here. What it leaves out: groups that are done earlier, and leave links to others.
+
+What a call takes beside its links is taken from one group, the one with the longest way. Bytes are counted
+for every queue pair; in a ring the slices of the first rank count for all, and the last chunks may be some
+bytes off. Links that no other groups use are solved once: such a call takes a fixed time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from actors.fabric.paths import Delays
+from actors.flow.filling import LIGHT, PAUSING, QUIET
+from actors.flow.footprints import ACKS, DATA, INSIDE, KINDS, Footprint, Ground, Transfer
+from actors.flow.progress import Progress, Shape, Strand, Together
+from actors.ncclx.operations import Operation
+from actors.ncclx.transport.clear_to_send import CTS_BYTES
+from actors.ncclx.transport.wiring import Side, WiredJob
+from actors.switch.routing.walks import Bundle
+from emu.flow.alike import Alike
+from emu.flow.calls import Calls, Leg
+from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.messages import Load, capacities_kbps, directed, message_load
+from emu.flow.wires import Wires
+from emu.scenario.schema import Scenario
+
+FEWEST_RANKS: Final = 256
+"""A job of fewer goes through its step rank by rank."""
+_KINDS: Final = {DATA: PAUSING, ACKS: LIGHT, INSIDE: QUIET}
+
+
+def goes_in_step(scenario: Scenario, job: WiredJob) -> bool:
+    """Whether the ranks of a job that are alike go through its step as one, where there is no other job."""
+    if scenario.faults or scenario.overrides or scenario.routing.kind not in ("ecmp", "e_ecmp"):
+        return False
+    whole = all(
+        operation.channels in (0, schedule.channels)
+        for schedule in job.schedules
+        for operation in schedule.operations
+    )
+    return len(job.gpus) >= FEWEST_RANKS and not job.script.single and whole
+
+
+class _Sampled(Edges):
+    """Edges of a group that stands for others: they count nothing, but keep what slices were asked for."""
+
+    def __init__(self, scenario: Scenario, wires: Wires, delays: Delays) -> None:
+        super().__init__(scenario, wires, delays, counted=False)
+        self.seen: dict[int, tuple[Slices, bool]] = {}
+        """By channel, those of the first edge, and whether some go between servers."""
+        self.ways = 0
+        """Queue pairs of all edges."""
+
+    def edge(self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int) -> Edge:
+        before = self.seen.get(send.channel, (slices, False))
+        self.seen[send.channel] = before[0], before[1] or not send.inside
+        self.ways += 0 if send.inside else len(send.pairs)
+        return super().edge(send, receive, rank, slices, slots, protocol)
+
+
+@dataclass
+class _Many:
+    """The connections of all groups of a class."""
+
+    there: Bundle
+    back: Bundle
+    """Of acknowledgements."""
+    pairs: int
+    """Data queue pairs of a connection."""
+    channels: int
+    inside: dict[int, int] = field(default_factory=dict)
+    """By link, edges over NVLink."""
+    inside_bytes: int = 0
+    """On each of these."""
+    sample: tuple[int, int] = -1, -1
+    """The most links that a group's ways have, and the group."""
+    sent: list[Load] = field(default_factory=list)
+    """By place: the queue pairs of each channel, and then that of its clear-to-sends."""
+    slices: list[int] = field(default_factory=list)
+    """By channel, how many a connection carried."""
+
+    def place(self, channel: int, pair: int) -> int:
+        """Of a queue pair; `pairs` is that of clear-to-sends."""
+        return channel * (self.pairs + 1) + pair
+
+
+class _Recipe:
+    """What one operation is for one class."""
+
+    def __init__(self, leg: Leg, slices: dict[int, tuple[Slices, bool]]) -> None:
+        self.leg = leg
+        self.slices = slices
+
+
+class InStepCalls:
+    """The calls of one job whose groups are classes; `number` is that of a class."""
+
+    def __init__(self, scenario: Scenario, job: WiredJob, wires: Wires, delays: Delays, alike: Alike) -> None:
+        self._scenario = scenario
+        self._job = job
+        self._wires = wires
+        self._alike = alike
+        self._edges = _Sampled(scenario, wires, delays)
+        self._calls = Calls(job, self._edges)
+        self._recipes: dict[tuple[int, Operation], _Recipe | None] = {}
+        self._many = [self._bundled(groups) for groups in self._connections()]
+        self.footprints, self.ground, self._apart = _grounds(self._many, capacities_kbps(wires.topology))
+
+    # ---- connections
+
+    def _connections(self) -> list[list[Side]]:
+        found: list[list[Side]] = [[] for _ in self._alike.groups]
+        of_group = self._alike.of_group
+        for side in chain.from_iterable(self._job.sides):
+            found[of_group[side.group]].append(side)
+        return found
+
+    def _bundled(self, sides: Sequence[Side]) -> _Many:
+        walks, links = self._wires.paths.walks, 2 * len(self._wires.topology.links)
+        pairs = max((len(side.pairs) for side in sides if not side.inside), default=0)
+        channels = 1 + max((side.channel for side in sides), default=-1)
+        many = _Many(Bundle(walks, links), Bundle(walks, links), pairs, channels)
+        many.sent = [Load()] * (channels * (pairs + 1))
+        many.slices = [0] * channels
+        hops: dict[int, int] = {}
+        for side in sides:
+            if side.inside:
+                if side.sends:
+                    for link in self._nvlinks(side):
+                        many.inside[link] = many.inside.get(link, 0) + 1
+                    hops.setdefault(side.group, 0)
+            elif side.sends:
+                for pair, index in enumerate(side.pairs):
+                    long = self._walk(many, many.place(side.channel, pair), side.nic, index)
+                    hops[side.group] = hops.get(side.group, 0) + long
+            elif side.control >= 0:
+                self._walk(many, many.place(side.channel, pairs), side.nic, side.control)
+        if hops:
+            many.sample = max((long, -group) for group, long in hops.items())
+            many.sample = many.sample[0], -many.sample[1]
+        return many
+
+    def _walk(self, many: _Many, place: int, nic: int, index: int) -> int:
+        frame, port = self._wires.packet(nic, index)
+        back, back_port, peer = self._wires.acknowledgement(nic, index)
+        many.back.add(place, peer, back_port, back)
+        return many.there.add(place, nic, port, frame)
+
+    def _nvlinks(self, side: Side) -> tuple[int, ...]:
+        topology = self._wires.topology
+        leaving, arriving = topology.nvlink_end(side.nic), topology.nvlink_end(side.peer_nic)
+        assert leaving is not None and arriving is not None, side
+        back = topology.ports(arriving.peer)[arriving.peer_port]
+        return directed(topology, [(side.nic, leaving), (arriving.peer, back)])
+
+    # ---- calls
+
+    def legs(self, number: int, operation: Operation) -> list[Leg]:
+        """What the groups of a class do in one operation."""
+        key = number, operation
+        if key not in self._recipes:
+            self._recipes[key] = self._recipe(number, operation)
+        recipe = self._recipes[key]
+        if recipe is None:
+            return []
+        self._count(self._many[number], recipe)
+        return [recipe.leg]
+
+    def fits(self, number: int, operation: Operation) -> bool:
+        """Whether the buffer slots of its connections hold all that a group sends."""
+        return self._calls.fits(self._alike.groups[number][0], operation)
+
+    def _recipe(self, number: int, operation: Operation) -> _Recipe | None:
+        edges = self._edges
+        edges.seen, edges.ways = {}, 0
+        legs = self._calls.legs(self._many[number].sample[1], operation)
+        if not legs:
+            return None
+        whole = max(leg.bits for leg in legs)
+        alone_ps = max(
+            (leg.bits * PS_OF_BIT_AT_KBPS // leg.shape.most_kbps for leg in legs if leg.shape.most_kbps),
+            default=0,
+        )
+        sums = dict.fromkeys(_KINDS.values(), 0)
+        many = dict.fromkeys(_KINDS.values(), 0)
+        for leg in legs:
+            for strand in leg.shape.strands:
+                sums[strand.kind] += strand.share * leg.bits // whole
+                many[strand.kind] += 1
+        each = {
+            PAUSING: sums[PAUSING] // max(edges.ways, 1),
+            LIGHT: sums[LIGHT] // max(edges.ways, 1),
+            QUIET: sums[QUIET] // max(many[QUIET], 1),
+        }
+        strands = tuple(Strand(each[_KINDS[kind]], (number,), QUIET) for kind in range(KINDS))
+        weight = max(leg.shape.weight for leg in legs)
+        most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps else 0
+        shape = Shape(strands, weight, most)
+        fixed_ps = -1
+        if self._apart[number]:
+            (rate,) = self.ground.rates([transfer_of(self.footprints, shape)])
+            fixed_ps = -(-whole * PS_OF_BIT_AT_KBPS // max(rate, 1))
+        leg = Leg(
+            max(leg.first_ps for leg in legs),
+            shape,
+            whole,
+            max(leg.tail_ps for leg in legs),
+            max(leg.copy_ps for leg in legs),
+            fixed_ps,
+        )
+        return _Recipe(leg, edges.seen)
+
+    # ---- bytes
+
+    def _count(self, many: _Many, recipe: _Recipe) -> None:
+        settings = self._scenario.ncclx
+        wires = self._wires
+        mtu_bytes = self._scenario.transport.mtu_bytes
+        for channel, (slices, outside) in recipe.slices.items():
+            many.inside_bytes += slices.total_bytes
+            if not outside:
+                continue
+            first = many.slices[channel]
+            many.slices[channel] += len(slices.sizes)
+            loads = slices.loads(first, many.pairs, settings.qp_policy, mtu_bytes, wires.ack_every)
+            place = many.place(channel, 0)
+            for at, load in enumerate(loads, place):
+                many.sent[at] = many.sent[at].plus(load)
+            if settings.admission == "receiver_driven":
+                one = message_load(int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False)
+                at = many.place(channel, many.pairs)
+                many.sent[at] = many.sent[at].plus(one, len(slices.sizes))
+
+    def flush(self) -> None:
+        """Write what was sent into the counters of links."""
+        for many in self._many:
+            for link, edges in many.inside.items():
+                self._wires.payload_bytes[link] += many.inside_bytes * edges // many.channels
+            payload = many.there.spread([one.payload_bytes for one in many.sent])
+            wire = many.there.spread([one.wire_bytes for one in many.sent])
+            acks = many.back.spread([one.ack_bytes for one in many.sent])
+            self._wires.add(payload, wire, acks)
+
+
+def transfer_of(footprints: Sequence[Footprint], shape: Shape) -> Transfer:
+    """A shape of this module as a transfer on the ground."""
+    footprint = footprints[shape.strands[0].links[0]]
+    return Transfer(footprint, [strand.share for strand in shape.strands], shape.weight, shape.most_kbps)
+
+
+class InStepProgress(Progress):
+    """Transfers of whole classes of groups."""
+
+    def __init__(self, calls: InStepCalls) -> None:
+        super().__init__([])
+        self._calls = calls
+
+    def _rates(self, together: Together, jammed: frozenset[int]) -> list[int]:
+        del jammed
+        footprints, ground = self._calls.footprints, self._calls.ground
+        rates = ground.rates([transfer_of(footprints, shape) for shape in together.shapes])
+        return [max(rate, 1) for rate in rates]
+
+
+def _grounds(many: Sequence[_Many], capacities: list[int]) -> tuple[list[Footprint], Ground, list[bool]]:
+    """The footprint of every class, over links of which none are alike; and which classes share no link."""
+    on: dict[int, list[int]] = {}
+    for number, one in enumerate(many):
+        places = [int(place % (one.pairs + 1) < one.pairs) for place in range(len(one.sent))]
+        counts = [one.there.spread(places), one.back.spread(places)]
+        for kind, each in zip((DATA, ACKS), counts, strict=True):
+            for link, count in enumerate(each):
+                if count:
+                    on.setdefault(link, []).extend((number, kind, count))
+        for link, count in one.inside.items():
+            on.setdefault(link, []).extend((number, INSIDE, count))
+    numbers: dict[tuple[int, ...], int] = {}
+    for link, found in sorted(on.items()):
+        numbers.setdefault((capacities[link], *found), len(numbers))
+    rows: list[list[tuple[int, int, int]]] = [[] for _ in many]
+    shared = [False] * len(many)
+    for entry, link in numbers.items():
+        entries = [entry[at : at + 3] for at in range(1, len(entry), 3)]
+        crowd = {number for number, _, _ in entries}
+        for number, kind, count in entries:
+            rows[number].append((link, kind, count))
+            shared[number] = shared[number] or len(crowd) > 1
+    footprints = [
+        Footprint([row[0] for row in each], [row[1] for row in each], [row[2] for row in each])
+        for each in map(sorted, rows)
+    ]
+    return footprints, Ground([key[0] for key in numbers]), [not one for one in shared]

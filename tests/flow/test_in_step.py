@@ -1,0 +1,105 @@
+"""Does a step of ranks that are alike, gone through once, come out as rank by rank?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.flow.filling import QUIET, UNIT, Filling
+from actors.flow.footprints import DATA, Footprint, Ground, Transfer
+from emu.api import prepare, run
+from emu.flow import in_step
+from emu.flow.alike import Alike, alike
+from emu.measure.summary.summary import Summary
+
+POD = {"kind": "llama3", "pods": 1, "racks_per_pod": 4}
+TRAINING = {
+    "kind": "training",
+    "model": "llama3-405b",
+    "layers": 4,
+    "scale": "1/8",
+    "tp": 8,
+    "pp": 2,
+    "virtual_stages": 2,
+    "micro_batches": 2,
+}
+
+
+def step(**changes: Any) -> dict[str, Any]:
+    """A step of 64 GPUs, eight queue pairs a connection, on switches with shared buffers."""
+    return {
+        "name": "step",
+        "fidelity": "flow",
+        "topology": POD,
+        "switch": {"deep_buffer": {"where": "none"}},
+        "ncclx": {"channels": 1, "protocol": "simple", "qps_per_connection": 8, "tuner": {"among": ["ring"]}},
+        "jobs": [{"name": "train", "workload": TRAINING | changes}],
+    }
+
+
+def parted(**changes: Any) -> Alike:
+    """Who is alike in it."""
+    wired = prepare(step(**changes)).plan.jobs[0].wired
+    assert wired is not None
+    return alike(wired.script)
+
+
+def answer(scenario: Mapping[str, Any], fewest: int, monkeypatch: pytest.MonkeyPatch) -> Summary:
+    """The summary, where jobs of so many ranks go in step."""
+    monkeypatch.setattr(in_step, "FEWEST_RANKS", fewest)
+    return run(scenario, local=True).summary
+
+
+@pytest.mark.parametrize("changes", [{}, {"tp": 4, "cp": 2}, {"data": "ddp"}], ids=["tp", "cp", "ddp"])
+def test_a_step_of_ranks_that_are_alike_comes_out_as_rank_by_rank(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = answer(step(**changes), 1 << 20, monkeypatch)
+    together = answer(step(**changes), 1, monkeypatch)
+    assert [link.data_bytes for link in together.fabric.links] == [
+        link.data_bytes for link in apart.fabric.links
+    ]
+    assert [link.wire_bytes for link in together.fabric.links] == [
+        link.wire_bytes for link in apart.fabric.links
+    ]
+    one, other = together.jobs["train"].training, apart.jobs["train"].training
+    assert one is not None
+    assert other is not None
+    assert one.step_ps == pytest.approx(other.step_ps, rel=0.003)
+    assert one.compute == pytest.approx(other.compute, rel=0.003)
+    assert together.digest != apart.digest
+
+
+def test_ranks_of_a_stage_are_alike_and_share_their_script() -> None:
+    found = parted()
+    assert sorted(map(len, found.ranks)) == [32, 32]
+    assert found.callers == [2 if len(groups) == 32 else 1 for groups in found.groups]
+
+
+def test_a_slow_rank_is_like_nobody_and_neither_are_those_that_wait_for_it() -> None:
+    found = parted(stragglers=[{"rank": 3, "slowdown": 1.5}])
+    sizes = {rank: len(found.ranks[found.of_rank[rank]]) for rank in range(64)}
+    assert sizes[3] == 1
+    assert sizes[0] == 7, "the others of its tensor-parallel group"
+
+
+@given(st.data())
+def test_footprints_have_the_max_min_rates_of_filling(data: st.DataObject) -> None:
+    capacities = data.draw(st.lists(st.integers(10_000, 400_000_000), min_size=1, max_size=6))
+    links = st.sampled_from(range(len(capacities)))
+    many = st.dictionaries(links, st.integers(1, 50), min_size=1)
+    found = data.draw(st.lists(st.tuples(many, st.integers(1, 8)), min_size=1, max_size=5))
+    filling = Filling(capacities, pauses=False)
+    transfers = []
+    for counts, weight in found:
+        number = filling.transfer(weight * UNIT)
+        for link, count in counts.items():
+            filling.strand(number, count * UNIT, [link], QUIET)
+        rows = sorted(counts.items())
+        footprint = Footprint([link for link, _ in rows], [DATA] * len(rows), [count for _, count in rows])
+        transfers.append(Transfer(footprint, [UNIT, 0, 0], weight * UNIT, 0))
+    assert Ground(capacities).rates(transfers) == pytest.approx(filling.rates(), rel=1e-3, abs=16)
