@@ -65,11 +65,11 @@ from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.ncclx import OutstandingSection
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
-from emu.scenario.sections.storage import Checkpoint, Reads, StorageWorkload
+from emu.scenario.sections.storage import Checkpoint, Maintenance, Reads, Repair, StorageWorkload
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.front_end import front_end_nic, metadata_hosts, storage_hosts
-from emu.workload.file_operations import Service, checkpoint, reading
+from emu.workload.file_operations import Service, checkpoint, filling, reading, rebuilding
 from emu.workload.program import BenchmarkPlan, ProgramPlan
 from emu.workload.training import Plan as TrainingPlan
 
@@ -436,7 +436,10 @@ def _flows(
 ) -> JobWork:
     works: list[FlowWork] = []
     ideal = IdealTimes(scenario, topology, workload)
-    ends = [topology.nics_of_gpu(gpu)[0] for gpu in job.gpus]
+    if workload.network == "frontend":
+        ends = [front_end_nic(topology, topology.host_of(gpu)) for gpu in job.gpus]
+    else:
+        ends = [topology.nics_of_gpu(gpu)[0] for gpu in job.gpus]
     for index, flow in enumerate(job.flows):
         source, destination = ends[flow.src], ends[flow.dst]
         priority = data_priority(scenario, number) if flow.priority is None else flow.priority
@@ -486,9 +489,9 @@ def _storage(
     priority = data_priority(scenario, number)
     servers = [front_end_nic(topology, one) for one in (*storage_hosts(topology), *metadata_hosts(topology))]
     by_host: dict[int, list[ClientScript]] = {}
-    for gpu, script in zip(job.gpus, _client_scripts(scenario, topology, job, workload), strict=True):
+    for host, script in _client_scripts(scenario, topology, job, workload):
         if script:
-            by_host.setdefault(topology.host_of(gpu), []).append(script)
+            by_host.setdefault(host, []).append(script)
     works: list[ClientsWork] = []
     first = 0
     for host, scripts in by_host.items():
@@ -526,8 +529,10 @@ def _storage(
 
 def _client_scripts(
     scenario: Scenario, topology: Topology, job: ResolvedJob, workload: StorageWorkload
-) -> list[ClientScript]:
-    """What each rank of a job does; nothing where another reads for it."""
+) -> list[tuple[int, ClientScript]]:
+    """What each rank of a job does, with its host; nothing where another reads for it. Of a background
+    service, what its workers do.
+    """
     frontend = scenario.frontend
     service = Service(
         protocol=workload.protocol,
@@ -537,27 +542,28 @@ def _client_scripts(
         stripe=workload.stripe,
         parity=workload.parity,
     )
-    ranks = range(len(job.gpus))
+    size = workload.size_bytes
+    if isinstance(workload, Maintenance):
+        workers = metadata_hosts(topology)
+        does = rebuilding if isinstance(workload, Repair) else filling
+        return [
+            (host, does(service, workload.server, size, worker, len(workers)))
+            for worker, host in enumerate(workers)
+        ]
+    hosts = [topology.host_of(gpu) for gpu in job.gpus]
     if isinstance(workload, Checkpoint):
         save = workload.direction == "save"
-        size = workload.size_bytes
         staged_ps = -(-size * 8 * 10**12 // scenario.host.link_rate_bps) if save else 0
-        return [checkpoint(service, rank, size, staged_ps, save=save) for rank in ranks]
+        return [
+            (host, checkpoint(service, rank, size, staged_ps, save=save)) for rank, host in enumerate(hosts)
+        ]
     assert isinstance(workload, Reads), workload
-    hosts = [topology.host_of(gpu) for gpu in job.gpus]
+    files, steps, every_ps = workload.files, workload.steps, workload.every_ps
+    first = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
     return [
-        reading(
-            service,
-            rank,
-            workload.files,
-            workload.size_bytes,
-            workload.steps,
-            workload.every_ps,
-            shared=workload.shared,
-        )
-        if workload.readers == "gpu" or hosts.index(hosts[rank]) == rank
-        else ()
-        for rank in ranks
+        (host, reading(service, rank, files, size, steps, every_ps, shared=workload.shared))
+        for rank, host in enumerate(hosts)
+        if workload.readers == "gpu" or first[host] == rank
     ]
 
 

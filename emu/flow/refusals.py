@@ -157,6 +157,9 @@ def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
         ):
             if given:
                 yield f"{key}.{name}", "flow level does not have this", f"its default, or {PACKETS}"
+        if isinstance(job.workload, FlowsWorkload) and job.workload.network != "backend":
+            reason = "flow level has clients of storage on the front end, and no other flows"
+            yield f"{key}.workload.network", reason, f"backend, or {PACKETS}"
         if isinstance(job.workload, FlowsWorkload) and job.workload.verb == "read":
             yield f"{key}.workload.verb", "flow level has no READs", f"write or send, or {PACKETS}"
         named = [pair.priority for flow in work.flows for pair in _pairs_of(plan, flow.source, flow.pairs)]

@@ -48,7 +48,7 @@ from emu.scenario.sections.jobs import ALONE, TWO, CollectiveWorkload, JobSectio
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
-from emu.scenario.sections.storage import MOST_REQUESTS, Checkpoint, StorageWorkload
+from emu.scenario.sections.storage import MOST_REQUESTS, Checkpoint, Maintenance, StorageWorkload
 from emu.scenario.sections.switch import StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
@@ -545,7 +545,13 @@ def _job(
         rates_bps = [
             topology.ports(topology.nics_of_gpu(topology.gpus[gpu])[0])[0].rate_bps for gpu in chosen
         ]
+        if job.workload.network == "frontend":
+            rates_bps = [scenario.frontend.link_bps for _ in chosen]
         flows = tuple(_flows(scenario, index, job.workload, rank_racks, rates_bps))
+        if job.workload.network == "frontend":
+            problems += _over_front_end(scenario, index, flows, [topology.nodes[one].name for one in servers])
+        if problems:
+            raise ScenarioError(problems)
         longest = max(job.workload.message_of(flow.size_bytes) for flow in flows)
         if longest > LONGEST_MESSAGE_BYTES:
             reason = f"a message of {longest} bytes is longer than a message can be"
@@ -734,6 +740,24 @@ def _flows(
     return flows
 
 
+def _over_front_end(
+    scenario: Scenario, index: int, flows: Sequence[Flow], hosts: Sequence[str]
+) -> Iterator[Problem]:
+    """Why flows cannot go over the front end."""
+    where: Location = ("jobs", index, "workload", "network")
+    if not scenario.frontend.enabled:
+        yield problem_at(
+            scenario, where, "there is no front-end network", "frontend.enabled: true, or backend"
+        )
+        return
+    inside = next((one for one in flows if hosts[one.src] == hosts[one.dst]), None)
+    if inside is not None:
+        reason = (
+            f"ranks {inside.src} and {inside.dst} are both on {hosts[inside.src]}, which has one NIC there"
+        )
+        yield problem_at(scenario, where, reason, "ranks of different hosts, or backend")
+
+
 def _check_storage(
     scenario: Scenario, index: int, workload: StorageWorkload, topology: Topology, servers: Sequence[int]
 ) -> None:
@@ -756,6 +780,8 @@ def _check_storage(
     if workload.stripe + workload.parity > stores:
         reason = f"{workload.stripe} + {workload.parity} chunks of a block on {stores} storage servers"
         raise ScenarioError([problem_at(scenario, (*where, "stripe"), reason, f"at most {stores} in all")])
+    if isinstance(workload, Maintenance):
+        _check_maintenance(scenario, index, workload)
     requests = workload.requests_of(len(servers))
     if requests > MOST_REQUESTS:
         reason = f"about {requests} requests"
@@ -763,6 +789,23 @@ def _check_storage(
         raise ScenarioError([problem_at(scenario, (*where, "block"), reason, accepted)])
     if isinstance(workload, Checkpoint):
         _check_memory(scenario, index, workload.size_bytes, topology, servers)
+
+
+def _check_maintenance(scenario: Scenario, index: int, workload: Maintenance) -> None:
+    """Refuse a background service that lacks who does it, or servers to do it on. Raises ScenarioError."""
+    stores, where = scenario.frontend.storage.servers, ("jobs", index, "workload")
+    if not scenario.frontend.metadata.servers:
+        reason = f"{workload.kind} is done beside the metadata servers, and there are none"
+        raise ScenarioError(
+            [problem_at(scenario, (*where, "kind"), reason, "frontend.metadata.servers: 1 or more")]
+        )
+    if workload.server >= stores:
+        reason = f"there is no storage server {workload.server} among {stores}"
+        raise ScenarioError([problem_at(scenario, (*where, "server"), reason, f"0 to {stores - 1}")])
+    if stores < workload.least_servers():
+        reason = f"{workload.kind} takes {workload.least_servers()} storage servers, and there are {stores}"
+        accepted = f"frontend.storage.servers: {workload.least_servers()} or more, or fewer chunks"
+        raise ScenarioError([problem_at(scenario, (*where, "stripe"), reason, accepted)])
 
 
 def _check_memory(

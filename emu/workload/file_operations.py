@@ -13,11 +13,14 @@ number. Whoever writes sends all of them; whoever reads, those of data.
   layer. Each layer is hash-partitioned over the metadata servers: names by directory, files by file, blocks
   by block.
 
+Background services. Stateless workers, which run beside the metadata servers, rebuild what a lost server had
+from what is left of its blocks, or move chunks to an empty one.
+
 Sources. Tectonic: Pan et al., Facebook's Tectonic Filesystem (FAST'21), sections 3.2 to 3.4. NFS 4.1 and
 pNFS: RFC 8881, sections 12 and 13; writes are stable there, so that no COMMIT follows.
 
 Not modelled: caches of names, layouts and sealed objects; sessions, leases, delegations; appends that need
-not all chunks, hedged reads, partial stripes.
+not all chunks, hedged reads, partial stripes; what workers ask of metadata, reads of chunks that are lost.
 """
 
 from __future__ import annotations
@@ -117,6 +120,38 @@ class Service(NamedTuple):
             for group in self.block(file, number, block_bytes, save=False)
         ]
         return *self.before(directory, file), *blocks, *self.after(file, save=False)
+
+
+def rebuilding(service: Service, lost: int, size_bytes: int, worker: int, workers: int) -> ClientScript:
+    """A worker's part of what a lost server had: for each chunk it reads as many as hold a block's data, and
+    writes the chunk. Chunks are dealt to workers, and sources and places to the survivors, in turn.
+    """
+    survivors = [server for server in range(service.servers) if server != lost]
+    chains = []
+    for number, chunk_bytes in _mine(service, size_bytes, worker, workers):
+        turn = [survivors[(number + at) % len(survivors)] for at in range(service.stripe + 1)]
+        sources = tuple(Request(READ, server, down_bytes=chunk_bytes) for server in turn[1:])
+        chains.append((sources, (Request(WRITE, turn[0], up_bytes=chunk_bytes),)))
+    return (Phase(tuple(chains)),) if chains else ()
+
+
+def filling(service: Service, empty: int, size_bytes: int, worker: int, workers: int) -> ClientScript:
+    """A worker's part of so many bytes that an empty server is given by all others in turn."""
+    others = [server for server in range(service.servers) if server != empty]
+    chains = []
+    for number, chunk_bytes in _mine(service, size_bytes, worker, workers):
+        source = Request(READ, others[number % len(others)], down_bytes=chunk_bytes)
+        chains.append(((source,), (Request(WRITE, empty, up_bytes=chunk_bytes),)))
+    return (Phase(tuple(chains)),) if chains else ()
+
+
+def _mine(service: Service, size_bytes: int, worker: int, workers: int) -> list[tuple[int, int]]:
+    """The chunks of a worker: number and bytes."""
+    chunk_bytes = -(-service.block_bytes // service.stripe)
+    return [
+        (number, min(chunk_bytes, size_bytes - number * chunk_bytes))
+        for number in range(worker, -(-size_bytes // chunk_bytes), workers)
+    ]
 
 
 def checkpoint(service: Service, rank: int, size_bytes: int, staged_ps: int, *, save: bool) -> ClientScript:

@@ -12,7 +12,7 @@ from actors.host.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary.summary import Job
-from emu.workload.file_operations import BLOCK, FILE, NAME, Service, checkpoint
+from emu.workload.file_operations import BLOCK, FILE, NAME, READ, WRITE, Service, checkpoint, rebuilding
 from tests.workload.test_checkpoint import OVERRIDES, placed
 
 MS = 10**9
@@ -151,6 +151,44 @@ def test_steps_of_data_loading_keep_their_pace_where_storage_is_faster() -> None
     assert 8 * MS < (job.end_ps or 0) < 8.2 * MS
 
 
+@pytest.mark.parametrize(
+    ("workload", "expected_ms"),
+    [
+        # what is written goes to 3 survivors; each chunk takes one read of a copy, or two of RS(2, 1)
+        ({"kind": "repair", "parity": 1, "size": "6MB", "block": "25KB"}, 16.0),
+        ({"kind": "repair", "stripe": 2, "parity": 1, "size": "3MB", "block": "20KB"}, 16.0),
+        ({"kind": "rebalance", "server": 2, "size": "1MB", "block": "10KB"}, 8.0),
+    ],
+    ids=["copies", "RS(2, 1)", "an empty server"],
+)
+def test_background_services_take_as_long_as_disks_read_and_write(
+    workload: dict[str, Any], expected_ms: float
+) -> None:
+    job = ran(workload | {"parallel": 64}, {"disk": "1G"}, {"servers": 2})
+    assert (job.end_ps or 0) / MS == pytest.approx(expected_ms, rel=0.05)
+
+
+def test_repair_reads_and_writes_no_chunk_of_the_lost_server_and_each_survivor_its_part() -> None:
+    service = Service("plain", servers=5, metadata=2, block_bytes=200, stripe=2, parity=1)
+    asked = flattened(tuple(rebuilding(service, 3, 4_000, worker, 2) for worker in range(2)))
+    for kind, times in ((WRITE, 10), (READ, 20)):
+        servers = [one.server for one in asked if one.kind == kind]
+        assert {server: servers.count(server) for server in (0, 1, 2, 4)} == dict.fromkeys(
+            (0, 1, 2, 4), times
+        )
+        assert len(servers) == 4 * times
+
+
+def test_flows_over_the_front_end_share_its_nics_and_none_of_the_back_end() -> None:
+    flows = {"kind": "incast", "size": "1MB", "fan_in": 3, "network": "frontend"}
+    given = scenario(flows, {}, {}) | {"frontend": {"enabled": True, "link": "2G", "storage": {"servers": 1}}}
+    given["jobs"][0]["workload"].pop("block")
+    summary = api.run(given, local=True, diagnose=False).summary
+    assert (summary.jobs["save"].end_ps or 0) / MS == pytest.approx(3 * 8 / 2 * 4178 / 4096, rel=0.05)
+    carried = {link.source for link in summary.fabric.links if link.data_bytes}
+    assert carried == {"fnic-1", "fnic-2", "fnic-3", "rsw-0"}
+
+
 def test_names_go_by_directory_and_files_and_blocks_over_all_partitions() -> None:
     service = Service("tectonic", servers=4, metadata=8, block_bytes=1000)
     scripts = tuple(checkpoint(service, rank, 8_000, 0, save=True) for rank in range(256))
@@ -178,6 +216,16 @@ def test_a_queue_has_room_for_so_many_and_serves_one_after_another() -> None:
         ({"stripe": 4, "parity": 2}, {}, {}, "4 \\+ 2 chunks of a block on 4 storage servers"),
         ({"kind": "reads", "files": 1_000_000, "size": "4KB"}, {}, {}, "about 24000000 requests"),
         ({"kind": "reads"}, {"servers": 0}, {}, "there is no storage for reads"),
+        ({"kind": "repair"}, {}, {"servers": 1}, "there is nothing to rebuild from"),
+        (
+            {"kind": "repair", "parity": 1},
+            {},
+            {},
+            "repair is done beside the metadata servers, and there are none",
+        ),
+        ({"kind": "rebalance", "server": 4}, {}, {"servers": 1}, "no storage server 4 among 4"),
+        ({"kind": "repair", "stripe": 3, "parity": 1}, {}, {"servers": 1}, "takes 5 storage servers"),
+        ({"kind": "rebalance", "protocol": "tectonic"}, {}, {"servers": 1}, "opens no files"),
         ({}, {"servers": 0}, {"servers": 2}, "there is no storage that they could know of"),
     ],
 )

@@ -38,6 +38,8 @@ class FlowsWorkload(Section):
     verb: Literal["write", "write_with_imm", "send", "read"] = "write"
     """What is posted. The bytes of a flow go from its source to its destination whatever the verb: with
     `read`, the destination asks for them."""
+    network: Literal["backend", "frontend"] = "backend"
+    """Over which NICs: those of the GPUs, or the one of each host on the front end (`frontend.enabled`)."""
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     """Queue pairs of a flow (perftest's -q)."""
     message_bytes: AutoPositiveSizeBytes = None

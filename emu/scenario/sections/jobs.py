@@ -34,7 +34,13 @@ from emu.scenario.sections.graph import (
 )
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
-from emu.scenario.sections.storage import Checkpoint, Reads, StorageWorkload
+from emu.scenario.sections.storage import (
+    Checkpoint,
+    Reads,
+    Rebalance,
+    Repair,
+    StorageWorkload,
+)
 from emu.scenario.sections.trace import ChakraTrace, SimaiTrace
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
@@ -193,6 +199,8 @@ WORKLOADS: Final = OneOf(
         "flow_table": FlowTable,
         "checkpoint": Checkpoint,
         "reads": Reads,
+        "repair": Repair,
+        "rebalance": Rebalance,
         "serving": ServingWorkload,
         "training": TrainingWorkload,
         "simai_trace": SimaiTrace,

@@ -35,6 +35,8 @@ class StorageWorkload(Section):
 
     kind: str
     """What they do."""
+    size_bytes: PositiveSizeBytes
+    """How much."""
     protocol: Literal["plain", "nfs", "pnfs", "tectonic"] = "plain"
     """What else they ask: nothing; OPEN and CLOSE of the one filer that has all bytes; OPEN, layouts and
     CLOSE of the first metadata server; Tectonic's name, file and block layers, hash-partitioned over all."""
@@ -106,3 +108,56 @@ class Reads(StorageWorkload):
         """The same for each file."""
         blocks = self._blocks(self.size_bytes) * (1 + self.stripe)
         return clients * self.steps * self.files * (4 + blocks)
+
+
+class Maintenance(StorageWorkload):
+    """A background service: workers beside the metadata servers read chunks and write chunks."""
+
+    size_bytes: PositiveSizeBytes
+    """Bytes of chunks that are to be written."""
+    server: Annotated[int, Field(ge=0, le=65535)] = 0
+    """The storage server that it is about, by number."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what only clients go through."""
+        yield from super().check()
+        if self.protocol != "plain" or self.fuse.enabled:
+            key = "fuse" if self.protocol == "plain" else "protocol"
+            yield Refusal((key,), "a background service opens no files", "plain, without fuse")
+
+    def requests_of(self, clients: int) -> int:
+        """The same for each chunk, whoever does it."""
+        return self._blocks(self.size_bytes) * self.stripe * (1 + self.stripe)
+
+    def least_servers(self) -> int:
+        """How many storage servers it takes."""
+        raise NotImplementedError
+
+
+class Repair(Maintenance):
+    """What a lost server had is rebuilt on the others."""
+
+    kind: Literal["repair"] = "repair"
+    """The chunks of a lost server, rebuilt from `stripe` others each; `ranks` have no part in it."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what is lost for good."""
+        yield from super().check()
+        if self.parity == 0:
+            reason = "without copies or parity there is nothing to rebuild from"
+            yield Refusal(("parity",), reason, "1 or more")
+
+    def least_servers(self) -> int:
+        """Those to read from, one to write to, and the lost one."""
+        return self.stripe + 2
+
+
+class Rebalance(Maintenance):
+    """An empty server is given chunks of the others."""
+
+    kind: Literal["rebalance"] = "rebalance"
+    """Chunks of all other servers, in turn, to an empty one; `ranks` have no part in it."""
+
+    def least_servers(self) -> int:
+        """One to read from, and the empty one."""
+        return 2
