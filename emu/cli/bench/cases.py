@@ -185,6 +185,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "admission": "receiver_driven",
         "control": "own_class",
         "init": {"store": "none", "operation": "125us", "lanes": 3, "barriers": "quadratic"},
+        "connect": {"when": "beforehand", "pair": "1.4ms"},
         "tuner": {
             "model": "nccl",
             "base": "8.4us",
