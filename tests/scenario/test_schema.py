@@ -93,6 +93,8 @@ def test_every_section_is_reached_and_documented() -> None:
         "FiveTupleSection",
         "HashedSection",
         "FlowsWorkload",
+        "Maintenance",
+        "StorageWorkload",
         "FaultSection",
         "_OfSummary",
         "RecurringFault",
