@@ -118,6 +118,9 @@ class JobMix(Section):
     """The fabric, as in a scenario."""
     placement: Annotated[PlacementSection, PLACEMENTS] = PLACEMENTS.section()
     """Which servers a job gets."""
+    rank_order: Literal["placed", "topology", "random"] = "placed"
+    """In which order a job's ranks go through its servers: as the placement lists them; along the fabric, so
+    that a ring leaves each part of it once; drawn, as by a launcher that does not know where servers sit."""
     queue: Literal["first_come", "backfill", "any_that_fits"] = "backfill"
     """Who goes first: as they came; smaller ones ahead where that keeps the first of the queue no longer
     (EASY backfilling, by the true run times); whoever fits."""

@@ -18,7 +18,7 @@ from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
 from emu.campaign.campaign_file import UNITS_MS
 from emu.campaign.job_mix import ArrivalsSection, JobMix
-from emu.campaign.server_placement import FreeServers, ServerPlacement
+from emu.campaign.server_placement import FreeServers, ServerPlacement, shuffled
 from emu.errors import Problem, RuntimeFailure, ScenarioError
 from emu.scenario.faults.draws import exponential_gap
 from emu.scenario.plugins import policy_of
@@ -124,6 +124,7 @@ class _Cluster:
         self.mix = mix
         self.free = free
         self.placement = placement
+        self._orders = Stream(mix.seed, 4, PURPOSE)
         self.waiting: list[Job] = []
         self.running: list[tuple[int, int, Job]] = []
         """A heap of (end, number, job)."""
@@ -167,7 +168,7 @@ class _Cluster:
     def _begin(self, job: Job, now_ms: int) -> None:
         count = self._servers(job)
         shared = self.free.roomiest_fit(job.gpus) if count == 0 else None
-        servers = [shared] if shared is not None else self._chosen(count)
+        servers = [shared] if shared is not None else self._ordered(self._chosen(count))
         job.begins_ms = now_ms
         job.spans = self.free.spans(servers)
         job.least = self.free.least_spans(len(servers))
@@ -175,6 +176,14 @@ class _Cluster:
         job.place = tuple((server, tuple(self.free.take(server, on_each))) for server in servers)
         self._begun += 1
         heapq.heappush(self.running, (now_ms + job.lasts_ms, self._begun, job))
+
+    def _ordered(self, servers: list[int]) -> list[int]:
+        """In the order in which ranks go through them."""
+        if self.mix.rank_order == "topology":
+            return sorted(servers, key=self.free.place_of)
+        if self.mix.rank_order == "random":
+            return shuffled(servers, self._orders)
+        return servers
 
     def _chosen(self, count: int) -> list[int]:
         servers = list(self.placement.servers(self.free, count))

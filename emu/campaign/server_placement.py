@@ -48,6 +48,7 @@ class FreeServers:
         self.parts: list[Part] = [parts_of(block, leaf) for block in blocks(topology)]
         """The largest parts; a part counts servers that are wholly free."""
         self._leaf: dict[int, Part] = {part.units[0]: part for part in leaves}
+        self._place: dict[int, int] = {part.units[0]: place for place, part in enumerate(leaves)}
         self._roomy: list[set[int]] = [set() for _ in range(self.size)]
         """Servers that are partly free, by how many GPUs are."""
         self._tiers: dict[str, list[Part]] = {}
@@ -80,6 +81,10 @@ class FreeServers:
                 waiting += reversed(part.below)
             else:
                 yield [server for leaf in self._leaves(part) for server in leaf.units]
+
+    def place_of(self, server: int) -> int:
+        """Where a server is along the fabric: those of a part follow one another."""
+        return self._place[server]
 
     def is_whole(self, server: int) -> bool:
         """Whether nobody uses a server."""
@@ -150,6 +155,16 @@ class FreeServers:
             yield part
 
 
+def shuffled(servers: Sequence[int], stream: Stream, count: int | None = None) -> list[int]:
+    """As many of these servers as asked for, or all, drawn without putting back."""
+    left = list(servers)
+    many = len(left) if count is None else count
+    for at in range(many):
+        other = at + stream.below(len(left) - at)
+        left[at], left[other] = left[other], left[at]
+    return left[:many]
+
+
 class ServerPlacement:
     """Base of the policies. One for each simulation; it may keep state."""
 
@@ -194,11 +209,9 @@ class Drawn(ServerPlacement):
 
     def servers(self, free: FreeServers, count: int) -> Sequence[int]:
         """Drawn without putting back, in the order drawn."""
-        left = [server for server in range(len(free.gpus)) if free.is_whole(server)]
-        for at in range(count):
-            other = at + self.stream.below(len(left) - at)
-            left[at], left[other] = left[other], left[at]
-        return left[:count]
+        return shuffled(
+            [server for server in range(len(free.gpus)) if free.is_whole(server)], self.stream, count
+        )
 
 
 class MinCut(ServerPlacement):

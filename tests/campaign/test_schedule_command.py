@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.api import run
+from emu.api import load, run
 from emu.cli.main import main
 
 MIX = {
@@ -74,3 +74,48 @@ def test_what_cannot_be_is_refused_in_a_line(
     filled = [one.format(out=tmp_path / "moment.yaml") for one in arguments]
     assert main(["schedule", written(tmp_path), *filled]) == 2
     assert said in capsys.readouterr().err
+
+
+def crossings(place: list[int], servers_of_a_pod: int) -> int:
+    """How often a ring over these servers goes from one pod to another."""
+    pods = [server // servers_of_a_pod for server in place]
+    return sum(one != other for one, other in zip(pods, [*pods[1:], pods[0]], strict=True))
+
+
+def test_a_ring_in_the_order_of_the_fabric_leaves_each_pod_once_and_gains_by_that(tmp_path: Path) -> None:
+    flow = {
+        "fidelity": "flow",
+        "switch.deep_buffer.where": "none",
+        "ncclx.tuner": {"model": "hops", "among": ["ring"]},
+    }
+    busbw: dict[str, float] = {}
+    left: dict[str, int] = {}
+    for order in ("random", "topology"):
+        moment = tmp_path / f"{order}.yaml"
+        chosen = ["--set", "placement.kind=random", "--set", f"rank_order={order}"]
+        chosen += ["--set", "traffic.size=64MiB", "--moment", "1h", "--write", str(moment)]
+        assert main(["schedule", written(tmp_path), *chosen]) == 0
+        result = run(moment, overrides=flow, diagnose=False)
+        ranks = load(moment).scenario.jobs[0].ranks
+        assert isinstance(ranks, tuple)
+        left[order] = crossings([gpu // 2 for gpu in ranks[::2]], 8)
+        busbw[order] = result.summary.plain()["jobs"]["left"]["collectives"][0]["busbw"]
+    assert left["topology"] == 2
+    assert left["random"] > 2
+    assert busbw["topology"] > 1.3 * busbw["random"]
+
+
+@pytest.mark.parametrize(
+    ("topology", "segments"),
+    [("{kind: hpn, segments_per_pod: 2}", 1.0), ("{kind: dcn_plus, pods: 4}", (1024 * 8 + 256 * 2) / 1280)],
+)
+def test_a_segment_of_hpn_holds_jobs_that_are_spread_over_segments_of_dcn_plus(
+    topology: str, segments: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = "[{name: large, gpus: 1024, lasts: 1d}, {name: small, gpus: 256, lasts: 1d}]"
+    mix = tmp_path / "mix.yaml"
+    mix.write_text(f"name: two\nlasts: 2d\ntopology: {topology}\njobs: {jobs}\n", "utf-8")
+    assert main(["schedule", str(mix), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["gpus"] == 2048
+    assert summary["spans"]["segment"]["mean"] == pytest.approx(segments)
