@@ -29,10 +29,11 @@ from actors.ncclx.script import LINE, ScriptPlan
 from actors.ncclx.settings import Settings
 from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
-from actors.ncclx.transport.wiring import WiredJob, share_domain
+from actors.ncclx.transport.wiring import WiredJob, rails_between, share_domain
 from actors.wire.message import POST_READ
 from emu.build.plan import ClientsWork, FlowWork, Plan
 from emu.scenario.schema import Scenario
+from emu.workload.program import BenchmarkPlan
 
 HOP_US: Final = (
     (32, 0.23),
@@ -50,6 +51,8 @@ WORKER_S: Final = 0.5
 WORKER_BYTES: Final = 60 << 20
 INTERPRETED: Final = 50
 """How many times as long a hop takes interpreted: the quickstart's 387,184 took 5 to 12 CPU seconds."""
+TCP_SEGMENTS_AN_ANSWER: Final = 2
+"""RFC 5681, section 4.2."""
 LONG_S: Final = 600
 """A run that takes longer is worth a warning."""
 
@@ -96,7 +99,8 @@ def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bo
             for clients in work.clients:
                 counted.requests(clients)
             if work.wired is not None:
-                counted.library(work.wired)
+                steps = 1 if isinstance(work.wired.script, BenchmarkPlan) else len(work.operations)
+                counted.library(work.wired, steps)
     devices = len(topology.nodes)
     hosts = len(topology.hosts)
     hop_us = _hop_us(hosts) * (1 if compiled else INTERPRETED)
@@ -117,35 +121,53 @@ def _hop_us(hosts: int) -> float:
     return cheap + (dear - cheap) * (hosts - low) / (high - low)
 
 
+class _Cut(NamedTuple):
+    """How a message becomes packets."""
+
+    mtu_bytes: int
+    ack_every: int
+
+    def packets(self, size_bytes: int) -> int:
+        return max(1, -(-size_bytes // self.mtu_bytes))
+
+    def answers(self, packets: int) -> int:
+        return -(-packets // self.ack_every)
+
+
 class _Count:
     """Hops so far."""
 
     def __init__(self, scenario: Scenario, topology: Topology) -> None:
         self.hops = 0
+        self._scenario = scenario
         self._topology = topology
-        self._mtu_bytes = scenario.transport.mtu_bytes
-        self._ack_every = scenario.transport.ack_every
         self._links: dict[tuple[int, int], int] = {}
 
     def flow(self, flow: FlowWork) -> None:
         """Its messages and their acknowledgements; a READ's requests and their responses."""
         links = self._between(flow.source, flow.destination)
+        cut = self._cut(flow.source, flow.destination)
         whole, rest = divmod(flow.size_bytes, flow.write_bytes)
         for size, count in ((flow.write_bytes, whole), (rest, int(rest > 0))):
-            packets = self._packets(size)
-            answers = 1 if flow.flags & POST_READ else self._answers(packets)
+            packets = cut.packets(size)
+            answers = 1 if flow.flags & POST_READ else cut.answers(packets)
             self.hops += links * count * (packets + answers)
 
     def requests(self, clients: ClientsWork) -> None:
         """Of clients of storage, with their answers, and the acknowledgements of both."""
         for request in clients.requests:
-            links = self._between(clients.nic, clients.connections[request.server][0])
-            for size in (request_bytes(request), answer_bytes(request)):
-                packets = self._packets(size)
-                self.hops += links * (packets + self._answers(packets))
+            server = clients.connections[request.server][0]
+            links = self._between(clients.nic, server)
+            for size, ends in (
+                (request_bytes(request), (clients.nic, server)),
+                (answer_bytes(request), (server, clients.nic)),
+            ):
+                cut = self._cut(*ends)
+                packets = cut.packets(size)
+                self.hops += links * (packets + cut.answers(packets))
 
-    def library(self, job: WiredJob) -> None:
-        """Every call of a job's groups."""
+    def library(self, job: WiredJob, steps: int) -> None:
+        """Every call of a job's groups, in each of its steps."""
         known: dict[tuple[int, Operation], int] = {}
         for number, (group, schedule) in enumerate(zip(job.script.groups, job.schedules, strict=True)):
             for operation, count in calls(job.script, number).items():
@@ -154,7 +176,7 @@ class _Count:
                     known[key] = sum(
                         self._exchange(job, group.members, one) for one in _sent(schedule, operation)
                     )
-                self.hops += count * known[key]
+                self.hops += steps * count * known[key]
 
     def _exchange(self, job: WiredJob, members: tuple[int, ...], sent: Messages) -> int:
         gpus = [job.gpus[members[place]] for place in (sent.source, sent.destination)]
@@ -162,20 +184,24 @@ class _Count:
             return 0
         nics = [self._topology.nics_of_gpu(gpu) for gpu in gpus]
         source, destination = (of_gpu[sent.channel % len(of_gpu)] for of_gpu in nics)
-        control = 2 if job.settings.admitted else 0
+        cut = self._cut(source, destination)
         packets = 0
         for size, count in sent.sizes.items():
             for piece, pieces in _pieces(job.settings, size):
-                data = self._packets(piece)
-                packets += count * pieces * (data + self._answers(data))
-            packets += count * control
-        return packets * self._between(source, destination)
+                data = cut.packets(piece)
+                packets += count * pieces * (data + cut.answers(data))
+        control = 2 * sent.sizes.total() if job.settings.admitted else 0
+        rails = [(source, destination)]
+        if job.settings.qp_policy == "least_loaded":
+            rails = rails_between(self._topology, *gpus)
+        links = sum(self._between(*rail) for rail in rails)
+        return packets * links // len(rails) + control * self._between(source, destination)
 
-    def _packets(self, size_bytes: int) -> int:
-        return max(1, -(-size_bytes // self._mtu_bytes))
-
-    def _answers(self, packets: int) -> int:
-        return -(-packets // self._ack_every)
+    def _cut(self, source: int, destination: int) -> _Cut:
+        """How messages between two NICs are cut, by the sections that hold there."""
+        ends = [self._scenario.at(self._topology, nic).transport for nic in (source, destination)]
+        tcp = ends[1].recovery.kind == "tcp"
+        return _Cut(min(one.mtu_bytes for one in ends), TCP_SEGMENTS_AN_ANSWER if tcp else ends[1].ack_every)
 
     def _between(self, source: int, destination: int) -> int:
         """Links of a shortest path."""
