@@ -42,6 +42,7 @@ from emu.measure.run_directory.sample_rows import (
 )
 from emu.measure.run_directory.samples import Counted, SampleSpool, sample_before
 from emu.measure.summary.fabric import SPAN_METRICS
+from emu.measure.summary.recoveries import operator_entries
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
@@ -314,6 +315,7 @@ def _run_recorded(
         captures = capture_files(now, topology, outcome.devices, record.written)
         if outcome.devices and not record.counts:
             record.counted(layouts_of({one.number: one.series for one in outcome.devices}))
+        directory.journal_all(operator_entries(prepared.jobs, topology, outcome.devices))
         directory.write_results(summary, topology, outcome.devices, flights, captures)
     return Result(summary, outcome, directory.path if directory is not None else None)
 

@@ -18,7 +18,8 @@ no worker can have gone past it.
 With `routing.kind: traffic_engineering` the switches are on the management network too, and the controller
 hosts the engineer (`actors.control.traffic_engineering`), which a timer wakes every interval. Where ranks
 meet at a store before their first operation (`ncclx.init`), the controller hosts the store
-(`actors.control.store`).
+(`actors.control.store`). An operator (`actors.control.operator`) decides which operation of its own jobs
+begins when; the run then ends when it is done, and all other jobs are.
 
 Not modelled: a controller that fails, clock skew between hosts.
 """
@@ -30,6 +31,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.control.operator import Operator
 from actors.control.store import Store
 from actors.control.traffic_engineering import TrafficEngineer
 from actors.host.host import MANAGEMENT_RATE_BPS
@@ -42,13 +44,19 @@ from actors.ncclx.operations import JobOutline
 from actors.port.link import MANAGEMENT_PORT, MessagePort
 from actors.wire.message import (
     BEGIN,
+    HALT,
+    HEARTBEAT,
+    ONLY_MEET,
     PRESENT_OPERATION,
     REPORT,
     STATUS_SUCCESS,
+    STATUS_TIMED_OUT,
     STORE_ANSWER,
     STORE_ASK,
 )
 
+OPERATOR: Final[i64] = 1
+"""Port of the operator's timers; those of the store have 0."""
 MOST_ROWS: Final = 4096
 """Of operations, before rounds that are long over are forgotten."""
 _FIELDS: Final = (
@@ -114,11 +122,30 @@ class Controller(Device):
         """Who places flows, if routing is engineered."""
         self.store: Store | None = None
         """Where ranks meet before their first operation, if that takes time."""
+        self.operator: Operator | None = None
+        """Who tends a job, if one is tended."""
+
+    def employ(self, operator: Operator) -> None:
+        """Let an operator tend its jobs."""
+        self.operator = operator
+        for job in self.jobs:
+            if operator.owns(int(job.outline.job)):
+                self.open_jobs -= 1
+                job.allowed = 0
+        self.open_jobs += 1
 
     def start(self) -> None:
         self._wake_engineer()
+        operator = self.operator
+        if operator is not None:
+            operator.start(self)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
+        if kind == JOB and port == OPERATOR:
+            operator = self.operator
+            assert operator is not None, subject
+            self.progress += 1
+            return operator.on_timer(self, int(subject), int(self.queue.now_ps))
         if kind == JOB:
             self._served(subject - 1)
             return True
@@ -137,6 +164,9 @@ class Controller(Device):
         if message.op == STORE_ASK:
             store = self.store
             return store is not None and store.admits(message.a, message.b)
+        if message.op == HEARTBEAT:
+            operator = self.operator
+            return operator is not None and operator.knows(message.a)
         if message.op != REPORT:
             engineer = self.engineer
             return engineer is not None and engineer.admits(message, subject)
@@ -150,6 +180,11 @@ class Controller(Device):
             if lane >= 0:
                 self.push_timer(self.queue.now_ps + store.request_ps, JOB, 0, lane + 1)
             return
+        if message.op == HEARTBEAT:
+            tender = self.operator
+            assert tender is not None, (port, subject)
+            tender.on_heartbeat(message.a, message.b, message.c, message.d, message.e)
+            return
         if message.op != REPORT:
             engineer = self.engineer
             assert engineer is not None, (port, subject, message.op)
@@ -157,6 +192,10 @@ class Controller(Device):
             return
         job = self.jobs[message.a]
         if job.ended:
+            return
+        operator = self.operator
+        if operator is not None and operator.owns(message.a):
+            self._report_owned(operator, job, message)
             return
         if job.outline.spared and self._spared(job, message):
             return
@@ -179,6 +218,82 @@ class Controller(Device):
         given_up: bool = job.outline.listed and failed
         if job.reported == job.outline.reports or given_up:
             self._operation_over(job)
+
+    def _report_owned(self, operator: Operator, job: JobProgress, message: Message) -> None:
+        """A report of a job that the operator tends: rows are the first incarnation's, whichever runs. A rank
+        that failed does not tell: its host's heartbeat does.
+        """
+        number = int(job.outline.job)
+        now = int(self.queue.now_ps)
+        failed: bool = message.f != STATUS_SUCCESS
+        if number in operator.tests:
+            operator.on_answer(self, number, message.c, not failed, now)
+            return
+        trains: bool = number in operator.trains
+        if trains and (failed or message.b != job.operation):
+            return
+        job.reported += 1
+        if failed:
+            job.status = message.f
+        if message.d < job.start_ps:
+            job.start_ps = message.d
+        if message.e > job.end_ps:
+            job.end_ps = message.e
+        if job.reported < job.outline.reports:
+            return
+        if trains:
+            tended = self.jobs[operator.tended()]
+            row = [int(tended.outline.job), job.operation, job.start_ps, job.end_ps, STATUS_SUCCESS]
+            self.operations.append(row)
+            tended.operation = job.operation + 1
+        lost: bool = job.status != STATUS_SUCCESS
+        job.reported = 0
+        job.status = STATUS_SUCCESS
+        job.start_ps = NEVER_PS
+        job.end_ps = 0
+        if trains:
+            operator.on_step(self, number, now)
+        elif number in operator.saves:
+            operator.on_saved(self, number, lost, now)
+        else:
+            operator.on_loaded(self, number, now)
+
+    # ---- what the operator asks for
+
+    def begin_owned(self, job: int, operation: int, hosts: tuple[int, ...], *, tended: bool) -> None:
+        """Let an operation of a job begin; `tended` is the job that heartbeats are about from then on."""
+        self.jobs[job].operation = operation
+        for host in hosts:
+            begin = Message(BEGIN, job, operation, 0, 1 if tended else 0, 0, 0)
+            self.hosts[host].send(begin, self.queue.now_ps)
+
+    def meet(self, job: int, hosts: tuple[int, ...]) -> None:
+        """Let the ranks of a job meet at the store."""
+        for host in hosts:
+            self.hosts[host].send(Message(BEGIN, job, ONLY_MEET, 0, 0, 0, 0), self.queue.now_ps)
+
+    def halt(self, job: int, hosts: tuple[int, ...]) -> None:
+        """End the processes of a job."""
+        for host in hosts:
+            self.hosts[host].send(Message(HALT, job, 0, 0, 0, 0, 0), self.queue.now_ps)
+
+    def wake(self, time_ps: int, subject: int) -> None:
+        """Call the operator's `on_timer` at a time."""
+        self.push_timer(time_ps, JOB, OPERATOR, subject)
+
+    def tended_to(self, *, done: bool) -> None:
+        """The operator has nothing more to do: its job is done, or given up."""
+        operator = self.operator
+        assert operator is not None
+        tended = self.jobs[operator.tended()]
+        tended.ended = True
+        if not done:
+            tended.status = STATUS_TIMED_OUT
+        self._job_over()
+
+    def every_host(self, job: int) -> tuple[int, ...]:
+        """The hosts of a job."""
+        return self.jobs[job].outline.hosts
 
     def _spared(self, job: JobProgress, message: Message) -> bool:
         """Whether a report no longer counts; otherwise whose it is has been noted."""
@@ -212,6 +327,9 @@ class Controller(Device):
             self.hosts[host].send(answer, now)
             if meeting.round == meeting.rounds and answer.time_ps > meeting.end_ps:
                 meeting.end_ps = answer.time_ps
+        operator = self.operator
+        if operator is not None and meeting.round == meeting.rounds:
+            operator.on_met(self, int(meeting.job), int(now))
 
     def _operation_over(self, job: JobProgress) -> None:
         outline = job.outline
@@ -222,9 +340,7 @@ class Controller(Device):
         job.operation += 1
         if job.status != STATUS_SUCCESS or job.operation == outline.operations:
             job.ended = True
-            self.open_jobs -= 1
-            if self.open_jobs == 0:
-                self.queue.stop_ps = self.queue.now_ps + self.management_delay_ps
+            self._job_over()
             return
         job.reported = len(job.outline.spared) if job.shrunk else 0
         job.others = 0
@@ -234,6 +350,12 @@ class Controller(Device):
             self._begin(job)
         else:
             job.idle = True
+
+    def _job_over(self) -> None:
+        """A job has ended; with the last one the run does."""
+        self.open_jobs -= 1
+        if self.open_jobs == 0:
+            self.queue.stop_ps = self.queue.now_ps + self.management_delay_ps
 
     def _forget(self) -> None:
         """Drop the rows of all rounds of repeated jobs but each one's last two, and the present one."""
@@ -283,6 +405,8 @@ class Controller(Device):
         tables = {"operations": self.operations}
         if store is not None:
             tables["inits"] = store.rows()
+        if self.operator is not None:
+            tables["operator"] = self.operator.rows
         return tables
 
     def end_states(self) -> list[int]:
@@ -301,11 +425,16 @@ class Controller(Device):
         placing: Plain = None if engineer is None else engineer.save()
         store = self.store
         meeting: Plain = None if store is None else store.save()
-        return [super().save(), links, jobs, rows, self.open_jobs, placing, meeting]
+        operator = self.operator
+        tending: Plain = None if operator is None else operator.save()
+        return [super().save(), links, jobs, rows, self.open_jobs, placing, meeting, tending]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, jobs, rows, open_jobs, placing, meeting = state
+        base, links, jobs, rows, open_jobs, placing, meeting, tending = state
+        operator = self.operator
+        if operator is not None:
+            operator.load(tending)
         store = self.store
         if store is not None:
             store.load(meeting)

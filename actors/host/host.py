@@ -22,6 +22,9 @@ following one when BEGIN arrives from the controller. A program answers with one
 ranks meet at a store first (`actors.control.store`), the host asks for each of its ranks, round by round, and
 lets the first operation begin when the last answer is here.
 
+Heartbeats. Where an operator tends a job (`actors.control.operator`), the host tells it each `beat_ps` how
+that job is: bytes handed to NICs, the first process that failed, rows of GPU memory that were remapped.
+
 Faults. A host that is lost hears nothing, and its programs are gone: when it is back, each reports to the
 controller that it failed. A slow one takes a multiple of the proxies' costs. Where a GPU is slow or hangs,
 what programs compute there takes longer or stands still: the host tells them.
@@ -38,20 +41,23 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
-from actors.kernel.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
+from actors.kernel.event import COLLECTION, JOB, MAX_PORTS, NEVER_PS, PROXY, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, load_fields, save_event, save_fields
 from actors.kernel.vectors import append, vec
 from actors.port.link import MessagePort
-from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, LOST, SLOW
+from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, LOST, ROWS, SLOW
 from actors.wire.message import (
     BEGIN,
     COMPLETED_RECEIVE,
     COMPLETION,
     COPIED,
     COPY,
+    HALT,
+    HEARTBEAT,
     MODIFIED,
     MODIFY,
+    ONLY_MEET,
     POST,
     RECEIVE,
     REPORT,
@@ -68,7 +74,7 @@ MANAGEMENT_RATE_BPS: Final = 10 * 10**9
 MEETING: Final[i64] = 0xFFFFFFF
 """Subject of the timer that ends the patience of a rank at the store; programs' own are below."""
 
-_ATTENDANCE: Final = ("left", "operation", "patience_ps")
+_ATTENDANCE: Final = ("left", "operation", "patience_ps", "absent")
 
 
 class Proxy:
@@ -176,6 +182,13 @@ class Program:
 
     def on_shrunk(self, host: Host, now: i64) -> None:
         """The job goes on without some ranks: the operation that begins now, and all that follow."""
+
+    def on_halted(self, host: Host, now: i64) -> None:
+        """The process is ended, for good."""
+
+    def trouble(self) -> i64:
+        """The status with which the process failed; 0 of one that runs, or was ended."""
+        return 0
 
     def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
         """A NIC completed something on a queue pair that was bound with `context`."""
@@ -321,6 +334,12 @@ class Host(Device):
         """By program, of ranks that have to meet the others before their first operation."""
         self._pairs: list[PairTable] = [PairTable() for _ in ports]
         self._proxies: list[Proxy] = []
+        self.beat_ps: i64 = 0
+        """From heartbeat to heartbeat; 0: there are none."""
+        self.tended: i64 = -1
+        """The job that heartbeats are about."""
+        self.handed: list[int] = []
+        """By program, the bytes that it handed to NICs; counted where there are heartbeats."""
         self.lost: bool = False
         self.built_proxy_cost_ps: int = proxy_cost_ps
 
@@ -330,6 +349,7 @@ class Host(Device):
         assert program.number < MAX_PORTS, f"host {self.number} has no place for another program"
         self.programs.append(program)
         self._proxies.append(Proxy())
+        self.handed.append(0)
         return program.number
 
     def bind(self, port: int, pair: int, program: int, context: int) -> None:
@@ -343,6 +363,8 @@ class Host(Device):
         for program in self.programs:
             if program.start_ps < NEVER_PS:
                 self.push_timer(program.start_ps, JOB, program.number, 0)
+        if self.beat_ps > 0:
+            self.push_timer(self.beat_ps, COLLECTION, 0, 0)
 
     # ---- what programs ask for
 
@@ -362,6 +384,8 @@ class Host(Device):
         """
         message = Message(POST, pair, number, size_bytes, flags, immediate, 0)
         message.data = data
+        if self.beat_ps > 0 and not self.to_gpu[port]:
+            self.handed[program] += size_bytes
         if self.proxy_cost_ps == 0 or self.to_gpu[port]:
             self.ports[port].send(message, self.queue.now_ps)
         else:
@@ -440,12 +464,18 @@ class Host(Device):
             self.programs[message.d].on_copied(self, message, now)
         elif message.op == STORE_ANSWER:
             self._answered(message.a, now)
+        elif message.op == HALT:
+            self._halt(message.a, now)
         else:
             assert message.op == BEGIN, (self.number, port, subject, message.op)
+            if message.d != 0:
+                self.tended = message.a
             self._let_begin(message.a, message.b, message.c != 0, now)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         now: i64 = self.queue.now_ps
+        if kind == COLLECTION:
+            return self._beat(now)
         if self.lost:
             return False
         if kind == PROXY:
@@ -482,6 +512,8 @@ class Host(Device):
                 factor = 0
             for program in self.programs:
                 program.on_paced(self, place, factor, now)
+        elif op == ROWS:
+            return  # the next heartbeat tells
         elif op == LOST:
             self.lost = values is not None
             if self.lost:
@@ -493,6 +525,38 @@ class Host(Device):
                     program.on_lost(self, -1, STATUS_HOST_LOST, now)
         else:
             super().afflict(op, place, values)
+
+    def _beat(self, now: i64) -> bool:
+        """Send a heartbeat, unless the host is lost, and set the alarm of the next one."""
+        self.push_timer(now + self.beat_ps, COLLECTION, 0, 0)
+        if self.lost:
+            return False
+        handed: i64 = 0
+        status: i64 = STATUS_SUCCESS
+        for one in self.programs:
+            if one.job == self.tended:
+                handed += self.handed[one.number]
+                if status == STATUS_SUCCESS:
+                    status = one.trouble()
+        rows: i64 = 0
+        for port in range(len(self.ports)):
+            if status == STATUS_SUCCESS and self.ailment(int(GPU_GONE), port) is not None:
+                status = STATUS_GPU_LOST
+            remapped = self.ailment(int(ROWS), port)
+            if remapped is not None and remapped[0] > rows:
+                rows = remapped[0]
+        self.management.send(Message(HEARTBEAT, self.number, self.tended, handed, status, rows, 0), now)
+        return True
+
+    def _halt(self, job: i64, now: i64) -> None:
+        """End the processes of a job."""
+        for one in self.programs:
+            if one.job == job:
+                self._proxies[one.number] = Proxy()
+                attendance = self.meetings.get(one.number)
+                if attendance is not None:
+                    attendance.absent = True
+                one.on_halted(self, now)
 
     def _let_begin(self, job: i64, operation: i64, shrunk: bool, now: i64) -> None:
         """An operation of a job begins; with `shrunk` among the ranks that are left."""
@@ -513,7 +577,8 @@ class Host(Device):
         """Let an operation begin, or have the rank come to the next round first."""
         attendance = self.meetings.get(program.number)
         if attendance is None or attendance.left == 0:
-            program.on_begin(self, operation, now)
+            if operation != ONLY_MEET:
+                program.on_begin(self, operation, now)
         else:
             attendance.come(self, program, operation, now)
 
@@ -637,11 +702,15 @@ class Host(Device):
         receives: list[Plain] = [list[Plain](line) for line in self._receives]
         meetings: list[Plain] = [one.save() for one in self.meetings.values()]
         management: Plain = self.management.free_ps
-        return [super().save(), links, management, proxies, programs, receives, self.lost, meetings]
+        beats: list[Plain] = [self.tended, list[Plain](self.handed)]
+        return [super().save(), links, management, proxies, programs, receives, self.lost, meetings, beats]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, management_free_ps, proxies, programs, receives, lost, meetings = state
+        base, links, management_free_ps, proxies, programs, receives, lost, meetings, beats = state
+        tended, handed = as_list(beats)
+        self.tended = as_int(tended)
+        self.handed = [as_int(value) for value in as_list(handed)]
         for one, saved in zip(self.meetings.values(), as_list(meetings), strict=True):
             one.load(saved)
         self.lost = lost is True

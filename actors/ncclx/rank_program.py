@@ -73,7 +73,13 @@ from actors.ncclx.transport.clear_to_send import (
     Waits,
 )
 from actors.ncclx.transport.posting import LEAST_LOADED
-from actors.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
+from actors.wire.message import (
+    COMPLETED_SEND,
+    PRESENT_OPERATION,
+    STATUS_FLUSHED,
+    STATUS_SUCCESS,
+    STATUS_TIMED_OUT,
+)
 
 # As in actors.ncclx.script.
 COMPUTE: Final[i64] = 0
@@ -101,6 +107,7 @@ _FIELDS: Final = (
     "connects_ps",
     "made",
     "connecting_ps",
+    "halted",
 )
 
 # What a group has to have acknowledged before one of its calls is over.
@@ -169,11 +176,14 @@ class ScriptProgram(Program):
         self.orders: Orders | None = orders
         """Where payload is real: what its channels tell the GPU."""
         self.spare: list[tuple[int, int]] = []
-        """Of a rank whose job may shrink: port and index of each queue pair of the communicator of all."""
+        """Of a rank whose job may shrink: port and index of each queue pair of the communicator of all; of
+        one whose process may be ended: of all that it has."""
         self.shrinks: bool = False
         """Whether its second group takes over when the first is aborted."""
         self.aborted: bool = False
         """Whether the first is aborted."""
+        self.halted: bool = False
+        """Whether the process was ended."""
         self.absent: bool = absent
         """Whether it never joins: its process hangs, or was never started."""
         self.share: Share | None = share
@@ -297,6 +307,23 @@ class ScriptProgram(Program):
         self.busy[0] = False
         for port, pair in self.spare:
             host.modify(port, pair, PAIR_GONE, 0)
+
+    def on_halted(self, host: Host, now: i64) -> None:
+        if self.halted:
+            return
+        self.halted = True
+        if self.status == STATUS_SUCCESS:
+            self.status = STATUS_FLUSHED
+        self.running = False
+        self.copying = False
+        if self.share is not None:
+            self.share.leave()
+            self._stir(host, now)
+        for port, pair in self.spare:
+            host.modify(port, pair, PAIR_GONE, 0)
+
+    def trouble(self) -> i64:
+        return STATUS_SUCCESS if self.halted else self.status
 
     def _is_stale(self, channel: i64) -> bool:
         """Whether a channel is one of a communicator that was aborted."""
@@ -806,7 +833,7 @@ class ScriptProgram(Program):
     # ---- what goes wrong
 
     def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
-        if self.start_ps > now:
+        if self.start_ps > now and self.operation < 0:
             return
         mine: bool = gpu_port < 0
         for channel in self.channels:

@@ -152,6 +152,8 @@ class _Builder:
             self._share(len(script.streams)),
             GroupOrders(job.job, self._rank, orders) if any(orders) else None,
         )
+        if job.halts:
+            spare = [(port, index) for port, index, _ in self._bound if port != self._gpu_port]
         program.spare = spare
         if self._settings.connect_pair_ps:
             program.connect_on_demand(self._settings.connect_pair_ps, self._settings.connect_exchange_ps)

@@ -79,6 +79,9 @@ COMPUTE: Final[i64] = 24
 COMPUTE_HUNG: Final[i64] = 25
 """Computing on the GPU behind a port (the place) of a host stands still."""
 
+ROWS: Final[i64] = 26
+"""d rows of the memory of the GPU behind a port (the place) of a host were remapped, so far."""
+
 FAULT_OPERATIONS: Final = (
     "none",
     "hold",
@@ -106,6 +109,7 @@ FAULT_OPERATIONS: Final = (
     "flip",
     "compute",
     "compute_hung",
+    "rows",
 )
 PORT_FAULTS: Final[i64] = 0x3400BFA
 """A bit for each operation whose place is a port."""

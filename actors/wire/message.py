@@ -12,7 +12,7 @@ back. A message is an operation and up to six integers; this page says what each
 | COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | 0 |
 | COPY | host, GPU | channel | bytes | COPY_* kind | program | note | priority |
 | COPIED | GPU, host | channel | bytes | COPY_* kind | program | note | 0 |
-| BEGIN | controller, host | job | operation | 0 | 0 | 0 | 0 |
+| BEGIN | controller, host | job | operation | 1: shrunk | 1: what heartbeats are about | 0 | 0 |
 | REPORT | host, controller | job | operation | rank | start_ps | end_ps | status |
 | TE_COLLECT | controller, switch | round | 0 | 0 | 0 | 0 | 0 |
 | TE_DEMAND | switch, controller | round | ingress port | prefix | bytes | span in ps | entry: port or -1 |
@@ -20,6 +20,8 @@ back. A message is an operation and up to six integers; this page says what each
 | TE_COLLECTED | switch, controller | round | 0 | 0 | 0 | 0 | 0 |
 | STORE_ASK | host, controller | job | rank | when it was sent | 0 | 0 | 0 |
 | STORE_ANSWER | controller, host | job | 0 | 0 | 0 | 0 | 0 |
+| HEARTBEAT | host, controller | host | job | bytes to its NICs | status | remapped rows | 0 |
+| HALT | controller, host | job | 0 | 0 | 0 | 0 | 0 |
 | TRANSFER | GPU, NVSwitch, GPU | port there | pair of the last | bytes | 0 | immediate | 1: a flag |
 | TE_INSTALL | controller, switch | ingress port | prefix | egress port; -1 removes | 0 | 0 | 0 |
 
@@ -63,6 +65,8 @@ CREDIT_UPDATE: Final[i64] = 15
 TRANSFER: Final[i64] = 16
 STORE_ASK: Final[i64] = 17
 STORE_ANSWER: Final[i64] = 18
+HEARTBEAT: Final[i64] = 19
+HALT: Final[i64] = 20
 
 OPERATIONS: Final = (
     "pause_frame",
@@ -84,6 +88,8 @@ OPERATIONS: Final = (
     "transfer",
     "store_ask",
     "store_answer",
+    "heartbeat",
+    "halt",
 )
 
 POST_WITH_IMMEDIATE: Final[i64] = 1
@@ -126,6 +132,8 @@ STATUS_HOST_LOST: Final[i64] = 101
 
 PRESENT_OPERATION: Final[i64] = 1 << 30
 """In a REPORT of who no longer knows: whatever operation of the job is under way."""
+ONLY_MEET: Final[i64] = 1 << 30
+"""In a BEGIN: the ranks meet at the store, and nothing begins."""
 
 COPY_PLAIN: Final[i64] = 0
 COPY_REDUCE: Final[i64] = 1

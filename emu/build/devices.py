@@ -17,6 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from actors.control.controller import build_controller
+from actors.control.operator import Operator
 from actors.control.store import Meeting, Store
 from actors.control.traffic_engineering import build_engineer
 from actors.fabric.model import FABRIC, NVLINK, Role, Topology
@@ -160,7 +161,7 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
     if role is Role.NIC:
         return build_nic(scenario, topology, number, plan.pairs.get(number, ()), queue, outbox_for)
     if role is Role.HOST:
-        return build_host(scenario, topology, plan, number, queue, outbox_for)
+        return build_host(scenario, topology, plan, number, queue, outbox_for, blueprint.resolved.operator)
     if role is Role.GPU:
         return build_gpu(scenario, topology, plan, number, queue, outbox_for)
     if role is Role.NVSWITCH:
@@ -175,9 +176,11 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
         controller.engineer = build_engineer(topology, knobs, delay_ps, queue, outbox_for)
     init = scenario.ncclx.init
     if init.store != "none":
-        ranks = {work.job: work.ranks for work in plan.jobs if work.wired is not None}
+        ranks = {one.job: len(one.gpus) for one in plan.wired() if one.meetings}
         met = [Meeting(job, many, init.rounds(many)) for job, many in ranks.items()]
         controller.store = Store(init.lanes if init.store == "concurrent" else 1, init.operation_ps, met)
+    if blueprint.resolved.operator is not None:
+        controller.employ(Operator(blueprint.resolved.operator, delay_ps))
     return controller
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from actors.control.operator import OperatorPlan
 from actors.fabric.model import Attachment, Role, Topology
 from actors.gpu.gpu import Gpu
 from actors.gpu.memory import GpuMemory
@@ -93,6 +94,7 @@ def build_host(
     number: int,
     queue: EventQueue,
     outbox_for: OutboxFor,
+    operator: OperatorPlan | None = None,
 ) -> Host:
     """One host with the programs of all jobs that have a part there."""
     management = MessagePort(
@@ -121,6 +123,10 @@ def build_host(
                 _add_clients(scenario, topology, host, job, work)
     if topology.nodes[number].model in (STORAGE, METADATA):
         _add_server(scenario, topology, host, plan)
+    if operator is not None and number in operator.racks:
+        host.beat_ps = operator.beat_ps
+        if number in operator.incarnations[0].hosts:
+            host.tended = operator.incarnations[0].train
     return host
 
 

@@ -10,7 +10,7 @@ from actors.fabric.model import Topology
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import LINE, UNLABELLED, Group, GroupCall, ScriptPlan
 from emu.build.plan import JobWork, Plan
-from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
+from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan, TendedFacts
 from emu.scenario.readers.chakra_plan import ChakraPlan
 from emu.scenario.readers.simai import SimaiPlan
 from emu.workload.program import RECEIVE, SEND, BenchmarkPlan, ProgramPlan
@@ -50,9 +50,21 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
                 )
                 for flow in work.flows
             ),
+            tended=_tended(plan, work),
         )
         for work in plan.jobs
+        if not work.owned
     )
+
+
+def _tended(plan: Plan, work: JobWork) -> TendedFacts | None:
+    """What is told of a job that an operator tends: its incarnations are one job."""
+    operator = plan.operator
+    if operator is None or work.job != operator.incarnations[0].train:
+        return None
+    suite = operator.suites[0] if operator.suites else ()
+    others = tuple(one.train for one in operator.incarnations[1:])
+    return TendedFacts(work.name, others, tuple(test.name for test in suite), operator.stop_ps)
 
 
 def disagreements(plan: Plan) -> tuple[str, ...]:

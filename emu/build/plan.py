@@ -11,10 +11,11 @@ NIC.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
+from actors.control.operator import OperatorPlan
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays, crossing_ps, posted_ps
 from actors.host.storage_clients import ClientScript, Manners, Phase, Request, flattened
@@ -57,6 +58,7 @@ from emu.build.disjoint_paths import DisjointPaths
 from emu.errors import Problem, ScenarioError
 from emu.measure.collected import ServingFacts, TrainingFacts
 from emu.measure.summary.steps import facts_of, trace_facts
+from emu.scenario.operated_jobs import SAVES, TESTS, TRAINS
 from emu.scenario.readers.simai import SimaiPlan
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
@@ -189,7 +191,7 @@ class FlowWork:
 
     def posting(self) -> tuple[int, ...]:
         """The queue pairs of the NIC that posts."""
-        return tuple(pair[self.nic == self.destination] for pair in self.pairs)
+        return tuple(pair[self.nic != self.source] for pair in self.pairs)
 
     def last_messages(self) -> tuple[tuple[int, int], ...]:
         """(index, message number) at the destination of the last WRITE on each pair that carries any."""
@@ -240,6 +242,10 @@ class JobWork:
     """Of what is told of its steps; a benchmark has none."""
     serving: ServingFacts | None = None
     """Of a serving job."""
+    owned: bool = False
+    """Whether an operator begins it, and the scenario does not have it."""
+    again: bool = False
+    """Whether its one operation may be begun again and again: a checkpoint that an operator saves."""
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
@@ -257,6 +263,8 @@ class Plan:
     jobs: tuple[JobWork, ...]
     inside: dict[int, tuple[NvlinkPlan, ...]] = field(default_factory=dict)
     """Of GPUs that talk over NVLink, their pairs by index."""
+    operator: OperatorPlan | None = None
+    """Who tends a job."""
 
     def wired(self) -> list[WiredJob]:
         """The jobs that the library has wired."""
@@ -267,8 +275,8 @@ class Plan:
         return [
             JobOutline(
                 job=work.job,
-                operations=FOR_EVER if repeat else len(work.operations) or 1,
-                period=(len(work.operations) or 1) if repeat else 0,
+                operations=FOR_EVER if repeat or work.again else len(work.operations) or 1,
+                period=(len(work.operations) or 1) if repeat or work.again else 0,
                 hosts=work.hosts(),
                 reports=work.ranks if work.operations else len(work.hosts()),
                 listed=bool(work.operations),
@@ -293,7 +301,9 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
             assert isinstance(job.workload, FlowsWorkload), job.workload
             jobs.append(_flows(scenario, topology, book, number, job, job.workload))
     pairs = book.numbered(scenario.seed, topology, source_port_of(scenario, topology))
-    return Plan(pairs, tuple(jobs), book.inside())
+    listed = len(scenario.jobs)
+    works = tuple(replace(work, owned=work.job >= listed) for work in jobs)
+    return Plan(pairs, works, book.inside(), resolved.operator)
 
 
 def source_port_of(scenario: Scenario, topology: Topology) -> SourcePort:
@@ -314,7 +324,7 @@ def _scripted(
     script: ScriptPlan,
 ) -> JobWork:
     nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
-    settings = settings_of(scenario, topology, number)
+    settings = settings_of(scenario, topology, job.section)
     schedules = schedules_of(settings, topology, script, job.gpus)
     for label, operation, fault in own_faults(script, schedules):
         place = "" if label == UNLABELLED else f".operations[{label}]"
@@ -333,9 +343,10 @@ def _scripted(
         nodes=nodes,
         schedules=schedules,
         sides=tuple(tuple(one) for one in sides),
-        absent=tuple(scenario.jobs[number].absent),
-        meetings=scenario.ncclx.init.rounds(len(job.gpus)),
+        absent=tuple(scenario.jobs[job.section].absent) if job.role in ("", TRAINS) else (),
+        meetings=0 if job.role == TESTS else scenario.ncclx.init.rounds(len(job.gpus)),
         payload_seed=scenario.seed if real else None,
+        halts=job.role != "",
     )
     return JobWork(
         job=number,
@@ -442,7 +453,7 @@ def _flows(
         ends = [topology.nics_of_gpu(gpu)[0] for gpu in job.gpus]
     for index, flow in enumerate(job.flows):
         source, destination = ends[flow.src], ends[flow.dst]
-        priority = data_priority(scenario, number) if flow.priority is None else flow.priority
+        priority = data_priority(scenario, job.section) if flow.priority is None else flow.priority
         pairs = tuple(
             book.connect(source, destination, priority, number, log_deliveries=True)
             for _ in range(workload.qps)
@@ -486,7 +497,7 @@ def _storage(
     workload: StorageWorkload,
 ) -> JobWork:
     """The clients of a job and their connections: one of each client to each server that it asks."""
-    priority = data_priority(scenario, number)
+    priority = data_priority(scenario, job.section)
     servers = [front_end_nic(topology, one) for one in (*storage_hosts(topology), *metadata_hosts(topology))]
     by_host: dict[int, list[ClientScript]] = {}
     for host, script in _client_scripts(scenario, topology, job, workload):
@@ -524,6 +535,7 @@ def _storage(
             retries=workload.retries,
         ),
         enabled=job.enabled,
+        again=job.role == SAVES,
     )
 
 

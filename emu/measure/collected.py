@@ -172,6 +172,18 @@ class ServingFacts(NamedTuple):
     requests: tuple[Request, ...]
 
 
+class TendedFacts(NamedTuple):
+    """What the results need to know of a job that an operator tends."""
+
+    job: str
+    incarnations: tuple[int, ...]
+    """Numbers of the jobs that it is after restarts."""
+    tests: tuple[str, ...]
+    """Of the self-check suite."""
+    stop_ps: int
+    """How long the operator gives processes to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobPlan:
     """One job of the scenario, by its number."""
@@ -201,6 +213,8 @@ class JobPlan:
     """The servers that take part, in order."""
     gpus: tuple[int, ...] = ()
     """Of its ranks, as node numbers; none in a job of flows."""
+    tended: TendedFacts | None = None
+    """Of a job that an operator tends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from html import escape
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
+from emu.measure.summary.recoveries import operator_lines
 from emu.measure.summary.summary import (
     Collective,
     Diagnosed,
@@ -228,6 +229,7 @@ def closing_lines(summary: Summary) -> list[str]:
         [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
         [line for name, job in summary.jobs.items() for line in serving_lines(name, job.serving)],
         [line for name, job in summary.jobs.items() for line in storage_lines(name, job.storage)],
+        operator_lines(summary.operator),
         unfinished_lines(summary.jobs),
         _link_lines("busiest links", busiest_links(summary.fabric.links)),
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),

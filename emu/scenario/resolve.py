@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from actors.control.operator import OperatorPlan
 from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, prefix_of
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
@@ -31,6 +32,7 @@ from emu.errors import Problem, ScenarioError
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
 from emu.scenario.faults.link_faults import Miscabling
+from emu.scenario.operated_jobs import TRAINS, free_hosts, objections, operated
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Refusal, Section
 from emu.scenario.sections.capture import PORTS_ACCEPTED, nics_named, ports_named
@@ -366,6 +368,10 @@ class ResolvedJob(NamedTuple):
     """What a workload of flows posts; empty for others."""
     script: ScriptPlan | None = None
     """What the ranks do; None for flows."""
+    section: int = 0
+    """The job of the scenario whose knobs it has."""
+    role: str = ""
+    """Of a job that an operator begins, as `emu.scenario.operated_jobs` has it; and of the one it tends."""
 
 
 class Resolved(NamedTuple):
@@ -374,6 +380,8 @@ class Resolved(NamedTuple):
     jobs: tuple[ResolvedJob, ...]
     faults: tuple[Fault, ...]
     """Everything that breaks or is mended, by number."""
+    operator: OperatorPlan | None = None
+    """Who tends a job."""
 
     @property
     def link_changes(self) -> tuple[LinkChange, ...]:
@@ -490,7 +498,54 @@ def resolve(scenario: Scenario, topology: Topology) -> Resolved:
     problems.extend(unknown_names(scenario, topology))
     if problems:
         raise ScenarioError(problems)
-    return Resolved(tuple(jobs), faults)
+    if scenario.operator is None:
+        return Resolved(tuple(jobs), faults)
+    return Resolved(*_with_operator(scenario, topology, racks, jobs, faults))
+
+
+def _with_operator(
+    scenario: Scenario,
+    topology: Topology,
+    racks: list[int],
+    jobs: list[ResolvedJob],
+    faults: tuple[Fault, ...],
+) -> tuple[tuple[ResolvedJob, ...], tuple[Fault, ...], OperatorPlan]:
+    """The jobs, and those that an operator may begin. Raises ScenarioError."""
+    assert scenario.operator is not None
+    index = [job.name for job in jobs].index(scenario.operator.job)
+    tended = jobs[index]
+    free = free_hosts(topology, [gpu for job in jobs for gpu in job.gpus])
+    refusals = list(objections(scenario, len(free)))
+    if refusals:
+        raise ScenarioError([problem_at(scenario, *one) for one in refusals])
+    if scenario.operator.checkpoint is not None:
+        size_bytes = scenario.operator.checkpoint.size_bytes
+        servers = [topology.host_of(gpu) for gpu in tended.gpus]
+        _check_memory(scenario, ("operator", "checkpoint", "size"), size_bytes, topology, servers)
+    script = tended.script
+    steps = len(script.operations) if isinstance(script, BenchmarkPlan) else _steps(tended.workload)
+    made = operated(scenario, topology, index, tended.gpus, free, steps)
+    if isinstance(made, Refusal):
+        raise ScenarioError([problem_at(scenario, *made)])
+    jobs[index] = tended._replace(role=TRAINS)
+    for one in made.jobs:
+        if one.flows is None:
+            job = _job(scenario, index, one.section, topology, racks, [])
+        else:
+            assert isinstance(one.section.ranks, tuple)
+            gpus = tuple(topology.gpus[gpu] for gpu in one.section.ranks)
+            places = tuple(racks[gpu] for gpu in one.section.ranks)
+            workload = one.section.workload
+            name = one.section.name
+            job = ResolvedJob(name, gpus, places, NEVER_PS, tended.enabled, workload, one.flows)
+        jobs.append(job._replace(section=index, role=one.role))
+    return tuple(jobs), faults, made.plan
+
+
+def _steps(workload: Section) -> int:
+    """How often the ranks run through their scripts."""
+    assert isinstance(workload, (TrainingWorkload, TraceWorkload, ProgramWorkload)), workload
+    return workload.steps
 
 
 def _racks(topology: Topology) -> list[int]:
@@ -570,7 +625,7 @@ def _job(
         refused: Location = ("jobs", index, *script.location)
         raise ScenarioError([problem_at(scenario, refused, script.reason, script.accepted)])
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
-    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, script)
+    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, script, index)
 
 
 def _tuned(
@@ -788,7 +843,7 @@ def _check_storage(
         accepted = f"at most {MOST_REQUESTS}: larger blocks, fewer files or steps"
         raise ScenarioError([problem_at(scenario, (*where, "block"), reason, accepted)])
     if isinstance(workload, Checkpoint):
-        _check_memory(scenario, index, workload.size_bytes, topology, servers)
+        _check_memory(scenario, (*where, "size"), workload.size_bytes, topology, servers)
 
 
 def _check_maintenance(scenario: Scenario, index: int, workload: Maintenance) -> None:
@@ -809,7 +864,7 @@ def _check_maintenance(scenario: Scenario, index: int, workload: Maintenance) ->
 
 
 def _check_memory(
-    scenario: Scenario, index: int, size_bytes: int, topology: Topology, servers: Sequence[int]
+    scenario: Scenario, where: Location, size_bytes: int, topology: Topology, servers: Sequence[int]
 ) -> None:
     """Refuse parts of a checkpoint that do not fit the memory of their server. Raises ScenarioError."""
     for server, ranks in Counter(servers).items():
@@ -818,8 +873,7 @@ def _check_memory(
             name = topology.nodes[server].name
             reason = f"{ranks} ranks of {name} have {format_size(ranks * size_bytes)}, more than its memory"
             accepted = f"at most {format_size(memory // ranks)} a rank (host.memory)"
-            location = ("jobs", index, "workload", "size")
-            raise ScenarioError([problem_at(scenario, location, reason, accepted)])
+            raise ScenarioError([problem_at(scenario, where, reason, accepted)])
 
 
 def _beyond(scenario: Scenario, index: int, flows: list[Flow], ranks: int) -> Iterator[Problem]:

@@ -19,8 +19,10 @@ from emu.scenario.faults.kinds import FAULTS, FaultSection
 from emu.scenario.section import Location, Refusal
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
+from emu.scenario.sections.operator import OperatorSection
 from emu.scenario.sections.storage import StorageWorkload
 from emu.spelling import did_you_mean, listed
+from emu.units import format_time
 
 
 class Scenario(Environment):
@@ -30,6 +32,8 @@ class Scenario(Environment):
     """What runs on it."""
     faults: Annotated[tuple[Annotated[FaultSection, FAULTS], ...], Field(max_length=65536)] = ()
     """What breaks."""
+    operator: OperatorSection | None = None
+    """Who tends a job: notices that it is in trouble, and restarts it."""
     expect: Annotated[
         tuple[Annotated[Expectation | SeriesExpectation, EXPECTATIONS], ...], Field(max_length=4096)
     ] = ()
@@ -48,7 +52,42 @@ class Scenario(Environment):
         if not any(job.enabled for job in self.jobs):
             yield Refusal(("jobs",), "no job is enabled", "a job that runs")
         yield from super().check()
+        if self.operator is not None:
+            yield from self._check_operator(self.operator, names)
+        watched = self.operator is not None and self.operator.heartbeat.rows > 0
+        for index, fault in enumerate(self.faults):
+            if fault.kind == "row_remap" and not watched:
+                accepted = "with operator.heartbeat.rows"
+                yield Refusal(("faults", index, "kind"), "nobody looks at remapped rows", accepted)
         yield from self._check_expectations(names)
+
+    def _check_operator(self, operator: OperatorSection, names: list[str]) -> Iterator[Refusal]:
+        """Refuse what an operator cannot do."""
+        where = ("operator", "job")
+        if operator.job not in names:
+            reason = f"there is no job {operator.job!r}{did_you_mean(operator.job, names)}"
+            yield Refusal(where, reason, listed(names))
+            return
+        job = self.jobs[names.index(operator.job)]
+        if isinstance(job.workload, FlowsWorkload):
+            yield Refusal(where, f"{job.name} has no steps", "a collective, training, a trace or a program")
+        for key in ("shrink", "mismatch", "submitted"):
+            if getattr(job, key):
+                reason = f"{job.name} has `{key}`, and the operator decides how it goes on"
+                yield Refusal(where, reason, f"a job without `{key}`")
+        if not job.enabled:
+            yield Refusal(where, f"{job.name} does not run", "a job that is enabled")
+        if self.fidelity == "flow":
+            yield Refusal(("operator",), "flow level has no heartbeats", "fidelity: packet")
+        if self.run.repeat:
+            yield Refusal(("run", "repeat"), "a job that is tended ends with its last step", "repeat: false")
+        if self.payload == "real":
+            yield Refusal(("payload",), "checkpoints hold sizes, no content", "payload: sizes")
+        least_ps = 10 * self.control.management_delay_ps
+        if operator.heartbeat.every_ps < least_ps:
+            reason = "the next heartbeat would leave before the last one was looked at"
+            accepted = f"at least {format_time(least_ps)}, ten times control.management_delay"
+            yield Refusal(("operator", "heartbeat", "every"), reason, accepted)
 
     def _check_expectations(self, names: list[str]) -> Iterator[Refusal]:
         """Refuse what speaks of jobs and faults that the scenario has not."""

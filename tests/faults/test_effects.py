@@ -395,6 +395,7 @@ ELSEWHERE = {
     "pause_loss": "tests/faults/test_kinds.py",
     "switch_drain": "tests/faults/test_kinds.py",
     "gpu_lost": "tests/faults/test_kinds.py",
+    "row_remap": "tests/control/test_operator.py",
     "miscabling": "tests/faults/test_kinds.py",
     "random": "tests/faults/test_draws.py",
     "bit_flip": "tests/ncclx/test_payload.py",

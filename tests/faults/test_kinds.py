@@ -169,6 +169,7 @@ ELSEWHERE = {
     "gpu_slow",
     "gpu_hung",
     "gpu_lost",
+    "row_remap",
     "bit_flip",
     "host_lost",
     "straggler",

@@ -110,11 +110,13 @@ class ConnectionBook:
     def connect(
         self, nic: int, peer: int, priority: int, job: int, *, log_deliveries: bool = False
     ) -> tuple[int, int]:
-        """Note a connection; returns its index at `nic` and at `peer`, which logs deliveries if asked to."""
-        assert nic != peer, f"NIC {nic} cannot connect to itself"
+        """Note a connection; returns its index at `nic` and at `peer`, which logs deliveries if asked to.
+
+        Of a NIC to itself there are two queue pairs as well; its packets turn round at the switch.
+        """
         ends = self._ends.setdefault(nic, [])
         peer_ends = self._ends.setdefault(peer, [])
-        index, peer_index = len(ends), len(peer_ends)
+        index, peer_index = len(ends), len(peer_ends) + (nic == peer)
         ends.append(_End(peer, peer_index, priority, log_deliveries=False, job=job, sends=True))
         peer_ends.append(_End(nic, index, priority, log_deliveries, job, sends=False))
         return index, peer_index
@@ -229,6 +231,8 @@ class WiredJob:
     """How often every rank comes to the store before the first operation."""
     payload_seed: int | None = None
     """What its data is drawn from; None where slices are sizes only."""
+    halts: bool = False
+    """Whether its processes may be ended."""
 
 
 def connect_groups(

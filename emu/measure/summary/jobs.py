@@ -79,7 +79,10 @@ class Outcome(NamedTuple):
 class Reported:
     """What all devices reported, by the plan's numbers."""
 
-    def __init__(self, records: Iterable[DeviceRecord]) -> None:
+    def __init__(self, records: Iterable[DeviceRecord], plans: Sequence[JobPlan] = ()) -> None:
+        tended = [(one, plan.job) for plan in plans if plan.tended for one in plan.tended.incarnations]
+        self._job = dict(tended)
+        """Of jobs that are another one after a restart, which."""
         self.operations: dict[tuple[int, int], Outcome] = {}
         self.done: dict[int, int] = {}
         """Of a job: how many operations have ended."""
@@ -120,15 +123,24 @@ class Reported:
                 self.compared[job, operation] = (before[0] + wrong, before[1] + compared)
                 if wrong:
                     self.wrong_at.setdefault((job, operation), []).append(memory)
-            for job, *row in record.results.get("steps", ()):
-                self.steps.setdefault(job, []).append(row)
-            for job, rank, step, label, begun_ps, end_ps in record.results.get("calls", ()):
+            for number, *row in record.results.get("steps", ()):
+                self.steps.setdefault(self._job.get(number, number), []).append(row)
+            for number, rank, step, label, begun_ps, end_ps in record.results.get("calls", ()):
                 done = Outcome(begun_ps, end_ps, int(STATUS_SUCCESS))
-                self.calls.setdefault((job, step, label), {})[rank] = done
+                ranked = self.calls.setdefault((self._job.get(number, number), step, label), {})
+                if rank not in ranked or ranked[rank].start_ps < begun_ps:  # a restarted job's last time
+                    ranked[rank] = done
             for met in record.results.get("inits", ()):
                 self.inits[met[0]] = init_result(met)
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
                 self.delivered_ps.setdefault((record.number, pair), []).append((message, at_ps))
+        self._keep_last_steps()
+
+    def _keep_last_steps(self) -> None:
+        """Of steps that a restarted job did again, the last time."""
+        for job in dict.fromkeys(self._job.values()):
+            ordered = sorted(self.steps.get(job, []), key=lambda row: row[2])
+            self.steps[job] = list({(row[0], row[1]): row for row in ordered}.values())
 
     def first(self, plan: JobPlan) -> int:
         """The operation that began the last whole round of a job; of the round in which it failed, if it did.
@@ -381,7 +393,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
 
 def job_rows(plans: Sequence[JobPlan], records: Iterable[DeviceRecord]) -> dict[str, Job]:
     """Every job by name, in the order of the scenario."""
-    reported = Reported(records)
+    reported = Reported(records, plans)
     return {plan.name: job_row(plan, reported) for plan in plans}
 
 

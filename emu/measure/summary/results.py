@@ -25,8 +25,9 @@ from emu.measure.summary.fabric import (
     span_rates,
 )
 from emu.measure.summary.jobs import job_rows
+from emu.measure.summary.recoveries import operator_result, operator_rows
 from emu.measure.summary.series import State
-from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
+from emu.measure.summary.summary import Ending, Engine, Judged, OperatorResult, ScenarioName, Summary
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.measure.summary.unfired import idle_captures, idle_faults, idle_span, never_fired
 from emu.measure.summary.verdict import evaluate
@@ -154,6 +155,7 @@ def summarise(
         drops=fabric.drops,
         fabric=fabric,
         faults=effects,
+        operator=_tended(topology, jobs, records, virtual_ps),
         never_fired=[]
         if flows
         else [
@@ -170,6 +172,23 @@ def summarise(
     series = iter(_judged_series(scenario, topology, jobs, records, summary, history, aims))
     verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]
     return summary.model_copy(update={"expectations": verdicts})
+
+
+def _tended(
+    topology: Topology, jobs: Sequence[JobPlan], records: Sequence[DeviceRecord], virtual_ps: int
+) -> OperatorResult | None:
+    """Of the job that an operator tends."""
+    rows = operator_rows(records)
+    for plan in jobs:
+        facts = plan.tended
+        if facts is None or not rows:
+            continue
+        operations = [
+            row for one in records for row in one.results.get("operations", ()) if row[0] == plan.job
+        ]
+        names = {host: topology.nodes[host].name for host in topology.hosts}
+        return operator_result(facts, rows, operations, names, virtual_ps)
+    return None
 
 
 def _judged_series(

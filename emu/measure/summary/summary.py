@@ -597,6 +597,130 @@ class Expectation(Part):
     """Why it does not hold; empty if it does."""
 
 
+class SelfCheck(Part):
+    """One test of a self-check suite."""
+
+    test: str
+    """Which: loopback, nic_to_nic, all_to_all inside a server, all_reduce under a ToR."""
+    failed: int
+    """Hosts that did not pass it."""
+    took_ps: int
+    """How long it took."""
+
+
+class RecoveryTimes(Part):
+    """What the parts of a restart took."""
+
+    stop_ps: int
+    """From the alarm until the job's processes had ended."""
+    self_check_ps: int
+    """The suite."""
+    launch_ps: int
+    """From the placement until the processes ran."""
+    init_ps: int
+    """Until the ranks had met at the store."""
+    load_ps: int
+    """Until the checkpoint was on the GPUs."""
+    whole_ps: int
+    """From the alarm until the job went on; 0 where it did not."""
+
+
+class Recovery(Part):
+    """One restart of the job that an operator tends."""
+
+    rule: Literal["missed", "failed", "silent", "rows"]
+    """By which alert rule the operator noticed."""
+    host: str
+    """Where; empty where the rule names none."""
+    alarm_ps: int
+    """When the rule held."""
+    since_ps: int
+    """When the last step that was done had ended."""
+    noticed_ps: int
+    """When the operator stopped the job: at once, or after a checkpoint where it could wait."""
+    stopped_ps: int
+    """When all processes had ended."""
+    checks: list[SelfCheck]
+    """The suite, test after test."""
+    evicted: list[str]
+    """Hosts that had to go."""
+    placed: list[str]
+    """Spare hosts, and the hosts whose places they took."""
+    resumed_ps: int | None
+    """When the job went on; null if it did not."""
+    from_step: int | None
+    """With which step."""
+    lost_steps: int | None
+    """Steps that had been done, and were done again."""
+    caught_up_ps: int | None
+    """When these were done."""
+    took: RecoveryTimes
+    """What its parts took."""
+
+
+class SavedCheckpoint(Part):
+    """A checkpoint that an operator had saved."""
+
+    step: int
+    """How many steps it holds."""
+    begun_ps: int
+    """When the job stood still for it."""
+    whole_ps: int | None
+    """When it was in storage whole; null if it never was."""
+
+
+class TimeSpent(Part):
+    """Where the time of a job went that an operator tends. All together are the time from its begin to its
+    end.
+    """
+
+    kept_ps: int
+    """Steps, the last time that each was done."""
+    redone_ps: int
+    """Steps that were done again later."""
+    noticing_ps: int
+    """From the end of a step until the operator stopped the job: the step that is lost, and waiting."""
+    stopping_ps: int
+    """Until the processes had ended."""
+    self_check_ps: int
+    """Self-check suites."""
+    launch_ps: int
+    """Launches."""
+    init_ps: int
+    """Meetings at the store after a restart."""
+    load_ps: int
+    """Loading checkpoints."""
+    between_ps: int
+    """Standing still for checkpoints, what the control plane takes from step to step, and the first init."""
+
+
+class OperatorResult(Part):
+    """What an operator did for the job that it tends."""
+
+    job: str
+    """Its name."""
+    ending: Literal["done", "gave_up", "unfinished"]
+    """How it ended."""
+    reason: Literal["no_spare", "no_restart"] | None
+    """Why the operator gave up."""
+    begun_ps: int
+    """When the job began."""
+    end_ps: int
+    """When it was done or given up, or the run ended."""
+    steps: int
+    """Steps that were done, each counted once."""
+    restarts: list[Recovery]
+    """In order."""
+    checkpoints: list[SavedCheckpoint]
+    """In order."""
+    left_out: int
+    """Checkpoints that were due while the one before was still being written."""
+    goodput: float
+    """The share of the time that is kept."""
+    spent: TimeSpent
+    """Where the time went."""
+
+
 class Summary(Part):
     """The outcome of one run."""
 
@@ -626,6 +750,8 @@ class Summary(Part):
     """What the network did."""
     faults: list[FaultEffect]
     """In the order of the scenario."""
+    operator: OperatorResult | None = None
+    """Of the job that an operator tends; null without one."""
     diagnosis: list[Diagnosed] = Field(default_factory=list)
     """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing."""
     reference: Reference | None = None

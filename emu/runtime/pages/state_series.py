@@ -54,6 +54,7 @@ class StateReading:
         self._controller = next((one for one in devices if isinstance(one, Controller)), None)
         self._jobs = job_plans(plan.blueprint.plan, plan.topology)
         works = plan.blueprint.plan.jobs
+        # An operator's own jobs, behind those of the scenario, have no series.
         self._hosts = [len(work.hosts()) for work in works]
         self._labels = [self._labels_of(number) for number in range(len(self._jobs))]
         self._seen: dict[int, int] = {}
@@ -107,7 +108,7 @@ class StateReading:
     def _add_jobs(self, found: Rows, controller: Controller) -> None:
         for key in ("job_operations", "job_running", "job_failed", "job_step_time_ps", "job_mfu_ppm"):
             found[key] = []
-        for plan, job in zip(self._jobs, controller.jobs, strict=True):
+        for plan, job in zip(self._jobs, controller.jobs, strict=False):
             found["job_operations"].append(((plan.name,), int(job.operation)))
             found["job_running"].append(((plan.name,), int(not job.ended)))
             found["job_failed"].append(((plan.name,), int(job.status != STATUS_SUCCESS)))
@@ -163,7 +164,7 @@ class StateReading:
     def _counts(self, controller: Controller) -> dict[tuple[str, ...], int]:
         """How many collectives ended well, by labels: worked out, since rounds long over are forgotten."""
         counts: dict[tuple[str, ...], int] = {}
-        for labels, job in zip(self._labels, controller.jobs, strict=True):
+        for labels, job in zip(self._labels, controller.jobs, strict=False):
             period, done = len(labels), int(job.operation)
             for place, one in enumerate(labels):
                 count = done // period + (place < done % period)

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from pydantic import Field
 
 from actors.fabric.model import Role, Topology
-from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, HOLD, HUNG, LOST, RESET, SLOW
+from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, HOLD, HUNG, LOST, RESET, ROWS, SLOW
 from emu.scenario.environment import Environment
 from emu.scenario.faults.events import Change
 from emu.scenario.faults.targets import Aim, Spot, fabric_ports
@@ -224,6 +224,11 @@ def slow_gpu(topology: Topology, gpu: int, thousandths: int) -> list[Change]:
 def hung_gpu(topology: Topology, gpu: int) -> list[Change]:
     """A GPU neither copies nor computes."""
     return [Change(int(HUNG), gpu, 0), _at_host(COMPUTE_HUNG, topology, gpu)]
+
+
+def remapped_rows(topology: Topology, gpu: int, rows: int) -> list[Change]:
+    """So many rows of a GPU's memory were remapped, as its host can see."""
+    return [_at_host(ROWS, topology, gpu, (rows, 0, 0))]
 
 
 def slow_host(topology: Topology, host: int, thousandths: int) -> list[Change]:

@@ -20,6 +20,7 @@ from emu.scenario.faults.base import (
     links_at,
     lost_gpu,
     lost_host,
+    remapped_rows,
     slow_gpu,
     slow_host,
 )
@@ -251,6 +252,21 @@ class GpuLost(RecurringFault):
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The GPU, and its host."""
         return Strike(lost_gpu(topology, spot.node))
+
+
+class RowRemap(RecurringFault):
+    """A GPU has taken rows of its memory out of use and put spare ones in their place: it may soon fail."""
+
+    aim: ClassVar[Aim] = "gpu"
+    effect = "nothing gets slower; heartbeats tell an operator (`operator.heartbeat.rows`)"
+    kind: Literal["row_remap"] = "row_remap"
+    """Computing and copies go on as before."""
+    rows: Annotated[int, Field(ge=1, le=1 << 16)] = 8
+    """How many rows are remapped by then."""
+
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
+        """What the host sees of the GPU."""
+        return Strike(remapped_rows(topology, spot.node, self.rows))
 
 
 class HostLost(RecurringFault):

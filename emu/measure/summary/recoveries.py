@@ -1,0 +1,255 @@
+"""What an operator did: each restart of the job it tends, what every part of it took, and where time went.
+
+Time is told from the operator's own rows (`actors.control.operator`): a part lasts from its row to the next.
+A step that was done several times counts the last time; the others, and the one that was under way at an
+alarm, are work done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from actors.control import operator as told
+from actors.fabric.model import Topology
+from emu.measure.collected import DeviceRecord, JobPlan, TendedFacts
+from emu.measure.summary.summary import (
+    OperatorResult,
+    Recovery,
+    RecoveryTimes,
+    SavedCheckpoint,
+    SelfCheck,
+    TimeSpent,
+)
+from emu.units import about_time
+
+RULES: Final[tuple[Literal["missed", "failed", "silent", "rows"], ...]] = (
+    "missed",
+    "failed",
+    "silent",
+    "rows",
+)
+WORDS: Final = (
+    "begun",
+    "noticed",
+    "stopped",
+    "checked",
+    "evicted",
+    "placed",
+    "launched",
+    "met",
+    "loaded",
+    "resumed",
+    "saving",
+    "saved",
+    "left_out",
+    "done",
+    "gave_up",
+)
+"""What a row tells, in the words of the journal."""
+REASONS: Final[tuple[Literal["no_spare", "no_restart"], ...]] = ("no_spare", "no_restart")
+
+
+STEPPED: Final = (told.STOPPED, told.RESUMED, told.SAVING, told.SAVED, told.LOADED, told.LEFT_OUT)
+"""Rows that name a step."""
+
+
+def operator_rows(records: Iterable[DeviceRecord]) -> list[list[int]]:
+    """The operator's rows."""
+    return [list(row) for record in records for row in record.results.get("operator", ())]
+
+
+def operator_entries(
+    plans: Sequence[JobPlan], topology: Topology, records: Sequence[DeviceRecord]
+) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Lines of the journal: kind, time and facts of each row."""
+    names = topology.nodes
+    for facts in (plan.tended for plan in plans if plan.tended is not None):
+        for at_ps, what, a, b in operator_rows(records):
+            entry: dict[str, Any] = {"job": facts.job, "what": WORDS[what]}
+            if what == told.NOTICED:
+                entry |= {"rule": RULES[a]} | ({"host": names[b].name} if b >= 0 else {})
+            elif what == told.CHECKED:
+                entry |= {"test": facts.tests[a], "failed": b}
+            elif what == told.EVICTED:
+                entry |= {"host": names[a].name}
+            elif what == told.PLACED:
+                entry |= {"host": names[a].name, "for": names[b].name}
+            elif what == told.GAVE_UP:
+                entry |= {"why": REASONS[a]}
+            elif what in STEPPED:
+                entry |= {"step": a}
+            yield "operator", at_ps, entry
+
+
+def operator_result(
+    facts: TendedFacts,
+    rows: Sequence[Sequence[int]],
+    operations: Sequence[Sequence[int]],
+    names: Mapping[int, str],
+    virtual_ps: int,
+) -> OperatorResult:
+    """From the operator's rows, and those of the operations of all incarnations (job, step, start_ps, end_ps,
+    status) in their order.
+    """
+    begun_ps = rows[0][0] if rows else 0
+    last = rows[-1] if rows else (0, told.BEGUN, 0, 0)
+    ended = last[1] in (told.DONE, told.GAVE_UP)
+    end_ps = last[0] if ended else max(virtual_ps, begun_ps)
+    steps = {row[1]: (row[2], row[3]) for row in operations}
+    recoveries = list(_recoveries(facts, rows, operations, names))
+    saved = [
+        SavedCheckpoint(step=row[2], begun_ps=row[0], whole_ps=None) for row in rows if row[1] == told.SAVING
+    ]
+    for at, one in enumerate(saved):
+        until_ps = saved[at + 1].begun_ps if at + 1 < len(saved) else end_ps
+        whole = [
+            row[0]
+            for row in rows
+            if row[1:3] == [told.SAVED, one.step] and one.begun_ps <= row[0] <= until_ps
+        ]
+        saved[at] = one.model_copy(update={"whole_ps": whole[0] if whole else None})
+    return OperatorResult(
+        job=facts.job,
+        ending="done" if last[1] == told.DONE else "gave_up" if last[1] == told.GAVE_UP else "unfinished",
+        reason=REASONS[last[2]] if last[1] == told.GAVE_UP else None,
+        begun_ps=begun_ps,
+        end_ps=end_ps,
+        steps=len(steps),
+        restarts=recoveries,
+        checkpoints=saved,
+        left_out=sum(row[1] == told.LEFT_OUT for row in rows),
+        **_spent(steps, operations, recoveries, begun_ps, end_ps),
+    )
+
+
+def _spent(
+    steps: Mapping[int, tuple[int, int]],
+    operations: Sequence[Sequence[int]],
+    recoveries: Sequence[Recovery],
+    begun_ps: int,
+    end_ps: int,
+) -> dict[str, Any]:
+    """Where time went, and the share of it that counts."""
+    kept_ps = sum(end - start for start, end in steps.values())
+    redone_ps = sum(row[3] - row[2] for row in operations) - kept_ps
+    whole_ps = end_ps - begun_ps
+    took = [one.took for one in recoveries]
+    spent = {
+        "kept_ps": kept_ps,
+        "redone_ps": redone_ps,
+        "noticing_ps": sum(one.noticed_ps - one.since_ps for one in recoveries),
+        "stopping_ps": sum(one.stop_ps for one in took),
+        "self_check_ps": sum(one.self_check_ps for one in took),
+        "launch_ps": sum(one.launch_ps for one in took),
+        "init_ps": sum(one.init_ps for one in took),
+        "load_ps": sum(one.load_ps for one in took),
+    }
+    spent["between_ps"] = whole_ps - sum(spent.values())
+    return {"goodput": round(kept_ps / whole_ps, 6) if whole_ps else 0.0, "spent": TimeSpent(**spent)}
+
+
+def _recoveries(
+    facts: TendedFacts,
+    rows: Sequence[Sequence[int]],
+    operations: Sequence[Sequence[int]],
+    names: Mapping[int, str],
+) -> Iterator[Recovery]:
+    """Each alarm, and what followed until the next one."""
+    begins = [at for at, row in enumerate(rows) if row[1] == told.STOPPED]
+    for number, at in enumerate(begins):
+        until = begins[number + 1] if number + 1 < len(begins) else len(rows)
+        alarm = max(place for place in range(at) if rows[place][1] == told.NOTICED)
+        after = rows[at:until]
+        if number + 1 < len(begins):  # the next alarm is not a part of this
+            after = [row for row in after if row[1] != told.NOTICED]
+        yield _recovery(facts, rows[:alarm], rows[alarm], after, operations, names)
+
+
+def _recovery(
+    facts: TendedFacts,
+    before: Sequence[Sequence[int]],
+    alarm: Sequence[int],
+    after: Sequence[Sequence[int]],
+    operations: Sequence[Sequence[int]],
+    names: Mapping[int, str],
+) -> Recovery:
+    """One. `after` begins with the row that says that the job stopped."""
+    stopped_ps, step = after[0][0], after[0][2]
+    planned = RULES[alarm[2]] == "rows"
+    noticed_ps = stopped_ps - facts.stop_ps if planned else alarm[0]
+    at_ps = {row[1]: row[0] for row in after}
+    checks, last_ps = [], stopped_ps
+    for row in after:
+        if row[1] == told.CHECKED:
+            checks.append(SelfCheck(test=facts.tests[row[2]], failed=row[3], took_ps=row[0] - last_ps))
+            last_ps = row[0]
+    launched_ps = at_ps.get(told.LAUNCHED)
+    met_ps = at_ps.get(told.MET, launched_ps)
+    resumed_ps = at_ps.get(told.RESUMED)
+    done_ps = [row[3] for row in operations if row[3] <= noticed_ps]
+    resumes_ps = [row[0] for row in before if row[1] in (told.RESUMED, told.BEGUN)]
+    first = [row[2] for row in after if row[1] == told.RESUMED]
+    again = [
+        row[3] for row in operations if resumed_ps is not None and row[2] >= resumed_ps and row[1] == step - 1
+    ]
+    return Recovery(
+        rule=RULES[alarm[2]],
+        host=names.get(alarm[3], ""),
+        alarm_ps=alarm[0],
+        since_ps=noticed_ps if planned else max([*done_ps, *resumes_ps]),
+        noticed_ps=noticed_ps,
+        stopped_ps=stopped_ps,
+        checks=checks,
+        evicted=[names[row[2]] for row in after if row[1] == told.EVICTED],
+        placed=[f"{names[row[2]]} for {names[row[3]]}" for row in after if row[1] == told.PLACED],
+        resumed_ps=resumed_ps,
+        from_step=first[0] if first else None,
+        lost_steps=step - first[0] if first else None,
+        caught_up_ps=resumed_ps if first and first[0] >= step else min(again, default=None),
+        took=RecoveryTimes(
+            stop_ps=stopped_ps - noticed_ps,
+            self_check_ps=last_ps - stopped_ps,
+            launch_ps=launched_ps - last_ps if launched_ps is not None else 0,
+            init_ps=met_ps - launched_ps if launched_ps is not None and met_ps is not None else 0,
+            load_ps=resumed_ps - met_ps if resumed_ps is not None and met_ps is not None else 0,
+            whole_ps=resumed_ps - noticed_ps if resumed_ps is not None else 0,
+        ),
+    )
+
+
+def operator_lines(result: OperatorResult | None) -> list[str]:
+    """What became of the job that an operator tends."""
+    if result is None:
+        return []
+    lines = []
+    for one in result.restarts:
+        where = f" on {one.host}" if one.host else ""
+        took = one.took
+        parts = [
+            f"stop {about_time(took.stop_ps)}",
+            f"self-check {about_time(took.self_check_ps)}",
+            f"launch {about_time(took.launch_ps)}",
+            f"init {about_time(took.init_ps)}",
+            f"load {about_time(took.load_ps)}",
+        ]
+        lines.append(
+            f"# {result.job}: {one.rule}{where}, noticed at {about_time(one.noticed_ps)}: {', '.join(parts)}"
+        )
+        if one.resumed_ps is None:
+            continue
+        moved = ", ".join(one.placed) or "on the same hosts"
+        lost = "1 step" if one.lost_steps == 1 else f"{one.lost_steps} steps"
+        lines.append(
+            f"#   {moved}; goes on at {about_time(one.resumed_ps)}, step {one.from_step}, {lost} again"
+        )
+    why = {"no_spare": ": no spare host is left", "no_restart": ": no restart is left", None: ""}[
+        result.reason
+    ]
+    ending = {"done": "done", "gave_up": f"given up{why}", "unfinished": "not done"}[result.ending]
+    whole = (
+        f"{result.steps} steps {ending}"
+        if result.ending == "done"
+        else f"{ending}, after {result.steps} steps"
+    )
+    return [*lines, f"# {result.job}: {whole}; goodput {result.goodput:.1%}"]

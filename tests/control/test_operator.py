@@ -1,0 +1,281 @@
+"""Does an operator notice what breaks when its rules say, and is the job back when the parts add up?
+
+A management delay is 100 us and 64 B at 10G take 51.2 ns. The operator looks two delays after each beat.
+"""
+
+from functools import cache
+from math import ceil
+from typing import Any
+
+import pytest
+
+from actors.control.operator import replaced
+from emu import api
+from emu.errors import ScenarioError
+from emu.measure.summary.summary import OperatorResult
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.outcome import Ending
+from tests.runtime.spread_runs import SpreadRun
+from tests.scenario.plain import plain
+
+MS = 10**9
+FLIGHT_PS = 100 * 10**6 + 51_200
+LOOK_PS = 200 * 10**6
+BEAT = 100 * MS
+DEADLINE = 50 * MS
+LAUNCH = 300 * MS
+SIZE = 128 * 1024
+DISK_BPS = 2 * 50_000_000
+
+
+def given(*faults: dict[str, Any], job: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """Two hosts with a job, others to spare, two GPUs each; a step takes 90 ms and little more."""
+    operations = ({"do": "compute", "time": "90ms"}, {"do": "all_reduce", "size": "16KiB"})
+    program = {"kind": "program", "steps": 7, "operations": operations}
+    operator = {
+        "job": "train",
+        "spare_hosts": 1,
+        "heartbeat": {"every": "100ms", "missed": 2, "silent": 3},
+        "self_check": {"size": "4KiB", "deadline": "50ms"},
+        "launch": "300ms",
+        "checkpoint": {"every": 2, "size": "128KiB"},
+    }
+    return plain(
+        {
+            "name": "tended",
+            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 2, "spines": 1},
+            "frontend": {
+                "enabled": True,
+                "fsws": 1,
+                "storage": {"servers": 2, "disk": "50M"},
+            },
+            "ncclx": {"channels": 1, "init": {"store": "serial"}},
+            "run": {"sample_every": "1s", "max_time": "9s"},
+            "operator": operator | more.pop("operator", {}),
+            "jobs": ({"name": "train", "ranks": 4, "workload": program, **(job or {})},),
+            "faults": faults,
+            **more,
+        }
+    )
+
+
+def tended(*faults: dict[str, Any], **more: Any) -> OperatorResult:
+    """What the operator did; where time went adds up to all there was."""
+    summary = api.run(given(*faults, **more), local=True, diagnose=False).summary
+    found = summary.operator
+    assert found is not None
+    assert sum(found.spent.model_dump().values()) == found.end_ps - found.begun_ps
+    assert found.goodput == pytest.approx(found.spent.kept_ps / (found.end_ps - found.begun_ps), abs=1e-6)
+    if found.ending == "done":
+        assert summary.jobs["train"].status == "success"
+        assert found.steps == 7
+    return found
+
+
+LARGER = {"kind": "ai_zone", "racks": 3, "hosts_per_rack": 2, "gpus_per_host": 2, "spines": 1}
+GPU_LOST = {"kind": "gpu_lost", "at": "410ms", "target": "gpu-1-0"}
+
+
+@cache
+def after_a_lost_gpu() -> OperatorResult:
+    return tended(GPU_LOST)
+
+
+def test_without_trouble_a_job_that_is_tended_loses_only_checkpoints_and_barriers() -> None:
+    found = tended()
+    assert (found.ending, found.restarts, found.left_out) == ("done", [], 0)
+    assert [one.step for one in found.checkpoints] == [2, 4, 6]
+    assert found.spent.kept_ps + found.spent.between_ps == found.end_ps
+
+
+def test_a_lost_gpu_is_noticed_at_the_look_after_the_next_beat() -> None:
+    (one,) = after_a_lost_gpu().restarts
+    assert (one.rule, one.host) == ("failed", "host-1")
+    assert one.noticed_ps == ceil(410 * MS / BEAT) * BEAT + LOOK_PS
+
+
+def test_parts_of_a_recovery_take_what_their_closed_forms_say() -> None:
+    (one,) = after_a_lost_gpu().restarts
+    ranks, rounds = 4, 1 + 4
+    assert one.took.stop_ps == LOOK_PS
+    assert one.took.launch_ps == LAUNCH
+    # The last round ends at the store; the answers are on their way when the load begins.
+    assert one.took.init_ps == pytest.approx(
+        rounds * (2 * FLIGHT_PS + ranks * 250 * 10**6) - FLIGHT_PS, abs=FLIGHT_PS
+    )
+    assert one.took.load_ps == pytest.approx(ranks * SIZE * 8 * 10**12 / DISK_BPS, rel=0.05)
+    failed = [check for check in one.checks if check.test in ("all_to_all", "all_reduce")]
+    assert [check.took_ps for check in failed] == [DEADLINE, DEADLINE]
+    assert one.took.whole_ps == sum(
+        (one.took.stop_ps, one.took.self_check_ps, LAUNCH, one.took.init_ps, one.took.load_ps)
+    )
+
+
+def test_the_suite_finds_the_host_a_spare_one_takes_its_place_and_lost_steps_are_done_again() -> None:
+    found = after_a_lost_gpu()
+    (one,) = found.restarts
+    assert [(check.test, check.failed) for check in one.checks] == [
+        ("loopback", 0),
+        ("nic_to_nic", 0),
+        ("all_to_all", 1),
+        ("all_reduce", 0),
+    ]
+    assert (one.evicted, one.placed) == (["host-1"], ["host-2 for host-1"])
+    whole = [each.step for each in found.checkpoints if (each.whole_ps or found.end_ps) < one.noticed_ps]
+    done = 4  # of 90 ms and a little, before 410 ms
+    assert (one.from_step, one.lost_steps) == (whole[-1], done - whole[-1])
+    assert found.spent.redone_ps == pytest.approx((done - whole[-1]) * 90 * MS, rel=0.01)
+
+
+def test_a_lost_host_is_noticed_when_it_has_missed_its_beats() -> None:
+    (one,) = tended({"kind": "host_lost", "at": "410ms", "target": "host-0"}).restarts
+    assert (one.rule, one.host) == ("missed", "host-0")
+    assert one.noticed_ps == (410 * MS // BEAT + 2) * BEAT + LOOK_PS
+    assert [check.failed for check in one.checks] == [1, 1, 1, 0]
+    assert one.evicted == ["host-0"]
+
+
+def test_a_hang_is_noticed_when_no_nic_was_handed_a_byte_for_so_many_beats() -> None:
+    (one,) = tended({"kind": "gpu_hung", "at": "410ms", "target": "gpu-0-1"}).restarts
+    assert (one.rule, one.host, one.evicted) == ("silent", "", ["host-0"])
+    assert 410 * MS + 2 * BEAT < one.noticed_ps <= 410 * MS + 4 * BEAT + LOOK_PS
+
+
+def test_loopback_finds_a_nic_without_a_link() -> None:
+    (one,) = tended({"kind": "nic_down", "at": "410ms", "target": "nic-1-1"}).restarts
+    assert [check.failed for check in one.checks[:2]] == [1, 1]
+    assert one.evicted == ["host-1"]
+
+
+def test_what_was_mended_meanwhile_is_restarted_on_the_same_hosts() -> None:
+    (one,) = tended({"kind": "gpu_hung", "at": "410ms", "for": "390ms", "target": "gpu-0-1"}).restarts
+    assert (one.evicted, one.placed) == ([], [])
+    assert [check.failed for check in one.checks] == [0, 0, 0, 0]
+
+
+def test_a_failure_during_recovery_begins_it_again() -> None:
+    again = {"kind": "host_lost", "at": "700ms", "target": "host-0"}
+    found = tended(GPU_LOST, again, operator={"spare_hosts": 2, "restarts": 2})
+    first, second = found.restarts
+    assert first.resumed_ps is None
+    assert (second.rule, second.evicted) == ("missed", ["host-0"])
+    assert found.ending == "done"
+
+
+@pytest.mark.parametrize(
+    ("operator", "reason"), [({"spare_hosts": 0}, "no_spare"), ({"restarts": 0}, "no_restart")]
+)
+def test_where_nothing_is_left_the_operator_gives_up_and_the_job_has_failed(
+    operator: dict[str, Any], reason: str
+) -> None:
+    result = api.run(given(GPU_LOST, operator=operator), local=True, diagnose=False)
+    found = result.summary.operator
+    assert found is not None
+    assert (found.ending, found.reason) == ("gave_up", reason)
+    assert result.exit_status == 3
+
+
+def test_without_checkpoints_a_job_begins_again() -> None:
+    (one,) = tended(GPU_LOST, operator={"checkpoint": None}).restarts
+    assert (one.from_step, one.lost_steps) == (0, 4)
+
+
+def test_a_benchmark_and_a_training_step_can_be_tended() -> None:
+    step = {
+        "kind": "training",
+        "model": "llama3-8b",
+        "layers": 1,
+        "tp": 2,
+        "dp": 2,
+        "scale": "1/2000",
+        "steps": 4,
+    }
+    for workload in (step, {"kind": "collective", "op": "all_gather", "sizes": ("4KiB",), "iterations": 4}):
+        summary = api.run(given(job={"workload": workload}), local=True, diagnose=False).summary
+        assert summary.operator is not None
+        assert (summary.operator.ending, summary.operator.steps) == ("done", 4)
+
+
+def test_a_run_with_an_operator_goes_on_alike_from_a_snapshot_and_over_workers() -> None:
+    prepared = api.prepare(given(GPU_LOST))
+    blueprint = blueprint_of(prepared.scenario, prepared.topology)
+    digests = []
+    for at_ps in (0, 450 * MS, 560 * MS, 1100 * MS):
+        run = SpreadRun(spread(blueprint, 1))
+        run.start()
+        if at_ps:
+            run.snapshot_at(at_ps)
+            run.run(lambda run=run: run.snapshot is None)  # type: ignore[misc]
+            assert run.snapshot is not None
+            again = SpreadRun(spread(blueprint, 3), seed=3)
+            again.resume(run.snapshot)
+            run = again
+        assert run.run() is Ending.FINISHED
+        digests.append(run.digest())
+    assert len(set(digests)) == 1
+
+
+def test_a_spare_host_of_the_same_rack_is_taken_first() -> None:
+    racks = {1: 0, 2: 1, 7: 0, 8: 1}
+    assert replaced((1, 2), (2,), (7, 8), racks) == (1, 8)
+    assert replaced((1, 2), (1, 8), (7, 8), racks) == (7, 2)
+    assert replaced((1, 2), (1, 2), (7, 8), racks) == (7, 8)
+    assert replaced((1, 2), (1, 2, 7), (7, 8), racks) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "reason"),
+    [
+        (
+            {"operator": {"spare_hosts": 3}},
+            "operator.spare_hosts",
+            "3 spare hosts, and 2 hosts are without a job",
+        ),
+        ({"operator": {"job": "trian"}}, "operator.job", "there is no job 'trian'"),
+        ({"frontend": {"enabled": False}}, "operator.checkpoint", "there is no storage to save to"),
+        ({"operator": {"heartbeat": {"every": "900us"}}}, "operator.heartbeat.every", "before the last one"),
+        (
+            {"operator": {"spare_hosts": 2, "restarts": 8}, "topology": LARGER, "job": {"ranks": 8}},
+            "operator.restarts",
+            "more than 64 placements",
+        ),
+        ({"host": {"memory": "200KiB"}}, "operator.checkpoint.size", "more than its memory"),
+        ({"run": {"repeat": True}}, "run.repeat", "ends with its last step"),
+        ({"job": {"submitted": True}}, "operator.job", "the operator decides"),
+        (
+            {"operator": {"heartbeat": {"rows": 4, "every": "1s"}, "checkpoint": None}},
+            "operator.heartbeat.rows",
+            "there are none",
+        ),
+    ],
+)
+def test_what_an_operator_cannot_do_is_refused_in_one_line(
+    more: dict[str, Any], key: str, reason: str
+) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        api.prepare(given(**more))
+    (problem,) = refused.value.problems
+    assert problem.key == key
+    assert reason in problem.reason
+
+
+def test_a_host_whose_gpu_remaps_rows_goes_after_a_checkpoint_and_nothing_is_done_again() -> None:
+    remapped = {"kind": "row_remap", "at": "110ms", "target": "gpu-1-0", "rows": 4}
+    rules = {"every": "100ms", "rows": 4}
+    found = tended(remapped, {**GPU_LOST, "at": "700ms"}, operator={"heartbeat": rules})
+    (one,) = found.restarts
+    assert (one.rule, one.host, one.alarm_ps) == ("rows", "host-1", 2 * BEAT + LOOK_PS)
+    saved = next(each for each in found.checkpoints if each.begun_ps > one.alarm_ps)
+    assert one.noticed_ps == saved.whole_ps
+    assert (one.from_step, one.lost_steps, one.checks) == (saved.step, 0, [])
+    assert (one.placed, found.spent.redone_ps) == (["host-2 for host-1"], 0)
+
+
+def test_fewer_rows_than_the_rule_says_are_no_alarm() -> None:
+    remapped = {"kind": "row_remap", "at": "110ms", "target": "gpu-1-0", "rows": 3}
+    assert not tended(remapped, operator={"heartbeat": {"every": "100ms", "rows": 4}}).restarts
+
+
+def test_remapped_rows_that_nobody_looks_at_are_refused() -> None:
+    with pytest.raises(ScenarioError, match="nobody looks at remapped rows"):
+        api.prepare(given({"kind": "row_remap", "at": "110ms", "target": "gpu-1-0"}))
