@@ -37,11 +37,12 @@ def scenario_page(text: str) -> str:
 
 
 def metrics_page(text: str) -> str:
-    """The page with its table of series made anew: from the table's head to the next empty line."""
-    head = metrics.markdown().splitlines()[0]
-    before, _, rest = text.partition(head)
-    _, gap, after = rest.partition("\n\n")
-    return before + metrics.markdown().rstrip("\n") + (gap + after or "\n")
+    """The page with its two tables made anew: from the head of each to the next empty line."""
+    for table in (dashboard.markdown(), metrics.markdown()):
+        before, _, rest = text.partition(table.splitlines()[0] + "\n")
+        _, gap, after = rest.partition("\n\n")
+        text = before + table.rstrip("\n") + (gap + after or "\n")
+    return text
 
 
 def main() -> None:

@@ -47,6 +47,16 @@ def test_every_declared_series_has_a_panel_and_every_name_in_a_panel_or_rule_exi
         assert set(re.findall(r"\bemu:[a-z_]+", text)) <= recorded
 
 
+def test_the_page_says_which_panel_answers_which_question() -> None:
+    assert dashboard.markdown() in (DEPLOY.parent / "docs" / "metrics.md").read_text(encoding="utf-8")
+    titles = [one.title for one in dashboard.QUESTIONS]
+    assert len(set(titles)) == len(titles)
+    panels = {panel["title"]: panel for panel in dashboard.dashboard()["panels"]}
+    assert [panels[one.title]["description"] for one in dashboard.QUESTIONS] == [
+        one.asked for one in dashboard.QUESTIONS
+    ]
+
+
 def test_only_the_first_row_is_open_and_no_panel_lies_over_another() -> None:
     shown = dashboard.dashboard()["panels"]
     rows = [panel for panel in shown if panel["type"] == "row"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from emu.measure.metric_names import DEVICE_METRICS, ENGINE_METRICS, STATE_METRICS, Kind, Metric, Unit
 
@@ -32,61 +32,93 @@ _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 _RUN: Final = 'run=~"$run"'
 _PORT: Final = "{{device}} port {{port}}"
+
+
+class Question(NamedTuple):
+    """What an operator asks, and the panel that answers it."""
+
+    asked: str
+    title: str
+    expr: str
+    unit: str
+    legend: str
+
+
+def _a_virtual_second(counter: str) -> str:
+    return f"rate({counter}{{{_RUN}}}[10s]) / on (instance) group_left () (rate({CLOCK}[10s]) > 0)"
+
+
+def _of_most(expr: str) -> str:
+    return f"topk({MOST_CURVES}, {expr})"
+
+
 QUESTIONS: Final = (
-    (
+    Question(
+        "Does the fabric deliver?",
         "Delivered payload",
         f"sum by (run) (emu:delivered_bits_per_virtual_second{{{_RUN}}})",
         "bps",
         "all NICs of {{run}}",
     ),
-    (
+    Question(
+        "How fast are collectives?",
         "Bus bandwidth of the last collectives",
         f"8 * emu_collective_bus_bandwidth_bytes_per_second{{{_RUN}}}",
         "bps",
         "{{comm_name}} {{collective}} {{message_size}}",
     ),
-    (
+    Question(
+        "Do jobs get on?",
         "Operations of jobs, a virtual second",
-        (
-            f"rate(emu_job_operations_total{{{_RUN}}}[10s]) / on (instance) group_left () "
-            f"(rate({CLOCK}[10s]) > 0)"
-        ),
+        _a_virtual_second("emu_job_operations_total"),
         "short",
         "{{job_name}}",
     ),
-    ("Faults that stand", f"emu_faults_active{{{_RUN}}}", "short", "{{run}}"),
-    (
-        "Ports without a signal",
-        f"sum by (run) (1 - emu_port_up{{{_RUN}}})",
+    Question(
+        "How long does a step take?",
+        "Time of the last steps",
+        f"emu_job_step_time_seconds{{{_RUN}}}",
+        "s",
+        "{{job_name}}",
+    ),
+    Question("Which job failed?", "Jobs that failed", f"emu_job_failed{{{_RUN}}}", "short", "{{job_name}}"),
+    Question(
+        "Is anything broken on purpose?",
+        "Faults that stand",
+        f"emu_faults_active{{{_RUN}}}",
         "short",
         "{{run}}",
     ),
-    (
+    Question(
+        "Which links are down?",
+        "Ports without a signal, by device",
+        f"sum by (device) (1 - emu_port_up{{{_RUN}}}) > 0 or sum by (run) (1 - emu_port_up{{{_RUN}}})",
+        "short",
+        "{{run}}{{device}}",
+    ),
+    Question(
+        "Why are frames lost?",
         "Drops, by reason",
         f"sum by (reason) (increase(emu_port_dropped_frames_total{{{_RUN}}}[10s]))",
         "short",
         "{{reason}}",
     ),
-    (
-        "Busiest ports",
-        f"topk({MOST_CURVES}, emu:port_transmit_bits_per_virtual_second{{{_RUN}}})",
-        "bps",
-        _PORT,
-    ),
-    (
-        "Most paused ports",
-        f"topk({MOST_CURVES}, emu:port_paused_fraction{{{_RUN}}})",
-        "percentunit",
-        f"{_PORT} priority {{{{priority}}}}",
-    ),
-    (
-        "Fullest buffers",
-        f"topk({MOST_CURVES}, emu_buffer_used_bytes{{{_RUN}}} / emu_buffer_pool_bytes)",
-        "percentunit",
+    Question(
+        "Where are frames lost?",
+        "Drops, by device",
+        _of_most(f"sum by (device) (increase(emu_port_dropped_frames_total{{{_RUN}}}[10s]))"),
+        "short",
         "{{device}}",
     ),
-    ("Marked frames", f"topk({MOST_CURVES}, emu:marked_fraction{{{_RUN}}})", "percentunit", _PORT),
-    (
+    Question(
+        "What is sent again?",
+        "Retransmitted frames, by NIC",
+        _of_most(f"increase(emu_nic_retransmitted_frames_total{{{_RUN}}}[10s])"),
+        "short",
+        "{{device}}",
+    ),
+    Question(
+        "Who notices losses?",
         "Out of sequence and ACK timeouts, by NIC",
         (
             f"topk({MOST_CURVES}, increase(emu_nic_out_of_sequence_total{{{_RUN}}}[10s]) "
@@ -95,9 +127,83 @@ QUESTIONS: Final = (
         "short",
         "{{device}}",
     ),
-    ("Speed of virtual time", f"emu:virtual_seconds_per_second{{{_RUN}}}", "s", "{{instance}}"),
+    Question(
+        "Which links are full?",
+        "Busiest ports",
+        _of_most(f"emu:port_transmit_bits_per_virtual_second{{{_RUN}}}"),
+        "bps",
+        _PORT,
+    ),
+    Question(
+        "Are uplinks loaded evenly?",
+        "Fullest over mean of each group of equal ports",
+        _of_most(
+            f"max by (device, group) (emu_routing_group_member_payload_bytes_total{{{_RUN}}})"
+            f" / (avg by (device, group) (emu_routing_group_member_payload_bytes_total{{{_RUN}}}) > 0)"
+        ),
+        "short",
+        "{{device}} ports {{group}}",
+    ),
+    Question(
+        "Where do pauses hurt?",
+        "Most paused ports",
+        _of_most(f"emu:port_paused_fraction{{{_RUN}}}"),
+        "percentunit",
+        f"{_PORT} priority {{{{priority}}}}",
+    ),
+    Question(
+        "Where do pauses come from?",
+        "Ports that pause their peers most",
+        _of_most(_a_virtual_second("emu_pfc_transmit_paused_seconds_total")),
+        "percentunit",
+        f"{_PORT} priority {{{{priority}}}}",
+    ),
+    Question(
+        "Which buffers are full?",
+        "Fullest buffers",
+        _of_most(f"emu_buffer_used_bytes{{{_RUN}}} / emu_buffer_pool_bytes"),
+        "percentunit",
+        "{{device}}",
+    ),
+    Question(
+        "Where is congestion marked?",
+        "Marked frames",
+        _of_most(f"emu:marked_fraction{{{_RUN}}}"),
+        "percentunit",
+        _PORT,
+    ),
+    Question(
+        "Which senders are slowed down?",
+        "CNPs that NICs heeded, a virtual second",
+        _of_most(_a_virtual_second("emu_nic_rp_cnp_handled_total")),
+        "short",
+        "{{device}}",
+    ),
+    Question(
+        "Which GPU computes slowly?",
+        "Time computing takes over the time it should",
+        _of_most(
+            f"rate(emu_host_compute_seconds_total{{{_RUN}}}[10s])"
+            f" / (rate(emu_host_compute_work_seconds_total{{{_RUN}}}[10s]) > 0)"
+        ),
+        "short",
+        _PORT,
+    ),
+    Question(
+        "Does the library wait for receivers?",
+        "Waits for clear-to-sends, seconds a virtual second",
+        _of_most(_a_virtual_second("emu_host_cts_wait_seconds_total")),
+        "short",
+        "{{device}}",
+    ),
+    Question(
+        "Does the emulation itself get on?",
+        "Speed of virtual time",
+        f"emu:virtual_seconds_per_second{{{_RUN}}}",
+        "s",
+        "{{instance}}",
+    ),
 )
-"""Title, expression, unit, legend."""
 FAULT_BEGAN: Final = f"changes(emu_faults_total{{{_RUN}}}[2s]) > 0"
 
 _ROWS: Final = (
@@ -126,7 +232,13 @@ _RATES: Final = {
 def dashboard() -> dict[str, Any]:
     """The dashboard, as Grafana imports it."""
     rows: list[tuple[str, list[Panel]]] = [
-        ("What is going on", [_panel(title, expr, unit, legend) for title, expr, unit, legend in QUESTIONS])
+        (
+            "What is going on",
+            [
+                _panel(one.title, one.expr, one.unit, one.legend) | {"description": one.asked}
+                for one in QUESTIONS
+            ],
+        )
     ]
     left = list(DEVICE_METRICS)
     for title, prefixes in _ROWS:
@@ -247,6 +359,12 @@ def _laid_out(rows: list[tuple[str, list[Panel]]]) -> list[Panel]:
 def panels_of(shown: dict[str, Any]) -> list[Panel]:
     """Every panel of a dashboard, those in closed rows too."""
     return [one for panel in shown["panels"] for one in (panel, *panel.get("panels", ()))]
+
+
+def markdown() -> str:
+    """What an operator asks, and the panel that answers it: a table for the page on metrics."""
+    rows = [f"| {one.asked} | {one.title} |" for one in QUESTIONS]
+    return "\n".join(["| question | panel |", "|---|---|", *rows]) + "\n"
 
 
 def text() -> str:
