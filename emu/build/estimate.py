@@ -31,7 +31,7 @@ from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
 from actors.ncclx.transport.wiring import WiredJob, rails_between, share_domain
 from actors.wire.message import POST_READ
-from emu.build.plan import ClientsWork, FlowWork, Plan
+from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan
 from emu.scenario.schema import Scenario
 from emu.workload.program import BenchmarkPlan
 
@@ -93,7 +93,7 @@ def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bo
     """What the jobs of a scenario will cost one worker, compiled or not."""
     counted = _Count(scenario, topology)
     for work in plan.jobs:
-        if work.enabled:
+        for _ in range(_times(plan, work) if work.enabled else 0):
             for flow in work.flows:
                 counted.flow(flow)
             for clients in work.clients:
@@ -109,6 +109,15 @@ def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bo
         WORKER_BYTES + devices * DEVICE_BYTES,
         WORKER_S + devices * DEVICE_S + counted.hops * hop_us / 1e6,
     )
+
+
+def _times(plan: Plan, work: JobWork) -> int:
+    """How often a job is done whole. Of what an operator begins, its checkpoints where nothing fails."""
+    operator = plan.operator
+    if not work.owned or operator is None:
+        return 1
+    saves = operator.save_every and (operator.steps - 1) // operator.save_every
+    return saves if work.job == operator.incarnations[0].save else 0
 
 
 def _hop_us(hosts: int) -> float:

@@ -11,6 +11,7 @@ import pytest
 
 from actors.control.operator import replaced
 from emu import api
+from emu.build.estimate import estimate
 from emu.errors import ScenarioError
 from emu.measure.summary.summary import OperatorResult
 from emu.runtime.blueprint import blueprint_of, spread
@@ -86,6 +87,13 @@ def test_without_trouble_a_job_that_is_tended_loses_only_checkpoints_and_barrier
     assert (found.ending, found.restarts, found.left_out) == ("done", [], 0)
     assert [one.step for one in found.checkpoints] == [2, 4, 6]
     assert found.spent.kept_ps + found.spent.between_ps == found.end_ps
+
+
+def test_an_estimate_counts_the_checkpoints_and_no_incarnation_that_need_not_be() -> None:
+    prepared = api.prepare(given())
+    counted = estimate(prepared.scenario, prepared.topology, prepared.plan).hops
+    ran = api.run(given(), local=True, diagnose=False).summary.engine.packet_hops
+    assert counted == pytest.approx(ran, rel=0.05)
 
 
 def test_a_lost_gpu_is_noticed_at_the_look_after_the_next_beat() -> None:
