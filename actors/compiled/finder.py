@@ -1,4 +1,4 @@
-"""The import finder that serves the compiled packet path, or leaves the source.
+"""The import finder that serves the compiled packet path, or its source with fixed fields.
 
 `actors.compiled.build` puts what mypyc made of the hot modules into a directory of its own, never beside the
 sources:
@@ -40,6 +40,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from actors.compiled.fields import FieldsLoader
 from actors.compiled.hot_modules import HOT_MODULES
 
 GROUP: Final = "emu_hot"
@@ -170,7 +171,7 @@ class CompiledFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where `fullname` is loaded from, if that is a compiled file. Part of the import protocol."""
+        """Where `fullname` is loaded from, if it is a hot module or compiled. Part of the import protocol."""
         del target
         if fullname in self._names:
             self._decide()
@@ -212,7 +213,10 @@ class CompiledFinder:
 
     def _spec(self, fullname: str) -> ModuleSpec | None:
         if self._build is None:
-            return None
+            source = source_path(self._root, fullname)
+            if source is None:
+                return None
+            return spec_from_file_location(fullname, source, loader=FieldsLoader(fullname, str(source)))
         file = str(self._build.file(fullname))
         return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, file))
 

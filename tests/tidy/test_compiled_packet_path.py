@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from actors.compiled.build import (
     lighten,
     refuse_unless_possible,
 )
+from actors.compiled.fields import FieldsLoader
 from actors.compiled.finder import present_hot_modules, source_path
 from tests.runtime.patience import PATIENCE_S, until
 from tests.tidy.tracked import ROOT
@@ -79,6 +81,7 @@ def write_copy(root: Path) -> Path:
     for name in (
         "emu/__init__.py",
         "actors/compiled/finder.py",
+        "actors/compiled/fields.py",
         "actors/compiled/build.py",
         "actors/__init__.py",
         "actors/compiled/__init__.py",
@@ -219,6 +222,47 @@ def test_what_failed_in_the_background_is_said_and_not_begun_again_before_an_edi
 def test_without_a_build_the_source_runs(tmp_path: Path) -> None:
     answer = python(write_copy(tmp_path), "-c", ASK)
     assert answer == "43 interpreted (not compiled; run `make compile`) False"
+
+
+FIELDS = """class Base:
+    kind = 1
+
+    def __init__(self) -> None:
+        self.first, self.second = 1, 2
+
+    def rename(self, name: str) -> None:
+        self.name = name
+
+
+class Own(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind = 2
+
+
+class Free(Base):
+    def tell(self) -> int:
+        return self.first
+"""
+
+
+def test_interpreted_a_class_has_the_fields_that_its_constructor_sets_as_compiled(tmp_path: Path) -> None:
+    source = tmp_path / "toy.py"
+    source.write_text(FIELDS)
+    for _ in range(2):  # from the source, and from the bytecode
+        spec = spec_from_file_location("toy", source, loader=FieldsLoader("toy", str(source)))
+        assert spec is not None
+        assert spec.loader is not None
+        toy = module_from_spec(spec)
+        spec.loader.exec_module(toy)
+        base = toy.Base()
+        assert (base.first, base.second, toy.Base.__slots__) == (1, 2, ("first", "second"))
+        with pytest.raises(AttributeError, match="name"):
+            base.rename("other")
+        assert (toy.Own().first, toy.Own().kind, base.kind) == (1, 2, 1)
+        free = toy.Free()
+        free.name = "its own"
+        assert (free.tell(), free.name) == (1, "its own")
 
 
 def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
