@@ -16,22 +16,43 @@ Source of the forms: `tests.ncclx.test_closed_forms`, where the packet level is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
+from actors.fabric.paths import Delays
 from actors.flow.filling import UNIT
 from actors.flow.progress import Shape, Strand
+from actors.flow.rehearsal import Move
 from actors.ncclx.algorithms.ring import OPERATION_CODES
+from actors.ncclx.graph import NOBODY, waits
 from actors.ncclx.operations import Operation
 from actors.ncclx.protocols import on_wire
 from actors.ncclx.schedule import Schedule, is_ring
-from actors.ncclx.script import Group
-from actors.ncclx.transport.channel import SENDS
+from actors.ncclx.script import TRANSFER, Group
+from actors.ncclx.transport.channel import RECEIVES, SENDS
 from actors.ncclx.transport.wiring import Side, WiredJob
+from emu.errors import Problem, ScenarioError
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.rehearsals import EVENTS_OF_PIECE, Asked, Heard, Rehearsals, Stage
 
+PACKETS: Final = "fidelity: packet"
 MOST_WALKED: Final = 1024
 """Ranks of a ring of which each one's slices are looked at; of more, the first one's count for all."""
+
+
+DIRECT: Final = (
+    "all_to_all",
+    "all_to_allv",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+)
+"""What `direct` does in one round: its connections are independent of one another."""
 
 
 class Leg(NamedTuple):
@@ -41,94 +62,255 @@ class Leg(NamedTuple):
     shape: Shape
     bits: int
     tail_ps: int
-    copy_ps: int = 0
-    """Of its first slice."""
     fixed_ps: int = -1
     """What it takes on links that nobody else uses; -1: a matter of rates."""
+
+
+class Carried(NamedTuple):
+    """What a connection carries in a call: channel, members that send and receive, lane."""
+
+    channel: int
+    ranks: tuple[int, int]
+    lane: int
+    slices: Slices
+    edge: Edge
+
+
+class Launch(NamedTuple):
+    """A call: its transfers, what it takes at least, and by how much sooner than the last single ranks are
+    through."""
+
+    legs: list[Leg]
+    least_ps: int
+    sooner_ps: dict[int, int]
 
 
 class Calls:
     """The calls of one job."""
 
-    def __init__(self, job: WiredJob, edges: Edges) -> None:
+    def __init__(self, job: WiredJob, edges: Edges, rehearsals: Rehearsals | None, delays: Delays) -> None:
         self._job = job
         self._edges = edges
+        self._rehearsals = rehearsals
+        self._delays = delays
         self._sides: dict[tuple[int, int, int, int, int, bool], Side] = {}
         for rank, sides in enumerate(job.sides):
             for side in sides:
                 self._sides[side.group, side.channel, rank, side.peer, side.lane, side.sends] = side
 
+    def begin(
+        self,
+        number: int,
+        operation: Operation,
+        early_ps: Mapping[int, int],
+        launch: Callable[[Launch], None],
+    ) -> None:
+        """A group begins an operation, to which its ranks came so early: say what it is, when all calls of
+        this time are known.
+        """
+        assert self._rehearsals is not None, "nothing to rehearse with"
+        group, schedule, rings = self._parts(number, operation)
+        carried = [one for each in rings for one in each]
+        if not carried:
+            launch(Launch([], 0, {}))
+            return
+        self._rehearsals.ask(
+            Asked(
+                (
+                    self._key(number, group, operation, carried),
+                    *(early_ps.get(rank, 0) for rank in group.members),
+                ),
+                {link for one in carried for _, links, _ in one.edge.loads for link in links},
+                sum(len(one.slices.sizes) * one.edge.writes for one in carried) * EVENTS_OF_PIECE,
+                not has_closed_form(operation),
+                partial(self._on_stage, number, group, schedule, operation, carried, early_ps),
+                lambda heard: launch(self._launch(operation, group, rings, heard)),
+            )
+        )
+
     def legs(self, number: int, operation: Operation) -> list[Leg]:
-        """What a group of the job does in one operation."""
+        """The transfers of an operation of a group, by closed forms."""
+        group, _, rings = self._parts(number, operation)
+        return self._launch(operation, group, rings, None).legs if any(rings) else []
+
+    def _parts(self, number: int, operation: Operation) -> tuple[Group, Schedule, list[list[Carried]]]:
+        """Who does an operation by which schedule, and what connections carry; of rings, one by one."""
         group, schedule = self._job.script.groups[number], self._job.schedules[number]
         if is_ring(operation):
-            return list(self._ring(number, group, schedule, operation))
-        return list(self._direct(number, group, schedule.with_operations([operation])))
+            return group, schedule, list(self._rings(number, group, schedule, operation))
+        schedule = schedule.with_operations([operation])
+        return group, schedule, [list(self._graph(number, group, schedule))]
 
-    def fits(self, number: int, operation: Operation) -> bool:
-        """Whether the buffer slots of its connections hold all that a group sends."""
+    def _key(self, number: int, group: Group, operation: Operation, carried: Sequence[Carried]) -> Hashable:
+        """What a rehearsal depends on. Calls inside servers are alike where their NVLinks are."""
+        if any(not one.edge.inside for one in carried):
+            return self._job.job, number, operation, tuple(one.edge.first % one.edge.pairs for one in carried)
+        places = {rank: place for place, rank in enumerate(group.members)}
+        lines = tuple(
+            (one.channel, places[one.ranks[0]], places[one.ranks[1]], one.lane, *one.edge.alike())
+            for one in carried
+        )
+        return self._job.job, operation, lines
+
+    def copied_ps(self, number: int, operation: Operation) -> int:
+        """What the sender of a transfer takes to copy it into its slots; -1 if they do not hold it."""
         schedule = self._job.schedules[number]
-        cut = schedule.cuts[schedule.protocol(operation)]
-        return operation.size_bytes <= cut.slots * cut.slice_bytes * (operation.channels or schedule.channels)
+        protocol = schedule.protocol(operation)
+        cut = schedule.cuts[protocol]
+        if operation.size_bytes > cut.slots * cut.slice_bytes * (operation.channels or schedule.channels):
+            return -1
+        return self._edges.copy_ps(operation.size_bytes, protocol)
 
-    def _edge(
+    def _ends(self, group: int, one: Carried) -> tuple[Side, Side]:
+        """Both sides of a connection."""
+        rank, peer = one.ranks
+        send = self._sides[group, one.channel, rank, peer, one.lane, True]
+        return send, self._sides[group, one.channel, peer, rank, one.lane, False]
+
+    def _carried(
         self,
         group: int,
         channel: int,
         ranks: tuple[int, int],
         slices: Slices,
         cut: tuple[int, int],
-        lane: int = 0,
-    ) -> Edge:
+        lane: int,
+    ) -> Carried:
         """The edge between two ranks; `cut` are slots and protocol."""
         rank, peer = ranks
         send = self._sides[group, channel, rank, peer, lane, True]
         receive = self._sides[group, channel, peer, rank, lane, False]
-        return self._edges.edge(send, receive, rank, slices, *cut)
+        edge = self._edges.edge(send, receive, rank, slices, *cut)
+        return Carried(channel, ranks, lane, slices, edge)
 
-    # ---- rings
+    # ---- rehearsals
 
-    def _ring(self, number: int, group: Group, schedule: Schedule, operation: Operation) -> Iterator[Leg]:
+    def _on_stage(
+        self,
+        number: int,
+        group: Group,
+        schedule: Schedule,
+        operation: Operation,
+        carried: Sequence[Carried],
+        early_ps: Mapping[int, int],
+        stage: Stage,
+    ) -> None:
+        before = stage.call(self._job.job, self._delays, schedule.protocol(operation), early_ps)
+        channels = operation.channels or schedule.channels
+        walks = {
+            (channel, rank): before + channel * len(group.members) + place
+            for channel in range(channels)
+            for place, rank in enumerate(group.members)
+        }
+        places: dict[tuple[int, int, int, int], int] = {}
+        for one in carried:
+            rank, peer = one.ranks
+            ends = walks[one.channel, rank], walks[one.channel, peer]
+            places[one.channel, rank, peer, one.lane] = stage.connect(
+                *self._ends(number, one), one.edge, one.slices, ends
+            )
+        make = self._ring_moves if is_ring(operation) else self._graph_moves
+        for channel in range(channels):
+            for place, rank in enumerate(group.members):
+                stage.walk(rank, make(group, schedule, operation, (channel, place), places))
+
+    def _ring_moves(
+        self,
+        group: Group,
+        schedule: Schedule,
+        operation: Operation,
+        at: tuple[int, int],
+        places: Mapping[tuple[int, int, int, int], int],
+    ) -> list[Move]:
+        channel, place = at
+        before, after = (group.members[one] for one in schedule.neighbours(place, channel))
+        rank = group.members[place]
+        came = places.get((channel, before, rank, 0), -1)
+        goes = places.get((channel, rank, after, 0), -1)
+        moves: list[Move] = []
+        for flags, size, _ in _walk(schedule, operation, place, channel):
+            sends = [goes] if flags & SENDS else []
+            order = [len(moves) - 1] if moves else []
+            moves.append(Move(came if flags & RECEIVES else -1, sends, [size], order))
+        return moves
+
+    def _graph_moves(
+        self,
+        group: Group,
+        schedule: Schedule,
+        operation: Operation,
+        at: tuple[int, int],
+        places: Mapping[tuple[int, int, int, int], int],
+    ) -> list[Move]:
+        channel, place = at
+        members = group.members
+        rank = members[place]
+        slice_bytes = schedule.cuts[schedule.protocol(operation)].slice_bytes
+        steps = schedule.steps(0, channel, place)
+        moves: list[Move] = []
+        for step, after in zip(steps, waits(steps), strict=True):
+            came = -1
+            if step.receive != NOBODY:
+                came = places[channel, members[step.receive], rank, step.lane]
+            sends = [places[channel, rank, members[peer], step.lane] for peer in step.sends]
+            alone = came < 0 and not sends
+            sizes = [step.size_bytes] if alone else _slices(step.size_bytes, slice_bytes)
+            moves.append(Move(came, sends, sizes, list(after)))
+        return moves
+
+    def _launch(
+        self, operation: Operation, group: Group, rings: Sequence[Sequence[Carried]], heard: Heard | None
+    ) -> Launch:
+        """A call, of which a rehearsal told this."""
+        carried = [one for each in rings for one in each]
+        over_ps = heard.end_ps if heard else 0
+        legs: list[Leg] = []
+        if is_ring(operation):
+            crowds = Counter(one.edge.nic for one in carried if not one.edge.inside)
+            for each in rings:
+                known = each[-1].slices
+                edges = [one.edge for one in each]
+                legs.append(_ring_leg(edges, len(known.sizes), known.parts, crowds, over_ps))
+        elif heard is not None:
+            legs = [_graph_leg([one.edge for one in carried], heard)]
+        elif _independent(operation):
+            legs = [_lone_leg(one.edge) for one in carried]
+        else:
+            name = f"{operation.op} by {operation.algorithm} of {operation.size_bytes:,} B"
+            reason = f"flow level goes through this algorithm slice by slice, and {name} has too many"
+            key = f"jobs[{self._job.job}].workload"
+            accepted = f"fewer ranks or bytes, ring, direct, or {PACKETS}"
+            assert self._rehearsals is not None, operation
+            raise ScenarioError([Problem(self._rehearsals.scenario.name, 0, key, reason, accepted)])
+        sooner_ps: dict[int, int] = {}
+        if heard is not None:
+            ends = zip(group.members, heard.of_ranks, strict=True)
+            sooner_ps = {rank: over_ps - end_ps for rank, end_ps in ends}
+        return Launch(legs, over_ps, sooner_ps)
+
+    # ---- what connections carry
+
+    def _rings(
+        self, number: int, group: Group, schedule: Schedule, operation: Operation
+    ) -> Iterator[list[Carried]]:
         protocol = schedule.protocol(operation)
         cut = schedule.cuts[protocol]
         channels = operation.channels or schedule.channels
-        found: list[tuple[list[Edge], Slices]] = []
         for channel in range(channels):
             ring = schedule.ring(channel)
             known: Slices | None = None
-            edges: list[Edge] = []
+            found: list[Carried] = []
             for at, place in enumerate(ring):
                 if known is None or not (len(ring) > MOST_WALKED or _alike(operation, len(ring), channels)):
-                    known = self._ring_slices(schedule, operation, place, channel)
+                    known = _ring_slices(schedule, operation, place, channel)
                 if not known.sizes:
                     break
                 ranks = group.members[place], group.members[ring[(at + 1) % len(ring)]]
-                edges.append(self._edge(number, channel, ranks, known, (cut.slots, protocol)))
-            if known is not None and known.sizes:
-                found.append((edges, known))
-        crowds = Counter(edge.nic for edges, _ in found for edge in edges if edge.nic >= 0)
-        for edges, known in found:
-            yield _ring_leg(edges, len(known.sizes), known.parts, crowds)
+                found.append(self._carried(number, channel, ranks, known, (cut.slots, protocol), 0))
+            if found:
+                yield found
 
-    def _ring_slices(self, schedule: Schedule, operation: Operation, rank: int, channel: int) -> Slices:
-        """What a rank sends in the ring of a channel."""
-        protocol = schedule.protocol(operation)
-        slice_bytes, _, chunk_bytes = schedule.cuts[protocol]
-        cursor = schedule.cursor(rank, channel)
-        cursor.use(operation.channels or schedule.channels, chunk_bytes, slice_bytes)
-        cursor.begin(OPERATION_CODES[operation.op], operation.size_bytes)
-        sizes: list[int] = []
-        parts = 0
-        while not cursor.done:
-            if cursor.flags & SENDS:
-                sizes.append(int(on_wire(protocol, cursor.size_bytes)))
-                parts += cursor.offset_bytes == 0
-            cursor.advance()
-        return Slices(tuple(sizes), parts)
-
-    # ---- direct
-
-    def _direct(self, number: int, group: Group, schedule: Schedule) -> Iterator[Leg]:
+    def _graph(self, number: int, group: Group, schedule: Schedule) -> Iterator[Carried]:
         (operation,) = schedule.operations
         protocol = schedule.protocol(operation)
         cut = schedule.cuts[protocol]
@@ -144,8 +326,42 @@ class Calls:
                 for (peer, lane), sizes in sent.items():
                     slices = known.setdefault(tuple(sizes), Slices(tuple(sizes)))
                     ranks = rank, group.members[peer]
-                    edge = self._edge(number, channel, ranks, slices, (cut.slots, protocol), lane)
-                    yield _lone_leg(edge)
+                    yield self._carried(number, channel, ranks, slices, (cut.slots, protocol), lane)
+
+
+def _walk(
+    schedule: Schedule, operation: Operation, rank: int, channel: int
+) -> Iterator[tuple[int, int, bool]]:
+    """What a rank does in the ring of a channel: flags and bytes of each slice, and if it begins a chunk."""
+    slice_bytes, _, chunk_bytes = schedule.cuts[schedule.protocol(operation)]
+    cursor = schedule.cursor(rank, channel)
+    cursor.use(operation.channels or schedule.channels, chunk_bytes, slice_bytes)
+    cursor.begin(OPERATION_CODES[operation.op], operation.size_bytes)
+    while not cursor.done:
+        yield int(cursor.flags), int(cursor.size_bytes), cursor.offset_bytes == 0
+        cursor.advance()
+
+
+def _ring_slices(schedule: Schedule, operation: Operation, rank: int, channel: int) -> Slices:
+    """What a rank sends in the ring of a channel."""
+    protocol = schedule.protocol(operation)
+    sizes: list[int] = []
+    parts = 0
+    for flags, size, begins in _walk(schedule, operation, rank, channel):
+        if flags & SENDS:
+            sizes.append(int(on_wire(protocol, size)))
+            parts += begins
+    return Slices(tuple(sizes), parts)
+
+
+def has_closed_form(operation: Operation) -> bool:
+    """Whether it need not be rehearsed."""
+    return is_ring(operation) or _independent(operation)
+
+
+def _independent(operation: Operation) -> bool:
+    """Whether the connections of a call do not wait for one another."""
+    return operation.algorithm == "direct" and operation.op in (*DIRECT, TRANSFER)
 
 
 def _slices(size_bytes: int, slice_bytes: int) -> list[int]:
@@ -161,8 +377,10 @@ def _alike(operation: Operation, ranks: int, channels: int) -> bool:
     return operation.size_bytes % (ranks * channels * 16) == 0
 
 
-def _ring_leg(edges: Sequence[Edge], slices: int, parts: int, crowds: Mapping[int, int]) -> Leg:
+def _ring_leg(edges: Sequence[Edge], slices: int, parts: int, crowds: Mapping[int, int], over_ps: int) -> Leg:
     """The one transfer of a channel's ring, of whose edges each carries so many slices in so many chunks.
+
+    `over_ps` is when a rehearsal had the last slice copied out. Without one (0) closed forms say it:
 
     Slices of all channels that leave by one NIC (`crowds`) leave it together where they go in step: the first
     ones, and those that wait for a slot; others no longer meet.
@@ -181,7 +399,7 @@ def _ring_leg(edges: Sequence[Edge], slices: int, parts: int, crowds: Mapping[in
     rounds_ps += max(edge.slice_ps for edge in edges) * (slices - parts) // parts
     turns_ps = [(edge.turn_ps + more) // edge.slots for edge, more in zip(edges, others_ps, strict=True)]
     slots_ps = slices * max(turns_ps)
-    alone_ps = max(rounds_ps, slots_ps)
+    alone_ps = max(over_ps - first_ps - tail_ps, 1) if over_ps else max(rounds_ps, slots_ps)
     line_ps = max(edge.bits * PS_OF_BIT_AT_KBPS // edge.line_kbps for edge in edges)
     most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     weight = max(edge.pairs for edge in edges) * UNIT
@@ -210,4 +428,17 @@ def _lone_leg(edge: Edge) -> Leg:
     first_ps = max(edge.copy_ps, edge.clear_ps)
     window = edge.slots * edge.slice_bits
     shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window)
-    return Leg(first_ps, shape, edge.bits, edge.fixed_ps + edge.copy_ps, edge.copy_ps)
+    return Leg(first_ps, shape, edge.bits, edge.fixed_ps + edge.copy_ps)
+
+
+def _graph_leg(edges: Sequence[Edge], heard: Heard) -> Leg:
+    """The one transfer of a call by an algorithm whose connections wait for one another."""
+    whole = max(edge.bits for edge in edges)
+    strands = tuple(strand for edge in edges for strand in edge.strands(whole))
+    first_ps = heard.begun_ps
+    tail_ps = min(edge.fixed_ps + edge.copy_ps for edge in edges)
+    alone_ps = max(heard.end_ps - first_ps - tail_ps, 1)
+    most = max(whole * PS_OF_BIT_AT_KBPS // alone_ps, 1)
+    window = max(edge.slots * edge.slice_bits for edge in edges)
+    weight = max(edge.pairs for edge in edges) * UNIT
+    return Leg(first_ps, Shape(strands, weight, most, window), whole, tail_ps)

@@ -66,13 +66,13 @@ class Slices:
         if found is None:
             counts: list[dict[int, int]] = [{} for _ in range(pairs)]
             for at, size in enumerate(self.sizes):
-                for place, piece in _pieces(first + at, size, pairs, policy):
+                for place, piece in pieces(first + at, size, pairs, policy):
                     counts[place][piece] = counts[place].get(piece, 0) + 1
             found = self._loads[key] = [_load_of(each, mtu_bytes, ack_every) for each in counts]
         return found
 
 
-def _pieces(number: int, size: int, pairs: int, policy: str) -> list[tuple[int, int]]:
+def pieces(number: int, size: int, pairs: int, policy: str) -> list[tuple[int, int]]:
     """Queue pair and bytes of each WRITE of a slice."""
     if policy == "round_robin":
         return [(number % pairs, size)]
@@ -106,6 +106,21 @@ class Edge:
     slots: int
     nic: int = -1
     """By which it leaves; -1 over NVLink."""
+    first: int = 0
+    """Slices that its connection carried before."""
+    writes: int = 1
+    """For a slice."""
+    parts: tuple[int, int] = (1, 1)
+    """Of an edge over NVLink: edges that its links carry once (multicasts and reductions of the NVSwitch)."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is over NVLink."""
+        return self.nic < 0
+
+    def alike(self) -> tuple[int, ...]:
+        """What two edges over NVLink have in common that are rehearsed alike."""
+        return (self.bits, self.line_kbps, self.slice_bits, self.fixed_ps, self.clear_ps, *self.parts)
 
     @property
     def slice_ps(self) -> int:
@@ -146,7 +161,7 @@ class Edges:
     def edge(self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int) -> Edge:
         """The edge of a connection with these two sides, of which a rank sends slices; they are counted."""
         largest = slices.largest_bytes
-        copy_ps = self._copy_ps(send, largest, protocol)
+        copy_ps = self.copy_ps(largest, protocol)
         if send.inside:
             return self._inside(send, slices, slots, copy_ps)
         wires, settings = self._wires, self._scenario.ncclx
@@ -172,7 +187,20 @@ class Edges:
         line = min(end.rate_bps for _, end in ways[0].ends) // 1000
         share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
         fixed_ps = self._fixed_ps(send, ways[0], min(largest, mtu_bytes))
-        return Edge(bits, tuple(found), len(ways), line, share, fixed_ps, copy_ps, clear_ps, slots, send.nic)
+        return Edge(
+            bits,
+            tuple(found),
+            len(ways),
+            line,
+            share,
+            fixed_ps,
+            copy_ps,
+            clear_ps,
+            slots,
+            send.nic,
+            first,
+            len(ways) if settings.qp_policy == "split" else 1,
+        )
 
     def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int) -> Edge:
         """An edge over NVLink."""
@@ -182,8 +210,14 @@ class Edges:
         back = topology.ports(arriving.peer)[arriving.peer_port]
         links = directed(topology, [(send.nic, leaving), (arriving.peer, back)])
         bits = slices.inside_bits
-        for link in links if self._counted else ():
-            self._wires.payload_bytes[link] += slices.total_bytes
+        pair = self._wires.inside[send.nic][send.pairs[0]]
+        parts = pair.leaving, pair.arriving
+        for link, part in zip(links, parts, strict=True) if self._counted else ():
+            self._wires.payload_bytes[link] += sum(size // part for size in slices.sizes)
+        if parts == (1, 1):
+            loads: tuple[tuple[int, tuple[int, ...], int], ...] = ((bits, links, QUIET),)
+        else:
+            loads = tuple((bits // part, (link,), QUIET) for link, part in zip(links, parts, strict=True))
         way_ps = host_ps(topology, send.nic, Delays(0, 0, 0, cuts_through=False))
         way_ps += host_ps(topology, send.peer_nic, Delays(0, 0, 0, cuts_through=False))
         way_ps += leaving.delay_ps + arriving.delay_ps
@@ -191,7 +225,7 @@ class Edges:
         flag_ps = serialisation_ps(int(MESSAGE_BYTES), leaving.rate_bps)
         return Edge(
             bits,
-            ((bits, links, QUIET),),
+            loads,
             1,
             line,
             slices.largest_bytes * 8,
@@ -199,9 +233,11 @@ class Edges:
             copy_ps,
             way_ps + flag_ps if send.control >= 0 else 0,
             slots,
+            parts=parts,
         )
 
-    def _copy_ps(self, side: Side, size_bytes: int, protocol: int) -> int:
+    def copy_ps(self, size_bytes: int, protocol: int) -> int:
+        """Of a GPU, from when it is asked until it answers."""
         if protocol == LL:
             return 0
         gpu = self._scenario.gpu

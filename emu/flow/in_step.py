@@ -11,7 +11,7 @@ bytes off. Links that no other groups use are solved once: such a call takes a f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -25,7 +25,7 @@ from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side, WiredJob
 from actors.switch.routing.walks import Bundle
 from emu.flow.alike import Alike
-from emu.flow.calls import Calls, Leg
+from emu.flow.calls import Calls, Launch, Leg, has_closed_form
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
 from emu.flow.messages import Load, capacities_kbps, directed, message_load
 from emu.flow.wires import Wires
@@ -41,7 +41,7 @@ def goes_in_step(scenario: Scenario, job: WiredJob) -> bool:
     if scenario.faults or scenario.overrides or scenario.routing.kind not in ("ecmp", "e_ecmp"):
         return False
     whole = all(
-        operation.channels in (0, schedule.channels)
+        operation.channels in (0, schedule.channels) and has_closed_form(operation)
         for schedule in job.schedules
         for operation in schedule.operations
     )
@@ -108,7 +108,7 @@ class InStepCalls:
         self._wires = wires
         self._alike = alike
         self._edges = _Sampled(scenario, wires, delays)
-        self._calls = Calls(job, self._edges)
+        self._calls = Calls(job, self._edges, None, delays)
         self._recipes: dict[tuple[int, Operation], _Recipe | None] = {}
         self._many = [self._bundled(groups) for groups in self._connections()]
         self.footprints, self.ground, self._apart = _grounds(self._many, capacities_kbps(wires.topology))
@@ -162,20 +162,28 @@ class InStepCalls:
 
     # ---- calls
 
-    def legs(self, number: int, operation: Operation) -> list[Leg]:
-        """What the groups of a class do in one operation."""
+    def begin(
+        self,
+        number: int,
+        operation: Operation,
+        early_ps: Mapping[int, int],
+        launch: Callable[[Launch], None],
+    ) -> None:
+        """The groups of a class begin an operation: say what it is. When ranks came is left out."""
+        del early_ps
         key = number, operation
         if key not in self._recipes:
             self._recipes[key] = self._recipe(number, operation)
         recipe = self._recipes[key]
         if recipe is None:
-            return []
+            launch(Launch([], 0, {}))
+            return
         self._count(self._many[number], recipe)
-        return [recipe.leg]
+        launch(Launch([recipe.leg], 0, {}))
 
-    def fits(self, number: int, operation: Operation) -> bool:
-        """Whether the buffer slots of its connections hold all that a group sends."""
-        return self._calls.fits(self._alike.groups[number][0], operation)
+    def copied_ps(self, number: int, operation: Operation) -> int:
+        """What the sender of a transfer takes to copy it into its slots; -1 if they do not hold it."""
+        return self._calls.copied_ps(self._alike.groups[number][0], operation)
 
     def _recipe(self, number: int, operation: Operation) -> _Recipe | None:
         edges = self._edges
@@ -212,7 +220,6 @@ class InStepCalls:
             shape,
             whole,
             max(leg.tail_ps for leg in legs),
-            max(leg.copy_ps for leg in legs),
             fixed_ps,
         )
         return _Recipe(leg, edges.seen)

@@ -26,6 +26,7 @@ from emu.flow.edges import Edges
 from emu.flow.flow_jobs import FlowRun
 from emu.flow.in_step import InStepCalls, InStepProgress, goes_in_step
 from emu.flow.messages import capacities_kbps
+from emu.flow.rehearsals import Rehearsals
 from emu.flow.script_jobs import ScriptRun
 from emu.flow.storage_jobs import Servers, StorageRun
 from emu.flow.wires import Wires
@@ -86,6 +87,7 @@ class FlowLevel:
             self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over, parted))
             return
         self.progress = Progress(capacities_kbps(topology), buffers_of(scenario, topology))
+        rehearsals = Rehearsals(scenario, self.wires, self.progress)
         for work in works:
             delays = settings_of(scenario, topology, work.job).delays
             if work.clients:
@@ -95,7 +97,8 @@ class FlowLevel:
             elif work.wired is None:
                 self.flows.append(FlowRun(work, self.wires, delays, self.progress, over))
             else:
-                each = Calls(work.wired, Edges(scenario, self.wires, delays))
+                wired = Edges(scenario, self.wires, delays)
+                each = Calls(work.wired, wired, rehearsals, delays)
                 alone = each_alone(work.wired.script)
                 self.scripts.append(ScriptRun(work, each, self.progress, self._management_ps, over, alone))
 

@@ -7,36 +7,19 @@ is silent about losses is not an answer that there were none.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.algorithms.ring import OPERATION_CODES
-from actors.ncclx.operations import Operation
-from actors.ncclx.script import LINE
 from actors.ncclx.transport.wiring import QpPlan
 from emu.build.buffer_sizes import is_deep
 from emu.build.plan import Plan
 from emu.errors import Problem, ScenarioError
+from emu.flow.calls import PACKETS
 from emu.measure.summary.fabric import UNKNOWN
 from emu.scenario.expect import SeriesExpectation, path_steps
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.topology.front_end import FRONT_END
-
-PACKETS: Final = "fidelity: packet"
-DIRECT: Final = (
-    "all_to_all",
-    "all_to_allv",
-    "gather",
-    "scatter",
-    "sendrecv",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "reduce",
-)
-"""What `direct` does in one round."""
 
 Line = tuple[str, str, str]
 """Key, reason, what is accepted."""
@@ -168,16 +151,6 @@ def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
             classes.add(work.wired.settings.data_priority)
             groups = work.wired.script.groups
             classes.update(one.data_priority for one in groups if one.data_priority is not None)
-            schedules = zip(groups, work.wired.schedules, strict=True)
-            unknown = {
-                f"{one.op} by {one.algorithm}" if one.own is None else "an algorithm of your own"
-                for group, schedule in schedules
-                for one in schedule.operations
-                if group.kind != LINE and not _answers(one)
-            }
-            for name in sorted(unknown):
-                accepted = f"a ring, direct in one round, or {PACKETS}"
-                yield f"{key}.workload", f"flow level has no {name}", accepted
     if len(classes) > 1:
         reason = f"flow level has one class of data, and jobs use {', '.join(map(str, sorted(classes)))}"
         yield "jobs", reason, f"one data_priority, or {PACKETS}"
@@ -186,14 +159,6 @@ def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
 def _pairs_of(plan: Plan, nic: int, pairs: tuple[tuple[int, int], ...]) -> Iterator[QpPlan]:
     for index, _ in pairs[:1]:
         yield plan.pairs[nic][index]
-
-
-def _answers(operation: Operation) -> bool:
-    """Whether flow level knows a collective by this algorithm."""
-    if operation.own is not None:
-        return False
-    known = {"ring": tuple(OPERATION_CODES), "direct": DIRECT}
-    return operation.op in known.get(operation.algorithm, ())
 
 
 def _asked(scenario: Scenario) -> Iterator[Line]:

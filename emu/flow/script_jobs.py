@@ -21,7 +21,7 @@ from actors.ncclx.script import CALL, COMPUTE, LINE, WAIT, Group, Script
 from actors.wire.message import MESSAGE_BYTES
 from emu.build.plan import JobWork
 from emu.flow.alike import Alike
-from emu.flow.calls import Calls, Leg
+from emu.flow.calls import Calls, Launch, Leg
 from emu.flow.in_step import InStepCalls
 
 SUCCESS: Final = 0
@@ -62,11 +62,17 @@ class _Rank:
 class _Meeting:
     """The members of a group that have come to a call, and when."""
 
-    __slots__ = ("came",)
+    __slots__ = ("came", "labels", "left", "sooner_ps")
 
     def __init__(self) -> None:
         self.came: list[tuple[_Rank, int, int, int]] = []
         """Rank, stream, place of the group there, when."""
+        self.labels: dict[int, int] = {}
+        """By rank, the call's in its script."""
+        self.left: set[int] = set()
+        """Ranks that do not wait for its end."""
+        self.sooner_ps: dict[int, int] = {}
+        """By rank, how much sooner than the call's end it is through."""
 
 
 class ScriptRun:
@@ -206,60 +212,61 @@ class ScriptRun:
             return False
         now_ps = self._progress.now_ps
         rank.busy[stream] = True
-        key = (number, rank.called[place])
-        rank.called[place] += 1
-        meeting = self._meetings.setdefault(key, _Meeting())
-        meeting.came.append((rank, stream, place, now_ps))
-        if len(meeting.came) < self._alike.callers[number]:
-            return True
-        del self._meetings[key]
         operation = self._known.get(one)
         if operation is None:
             (operation,) = operations_of([one])
             self._known[one] = operation
-        label = one.label
-        self._launch(number, operation, meeting, label)
+        key = (number, rank.called[place])
+        rank.called[place] += 1
+        meeting = self._meetings.setdefault(key, _Meeting())
+        mine = (rank, stream, place, now_ps)
+        meeting.came.append(mine)
+        meeting.labels[rank.number] = one.label
+        if group.kind == LINE and rank.number == self._alike.of_rank[group.members[0]]:
+            copied_ps = self._calls.copied_ps(number, operation)
+            if copied_ps >= 0:
+                meeting.left.add(rank.number)
+                self._progress.at(now_ps + copied_ps, partial(self._left, mine, one.label))
+        if len(meeting.came) == self._alike.callers[number]:
+            del self._meetings[key]
+            early_ps = {each.number: now_ps - since_ps for each, _, _, since_ps in meeting.came}
+            self._calls.begin(number, operation, early_ps, partial(self._launch, meeting))
         return True
 
     def _group(self, number: int) -> Group:
         """The first group of a class."""
         return self._plan.groups[self._alike.groups[number][0]]
 
-    def _launch(self, number: int, operation: Operation, meeting: _Meeting, label: int) -> None:
+    def _launch(self, meeting: _Meeting, launch: Launch) -> None:
         """Everybody is there: let the legs of the call begin."""
         progress = self._progress
         now_ps = progress.now_ps
-        legs = self._calls.legs(number, operation)
-        ends: list[int] = []
-        early = self._group(number).kind == LINE and self._calls.fits(number, operation)
-        if early:
-            sender = self._alike.of_rank[self._group(number).members[0]]
-            mine = [one for one in meeting.came if one[0].number == sender]
-            meeting.came = [one for one in meeting.came if one[0].number != sender]
-            for one in mine:
-                copied_ps = max(one[3] + max((leg.copy_ps for leg in legs), default=0), now_ps)
-                progress.at(copied_ps, partial(self._left, one, label))
-        if not legs:
-            progress.at(now_ps, partial(self._over_for, meeting, label))
-        for leg in legs:
-            progress.at(now_ps + leg.first_ps, partial(self._send, leg, ends, len(legs), meeting, label))
+        meeting.sooner_ps = launch.sooner_ps
+        ends = [now_ps + launch.least_ps]
+        if not launch.legs:
+            self._over_at(meeting, now_ps)
+        for leg in launch.legs:
+            progress.at(now_ps + leg.first_ps, partial(self._send, leg, ends, len(launch.legs) + 1, meeting))
 
-    def _send(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting, label: int) -> None:
-        sent = partial(self._sent, leg, ends, many, meeting, label)
+    def _send(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting) -> None:
+        sent = partial(self._sent, leg, ends, many, meeting)
         if leg.fixed_ps >= 0:
             self._progress.at(self._progress.now_ps + leg.fixed_ps, sent)
         else:
             self._progress.begin(leg.shape, leg.bits, sent)
 
-    def _sent(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting, label: int) -> None:
+    def _sent(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting) -> None:
         ends.append(self._progress.now_ps + leg.tail_ps)
         if len(ends) == many:
-            self._progress.at(max(ends), partial(self._over_for, meeting, label))
+            self._over_at(meeting, max(ends))
 
-    def _over_for(self, meeting: _Meeting, label: int) -> None:
-        """The call is over for all who are still in it."""
+    def _over_at(self, meeting: _Meeting, end_ps: int) -> None:
+        """When the call is over for the last of its ranks."""
         for one in meeting.came:
-            self._left(one, label)
+            number = one[0].number
+            if number not in meeting.left:
+                at_ps = end_ps - meeting.sooner_ps.get(number, 0)
+                self._progress.at(at_ps, partial(self._left, one, meeting.labels[number]))
 
     def _left(self, one: tuple[_Rank, int, int, int], label: int) -> None:
         rank, stream, place, since_ps = one

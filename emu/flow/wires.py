@@ -37,6 +37,8 @@ class Wires:
         """By directed link."""
         self.wire_bytes = [0] * (2 * len(topology.links))
         self._scenario = scenario
+        self.inside = plan.inside
+        """Pairs of GPUs over NVLink."""
         self._pairs = plan.pairs
         self.paths = HashedPaths(scenario, topology)
         """Where hashes lead."""

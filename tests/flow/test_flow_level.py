@@ -1,15 +1,20 @@
 """Does flow level answer a scenario as packet level does, and refuse what it cannot?
 
-Cross-checks run both levels, on fabrics of eight GPUs: larger ones are in the table of `docs/flow_level.md`.
+Cross-checks run both levels, on fabrics of eight GPUs; larger ones are in `tests.flow.test_cross_check`.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
 
+import emu
 from emu.api import prepare, run
 from emu.errors import ScenarioError
 from emu.flow.cross import differences
@@ -45,15 +50,20 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["2MiB"]},
         ncclx={"protocol": "simple"},
     ),
-    "a ring that waits for steps, with proxies that cost nothing": of(
+    "a ring that waits for steps": of(
         {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["64KiB"]},
         ncclx={"protocol": "simple"},
-        host={"proxy_cost": "0ns"},
+    ),
+    "a ring over two queue pairs by turns": of(
+        {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["2MiB"]},
+        ncclx={"protocol": "simple", "channels": 1, "qps_per_connection": 2},
+    ),
+    "trees": of(
+        {"kind": "collective", "op": "all_reduce", "algorithm": "double_binary_tree", "sizes": ["1MiB"]}
     ),
     "a ring of which no two ranks send the same": of(
         {"kind": "collective", "op": "all_gather", "algorithm": "ring", "sizes": ["1000001B"]},
         ncclx={"protocol": "simple", "channels": 2, "qps_per_connection": 3},
-        host={"proxy_cost": "0ns"},
     ),
     "an exchange": of({"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": ["256KiB"]}),
 }
@@ -103,15 +113,45 @@ def test_what_flow_level_cannot_answer_is_refused_by_its_key(key: str) -> None:
     assert "fidelity: packet" in line
 
 
-def test_a_collective_that_flow_level_has_not_is_refused() -> None:
-    workload = {
-        "kind": "collective",
-        "op": "all_reduce",
-        "algorithm": "double_binary_tree",
-        "sizes": ["1MiB"],
-    }
-    with pytest.raises(ScenarioError, match="flow level has no all_reduce by double_binary_tree"):
-        prepare(of(workload, fidelity="flow"))
+TREE: Final = of(
+    {"kind": "collective", "op": "all_reduce", "algorithm": "double_binary_tree", "sizes": ["1MiB"]}
+)
+
+
+def test_a_tree_that_is_too_much_to_go_through_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emu.flow.rehearsals.MOST_EVENTS", 100)
+    with pytest.raises(
+        ScenarioError, match="slice by slice, and all_reduce by double_binary_tree of 1,048,576 B"
+    ):
+        answer(TREE, "flow")
+
+
+def test_a_ring_that_is_too_much_to_go_through_has_a_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = CASES["a ring between servers"]
+    gone_through = answer(ring, "flow").virtual_ps
+    monkeypatch.setattr("emu.flow.rehearsals.MOST_EVENTS", 100)
+    assert answer(ring, "flow").virtual_ps == pytest.approx(gone_through, rel=0.01)
+
+
+DIGESTS: Final = """
+import json, sys
+from emu.api import run
+print(*[run(one, local=True).summary.digest for one in json.load(sys.stdin)])
+"""
+
+
+def test_interpreted_and_compiled_have_one_digest() -> None:
+    names = ("a parking lot with pauses", "a ring of which no two ranks send the same", "an exchange")
+    scenarios = [one | {"fidelity": "flow"} for one in (TREE, *(CASES[name] for name in names))]
+    told = subprocess.run(
+        [sys.executable, "-c", DIGESTS],
+        input=json.dumps(scenarios),
+        env=os.environ | {"EMU_INTERPRETED": "1" if emu.is_compiled() else "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split() == [answer(one, "flow").digest for one in scenarios]
 
 
 def test_classes_of_data_are_refused() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from actors.flow.filling import QUIET, UNIT, Filling
 from actors.flow.footprints import DATA, Footprint, Ground, Transfer
 from emu.api import prepare, run
-from emu.flow import in_step
+from emu.flow import in_step, rehearsals
 from emu.flow.alike import Alike, alike
 from emu.measure.summary.summary import Summary
 
@@ -49,8 +49,9 @@ def parted(**changes: Any) -> Alike:
 
 
 def answer(scenario: Mapping[str, Any], fewest: int, monkeypatch: pytest.MonkeyPatch) -> Summary:
-    """The summary, where jobs of so many ranks go in step."""
+    """The summary by closed forms, where jobs of so many ranks go in step."""
     monkeypatch.setattr(in_step, "FEWEST_RANKS", fewest)
+    monkeypatch.setattr(rehearsals, "MOST_EVENTS", 0)
     return run(scenario, local=True).summary
 
 

@@ -1,0 +1,124 @@
+"""Does flow level answer as packet level does on fabrics of 64 to 256 GPUs?
+
+Bounds are those of `emu.flow.cross`: payload of every link the same, collectives and steps 3 %, flows 5 %, or
+10 % where ports were paused. What is beyond its bound is listed with the reason, and how far it may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from emu.api import run
+from emu.flow.cross import differences
+
+ZONE: Final = {"kind": "ai_zone", "gpus_per_host": 8, "hosts_per_rack": 2, "spines": 4}
+BARE: Final = {"kind": "ai_zone", "gpus_per_host": 1, "hosts_per_rack": 16, "spines": 16}
+
+
+def collective(op: str, algorithm: str, size: str, **job: Any) -> list[dict[str, Any]]:
+    """One job of one collective."""
+    workload = {"kind": "collective", "op": op, "algorithm": algorithm, "sizes": [size]}
+    return [{"name": "job", "workload": workload} | job]
+
+
+def flows(kind: str, **workload: Any) -> list[dict[str, Any]]:
+    """One job of this kind."""
+    return [{"name": "job", "workload": {"kind": kind} | workload}]
+
+
+CASES: Final[dict[str, dict[str, Any]]] = {
+    "a ring through 64 GPUs of eight servers": {
+        "topology": ZONE | {"racks": 4},
+        "jobs": collective("all_reduce", "ring", "4MiB"),
+    },
+    "a ring of 128 of which every step crosses the spines": {
+        "topology": BARE | {"racks": 8},
+        "ncclx": {"channels": 1, "protocol": "simple", "qps_per_connection": 4},
+        "jobs": collective("all_gather", "ring", "8MiB", order="strided"),
+    },
+    "a ring of 64 over 16 queue pairs by turns": {
+        "topology": BARE | {"racks": 4},
+        "ncclx": {"channels": 1, "protocol": "simple", "qps_per_connection": 16},
+        "jobs": collective("reduce_scatter", "ring", "8MiB", order="strided"),
+    },
+    "a ring of 256": {
+        "topology": ZONE | {"racks": 16},
+        "ncclx": {"channels": 1, "protocol": "simple"},
+        "jobs": collective("all_gather", "ring", "16MiB"),
+    },
+    "a ring of 64 over four queue pairs that share each slice": {
+        "topology": BARE | {"racks": 4},
+        "ncclx": {"channels": 1, "protocol": "simple", "qps_per_connection": 4, "qp_policy": "split"},
+        "jobs": collective("all_reduce", "ring", "8MiB", order="strided"),
+    },
+    "two trees of 64": {
+        "topology": ZONE | {"racks": 4},
+        "jobs": collective("all_reduce", "double_binary_tree", "2MiB"),
+    },
+    "trees over servers whose NVSwitches reduce, 64": {
+        "topology": ZONE | {"racks": 4},
+        "jobs": collective("all_reduce", "nvls_tree", "4MiB"),
+    },
+    "halving and doubling among 128": {
+        "topology": BARE | {"racks": 8},
+        "ncclx": {"channels": 1, "protocol": "simple"},
+        "jobs": collective("all_reduce", "halving_doubling", "1MiB"),
+    },
+    "a reduction by servers and rails, 64": {
+        "topology": ZONE | {"racks": 4},
+        "jobs": collective("all_reduce", "hierarchical", "4MiB"),
+    },
+    "an exchange of 64": {
+        "topology": BARE | {"racks": 4},
+        "ncclx": {"channels": 1},
+        "jobs": collective("all_to_all", "direct", "4MiB"),
+    },
+    "a permutation of 128": {
+        "topology": BARE | {"racks": 8},
+        "jobs": flows("permutation", size="1MiB", racks="distinct"),
+    },
+    "15 to one, with pauses": {
+        "topology": BARE | {"racks": 4},
+        "switch": {"buffer": {"pool": "10MB"}},
+        "jobs": flows("incast", fan_in=15, size="2MiB"),
+    },
+    "63 to one, with pauses": {
+        "topology": BARE | {"racks": 4},
+        "switch": {"buffer": {"pool": "10MB"}},
+        "jobs": flows("incast", fan_in=63, size="1MiB"),
+    },
+    "a training step of 64": {
+        "topology": ZONE | {"racks": 4},
+        "ncclx": {"channels": 1},
+        "jobs": flows(
+            "training", model="llama3-8b", layers=4, sequence=1024, scale="1/200", tp=8, pp=2, micro_batches=4
+        ),
+    },
+}
+
+
+BEYOND: Final = {"a permutation of 128": (0.42, 20), "63 to one, with pauses": (0.13, 8)}
+"""How far beyond its bound a case is, and in how many places.
+
+Flows of the permutation that meet twice wait in two buffers at packet level, and leave the second one sooner
+than their rates say. Of 63 senders eight end later at flow level; why is open.
+"""
+
+
+def scenario(name: str, fidelity: str) -> Mapping[str, Any]:
+    """A case at one level."""
+    return {"name": "cross", "fidelity": fidelity} | CASES[name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_flow_level_is_within_its_bounds_or_listed(name: str) -> None:
+    packet, flow = (run(dict(scenario(name, one)), local=True).summary for one in ("packet", "flow"))
+    found = differences(packet, flow)
+    assert len(found) > 1
+    beyond = [one for one in found if not one.holds]
+    most, many = BEYOND.get(name, (0.0, 0))
+    assert len(beyond) == many, beyond
+    assert all(abs(one.part) <= most and "flow" in one.what for one in beyond)
