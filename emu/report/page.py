@@ -14,7 +14,13 @@ from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
 from emu.measure.summary.summary import GroupLoad, Link, Summary
-from emu.measure.summary_report import closing_lines, diagnosis_lines, expectation_line, fault_lines
+from emu.measure.summary_report import (
+    closing_lines,
+    diagnosis_lines,
+    expectation_line,
+    fabric_line,
+    fault_lines,
+)
 from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
 from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
 from emu.scenario.schema import Scenario
@@ -280,10 +286,13 @@ def _findings(summary: Summary) -> Iterator[str]:
 
 def _fabric(recording: Recording) -> Iterator[str]:
     yield "<h2>Fabric</h2>"
-    if len(recording.edges_ps) < 2:
+    if recording.summary.fidelity == "flow":
+        yield f"<p>{escape(fabric_line(recording.summary.fabric))}, nor is anything over time.</p>"
+    elif len(recording.edges_ps) < 2:
         yield "<p>No samples were recorded: <code>run.sample_every</code> says how often they are.</p>"
         return
-    yield from fabric_pictures(recording.topology, len(recording.edges_ps) - 1)
+    else:
+        yield from fabric_pictures(recording.topology, len(recording.edges_ps) - 1)
     links = sorted(recording.summary.fabric.links, key=lambda link: (-link.utilisation, -(link.paused or 0)))
     head = ("from", "to", "data", "utilisation", "paused")
     busiest = table(head, [_link_cells(link) for link in links])

@@ -70,6 +70,34 @@ def browser() -> Iterator[webdriver.Chrome]:
     driver.quit()
 
 
+def test_a_report_of_flow_level_shows_nothing_unknown_as_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flows, packets = tmp_path / "flows", tmp_path / "packets"
+    few = {**PAIR, "expect": [], "faults": []}
+    recorded({**few, "fidelity": "flow"}, flows)
+    recorded(few, packets)
+    assert main(["report", str(flows)]) == 0
+    page = (flows / "report.html").read_text("utf-8")
+    assert "flow level: drops, pauses, queues and packets sent again are not known, nor is anything" in page
+    assert "busiest links as a table" in page
+    assert "<td>unknown</td>" in page  # Of a link, the share for which it was paused.
+    assert "<td>0.0%</td></tr>" not in page
+    assert main(["report", str(packets), str(flows)]) == 0
+    compared = (flows / "report_against_packets.html").read_text("utf-8")
+    assert "not known at flow level" in compared
+    for name in ("drops", "pause frames", "time paused", "peak buffer", "events", "packet-hops"):
+        (cells,) = re.findall(rf"<tr><td>{name}</td>(.*?)</tr>", compared)
+        assert re.findall("<td>(.*?)</td>", cells)[1] in ("", "-"), name
+    for words in (
+        ["export", "csv", str(flows)],
+        ["export", "perfetto", str(flows), "--out", str(tmp_path / "out")],
+    ):
+        assert main(words) == 2
+        assert "a run at flow level has no samples; accepted: one with" in capsys.readouterr().err
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["flows", "packets"]
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("report") / "run"

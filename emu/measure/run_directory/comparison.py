@@ -197,9 +197,10 @@ def _of_run(summary: Summary) -> Iterator[tuple[str, float | None, Callable[[Any
     yield "peak buffer", fabric.buffer_peak_bytes, about_size
     worst = [row.max_over_mean for row in fabric.uplinks if row.max_over_mean is not None]
     yield "uplinks, worst max/mean", max(worst, default=None), _plain
-    yield "events", engine.events, _plain
-    yield "packet-hops", engine.packet_hops, _plain
-    yield "windows", engine.windows, _plain
+    packets = summary.fidelity == "packet"
+    yield "events", engine.events if packets else None, _plain
+    yield "packet-hops", engine.packet_hops if packets else None, _plain
+    yield "windows", engine.windows if packets else None, _plain
     yield "workers", engine.workers, _plain
     yield "wall time", engine.wall_s, _seconds
     yield "CPU time", engine.cpu_s, _seconds

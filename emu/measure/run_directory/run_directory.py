@@ -217,6 +217,9 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise _unwritable(path, error) from error
+    except BaseException:  # What was to be written could not be made.
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _write_all(file: FileIO, content: bytes) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from emu.errors import UsageError
+from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.samples import SampleReader, read_digests
 from emu.spelling import did_you_mean, listed
 
@@ -66,6 +67,10 @@ def recorded(run: Path) -> tuple[dict[int, str], SampleReader]:
     samples_file, digests_file = run / "samples.jsonl", run / "digests.jsonl"
     for file in (samples_file, digests_file):
         if not file.is_file():
+            if (run / "summary.json").is_file() and load_summary(run).fidelity == "flow":
+                raise UsageError(
+                    f"{run}: a run at flow level has no samples; accepted: one with fidelity: packet"
+                )
             raise UsageError(f"{file}: not found; accepted: the directory of a run that `emu run` wrote")
     return dict(read_digests(digests_file).devices), SampleReader(samples_file)
 
