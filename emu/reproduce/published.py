@@ -11,16 +11,19 @@ rates are compared as shares, so that the size of the job does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, partial
 from itertools import combinations, pairwise
 from typing import Any, Final, NamedTuple
 
+from actors.kernel.mixing import Stream
 from emu.campaign.campaign_file import checked, read_tree
 from emu.campaign.goodput import simulated, summary_of
+from emu.campaign.job_queue import PURPOSE
 from emu.campaign.optimum import settled
 from emu.campaign.sections import Campaign
+from emu.campaign.server_placement import shuffled
 from emu.measure.summary.summary import Flow, Summary
 from emu.report.plot import Curve
 from emu.report.plot import Figure as Picture
@@ -440,6 +443,107 @@ def _mfu(answers: Answers, case: Case, batch: int, shared: Fraction = Fraction(1
     return 100 * each_s * batch / REPLICAS / _step_s(answers, case, batch, shared)
 
 
+# P8 and P11: whole steps of whole clusters, at flow level.
+
+CLUSTER_BATCH: Final = 6144
+MODEL_RANKS: Final = 64
+"""Of one replica of MegaScale's model."""
+CLUSTERS: Final = {
+    3072: (29.02, 48.7, 23.66, 59.1),
+    6144: (14.78, 47.8, 12.21, 57.3),
+    8192: (12.24, 43.3, 9.56, 54.9),
+    12288: (8.57, 41.2, 6.34, 55.2),
+}
+"""By GPUs: seconds and MFU of Megatron-LM, and of MegaScale."""
+TABLE_4: Final = {
+    "8,192 GPUs": (8192, 1, 64, 32, 8192, 430, 43),
+    "16,384 GPUs": (16384, 1, 128, 16, 8192, 400, 41),
+    "131,072 tokens": (16384, 16, 8, 16, 131072, 380, 38),
+}
+"""GPUs, CP, DP, micro-batches, sequence; TFLOP/s and MFU as published."""
+
+
+def _whole(base: Case, gpus: int) -> Case:
+    """The step of a whole cluster, all of its micro-batches; of MegaScale with data parallelism beside it."""
+    return Case(
+        base.scenario,
+        (
+            *base.overrides,
+            ("fidelity", "flow"),
+            (
+                "topology",
+                "{kind: megascale, pods: 6, blocks_per_pod: 4, hosts_per_block: 64, aggs_per_pod: 32}",
+            ),
+            ("jobs[0].ranks", str(gpus)),
+            ("jobs[0].workload.data", "none" if base is MEGATRON else "fsdp"),
+            ("jobs[0].workload.micro_batches", str(CLUSTER_BATCH * MODEL_RANKS // gpus)),
+        ),
+    )
+
+
+def _llama(row: str) -> Case:
+    gpus, contexts, replicas, batches, sequence, _, _ = TABLE_4[row]
+    return Case(
+        "reproduce_llama3",
+        (
+            ("topology.pods", str(-(-gpus // 3072))),
+            ("topology.racks_per_pod", "192"),
+            ("jobs[0].ranks", str(gpus)),
+            ("jobs[0].workload.layers", "126"),
+            ("jobs[0].workload.pp", "16"),
+            ("jobs[0].workload.virtual_stages", "8"),
+            ("jobs[0].workload.cp", str(contexts)),
+            ("jobs[0].workload.dp", str(replicas)),
+            ("jobs[0].workload.micro_batches", str(batches)),
+            ("jobs[0].workload.sequence", str(sequence)),
+        ),
+    )
+
+
+def _whole_step_s(answers: Answers, base: Case, gpus: int) -> float:
+    """Megatron-LM waits for all parameters and gradients, as in P7."""
+    training = answers[_whole(base, gpus)].jobs["train"].training
+    assert training is not None, gpus
+    replicas = gpus // MODEL_RANKS
+    shared_s = STAGE_PARAMETERS * 6 * (replicas - 1) / replicas / NIC_BYTES_PER_S
+    return (training.step_ps or 0) / 1e12 + (shared_s if base is MEGATRON else 0)
+
+
+def _whole_mfu(answers: Answers, base: Case, gpus: int) -> float:
+    training = answers[_whole(base, gpus)].jobs["train"].training
+    assert training is not None, gpus
+    run_s = (training.step_ps or 0) / 1e12
+    return 100 * (training.mfu or 0) * run_s / _whole_step_s(answers, base, gpus)
+
+
+def _tflops(answers: Answers, row: str) -> float:
+    training = answers[_llama(row)].jobs["train"].training
+    return 0.0 if training is None else training.tflops_per_gpu or 0.0
+
+
+def _llama_mfu(answers: Answers, row: str) -> float:
+    training = answers[_llama(row)].jobs["train"].training
+    return 0.0 if training is None else 100 * (training.mfu or 0)
+
+
+def _clusters() -> Iterator[Figure]:
+    for gpus, (baseline_s, baseline_mfu, step_s, mfu) in CLUSTERS.items():
+        for name, base, seconds, share in (
+            ("Megatron-LM", MEGATRON, baseline_s, baseline_mfu),
+            ("MegaScale", SWITCHES, step_s, mfu),
+        ):
+            step = partial(_whole_step_s, base=base, gpus=gpus)
+            yield Figure(f"{gpus:,} GPUs, {name}", seconds, "s", step, seconds * 0.9, seconds * 1.1)
+            yield Figure("its MFU", share, "%", partial(_whole_mfu, base=base, gpus=gpus))
+
+
+def _table_4() -> Iterator[Figure]:
+    for row, (*_, published, mfu) in TABLE_4.items():
+        reached = partial(_tflops, row=row)
+        yield Figure(row, published, "TFLOP/s", reached, published * 0.92, published * 1.08)
+        yield Figure("its MFU", mfu, "%", partial(_llama_mfu, row=row))
+
+
 # P10: init.
 
 
@@ -498,6 +602,65 @@ def _saved_s(answers: Answers, disk: str) -> float:
 def _step_us(answers: Answers, case: Case) -> float:
     training = answers[case].jobs["train"].training
     return 0.0 if training is None else (training.step_ps or 0) / 1e6
+
+
+# P14: AllGather on pods, a job for each of them.
+
+PODS: Final = 8
+POD_RACKS: Final = 24
+GATHERED: Final = "2GiB"
+RAILS_GBPS: Final = 8 * 400 * 4096 / 4194
+STATES: Final = {
+    "nothing": (False, False),
+    "placement": (True, False),
+    "tuning": (False, True),
+    "both": (True, True),
+}
+"""Whether the scheduler knows where servers sit, and whether routing and library are tuned."""
+
+
+def _gathering(state: str) -> Case:
+    """As many jobs as pods: each in a pod, or on servers drawn from all of them, in the order drawn."""
+    aware, tuned = STATES[state]
+    each = 2 * POD_RACKS
+    servers: Sequence[int] = range(PODS * each)
+    if not aware:
+        servers = shuffled(servers, Stream(1, 0, PURPOSE))
+    jobs = [
+        [8 * server + gpu for server in servers[pod * each : (pod + 1) * each] for gpu in range(8)]
+        for pod in range(PODS)
+    ]
+    work = f"{{kind: collective, op: all_gather, algorithm: ring, sizes: [{GATHERED}]}}"
+    listed = (f"{{name: job-{pod}, ranks: {ranks}, workload: {work}}}" for pod, ranks in enumerate(jobs))
+    return Case(
+        "reproduce_all_gather",
+        (
+            ("topology", f"{{kind: llama3, pods: {PODS}, racks_per_pod: {POD_RACKS}, atsws: 16}}"),
+            ("jobs", f"[{', '.join(listed)}]"),
+            ("expect", "[]"),
+            ("routing.kind", "e_ecmp" if tuned else "ecmp"),
+            ("ncclx.qps_per_connection", "16" if tuned else "1"),
+        ),
+    )
+
+
+def _gathered(answers: Answers, state: str, of_jobs: Callable[[Iterable[float]], float]) -> float:
+    """Percent of what eight rails carry, of all jobs."""
+    jobs = answers[_gathering(state)].jobs.values()
+    return of_jobs([100 * (job.collectives[-1].busbw or 0) / 1e9 / RAILS_GBPS for job in jobs])
+
+
+def _figures_14() -> Iterator[Figure]:
+    for state, least, said in (
+        ("nothing", None, "10-90"),
+        ("placement", None, "10-90"),
+        ("tuning", None, "10-90"),
+        ("both", 90, "over 90"),
+    ):
+        worst = partial(_gathered, state=state, of_jobs=min)
+        best = partial(_gathered, state=state, of_jobs=max)
+        yield Figure(f"{state}: worst job", None, "%", worst, least, None if least else 90, said)
+        yield Figure(f"{state}: best job", None, "%", best, least, None if least else 90, said)
 
 
 # P15 and P16.
@@ -705,6 +868,24 @@ ROWS: Final = (
         " gains 0.1 of 2.5 points; of misc nothing is published that could be modelled",
     ),
     Row(
+        "P8",
+        "a step of 175B parameters on whole clusters, batch 6,144, at flow level",
+        "MegaScale, table 2",
+        tuple(_whole(base, gpus) for gpus in CLUSTERS for base in (MEGATRON, SWITCHES)),
+        tuple(_clusters()),
+        "kernels as in P7; stragglers, flaps and slow collectives of thousands of hosts are not in the model",
+        long=True,
+    ),
+    Row(
+        "P11",
+        "a step of Llama 3 405B, at flow level",
+        "Llama 3, table 4",
+        tuple(map(_llama, TABLE_4)),
+        tuple(_table_4()),
+        "matrix products at 77 % of the peak, as on an A100; what Meta's H100s reach is not published",
+        long=True,
+    ),
+    Row(
         "P10",
         "communicators of 2,048 GPUs made",
         "MegaScale, NSDI'24, 3.5",
@@ -770,6 +951,15 @@ ROWS: Final = (
             ),
         ),
         "16 GPUs with 4 MB each, 8 servers with 2 and 7 GB/s together, times 1,000; TCP keeps the disks busy",
+    ),
+    Row(
+        "P14",
+        "AllGather on 3,072 GPUs in eight pods, before and after tuning, at flow level",
+        "Meta, 2024",
+        tuple(map(_gathering, STATES)),
+        tuple(_figures_14()),
+        "single flows collide on links, and between pods is a seventh of the rate",
+        long=True,
     ),
     Row(
         "P15",
@@ -842,10 +1032,5 @@ ROWS: Final = (
 )
 """What can be run."""
 
-WAITS: Final = "waits for flow level: more packets than a packet emulator gets through"
-WAITING: Final = (
-    Waiting("P8", "175B, batch 6,144, 3,072 to 12,288 GPUs", "MegaScale, table 2", WAITS),
-    Waiting("P11", "Llama 3 405B, 8,192 and 16,384 GPUs", "Llama 3, table 4", WAITS),
-    Waiting("P14", "AllGather before and after tuning", "Meta, 2024", WAITS),
-)
+WAITING: Final[tuple[Waiting, ...]] = ()
 """What cannot, and why."""

@@ -37,6 +37,13 @@ OUTSIDE = {
         *(f"{row.what}, batch {row.batch}" for row in published.ABLATION),
         *("rows that gain", "gains in order of size"),
     },
+    "P8": {
+        f"{gpus} GPUs, {name}"
+        for gpus in ("3,072", "6,144", "8,192", "12,288")
+        for name in ("Megatron-LM", "MegaScale")
+    },
+    "P11": {"8,192 GPUs", "16,384 GPUs"},
+    "P14": {"both: worst job"},
 }
 """Figures of which the page says why they are."""
 
@@ -70,7 +77,7 @@ def test_quick_rows_are_in_their_bands_but_for_figures_that_say_why(quick: list[
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3000)
 def test_long_rows_are_in_their_bands_but_for_figures_that_say_why(quick: list[Reproduced]) -> None:
     rows = reproduce([row for row in published.ROWS if row.long], 2, None)
     assert outside(rows) == {name: those for name, those in OUTSIDE.items() if name != "P9"}
@@ -96,7 +103,7 @@ def test_a_table_fits_its_columns_and_lists_what_waits(quick: list[Reproduced]) 
     lines = table(quick, published.WAITING)
     assert max(map(len, lines)) <= COLUMNS
     text = "\n".join(lines)
-    assert all(f"\n{row} " in f"\n{text}" for row in ("P3", "P8", "P14", "X2"))
+    assert all(f"\n{row} " in f"\n{text}" for row in ("P3", "X2"))
     assert text.count("why: ") == len(quick)
 
 

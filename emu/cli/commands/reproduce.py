@@ -45,7 +45,7 @@ def command(
     Without names, all rows that packets reach, and those that wait with the reason. Exit status: 1 if a
     figure is outside its band, else 0.
     """
-    known = [row.name for row in (*ROWS, *WAITING)]
+    known = [row.name for row in ROWS] + [row.name for row in WAITING]
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known) or f"; accepted: {', '.join(known)}"
