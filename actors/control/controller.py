@@ -8,6 +8,12 @@ in which idle virtual time costs nothing. The operations of a job that is `submi
 that steps the run asks for them. A report that is not a success ends the job; its remaining
 operations are not begun.
 
+A job that goes on without ranks that it loses (`jobs[].recover`) is led to its next membership: after the
+first failure the controller waits until everybody has reported, or for a quorum's time, and takes as lost who
+said so, who did not report, or else the one rank that most others failed to reach. Whoever is left begins
+the operation again, with spare ranks in the places of the lost where there are any. A rank whose host is back
+may join again when the next operation begins. Where others join, all meet at the store first.
+
 A job that repeats (`run.repeat`) begins again with its first operation after its last, in the same way; its
 rows count on, so that operation n is what n modulo their number was.
 
@@ -44,11 +50,14 @@ from actors.ncclx.operations import JobOutline
 from actors.port.link import MANAGEMENT_PORT, MessagePort
 from actors.wire.message import (
     BEGIN,
+    BLAME_BITS,
     HALT,
     HEARTBEAT,
     ONLY_MEET,
     PRESENT_OPERATION,
     REPORT,
+    STATUS_GPU_LOST,
+    STATUS_HOST_LOST,
     STATUS_SUCCESS,
     STATUS_TIMED_OUT,
     STORE_ANSWER,
@@ -68,9 +77,12 @@ _FIELDS: Final = (
     "ended",
     "allowed",
     "idle",
-    "shrunk",
+    "membership",
     "others",
+    "due_ps",
 )
+_QUORUM: Final[i64] = 2
+"""The port of the timer that ends a job's wait for reports."""
 
 
 class JobProgress:
@@ -88,10 +100,24 @@ class JobProgress:
         """How many of its operations may begin."""
         self.idle: bool = outline.submitted
         """Whether its present operation has not begun."""
-        self.shrunk: bool = False
-        """Whether it goes on without the ranks that it may spare."""
+        self.membership: i64 = 0
+        """Who takes part: 1 where it goes on without the ranks that it may spare; else a place in
+        `memberships`."""
         self.others: i64 = 0
         """Reports of the present operation that came from ranks which it cannot spare."""
+        ranks: int = 1 + max([max(group) for group in outline.memberships], default=-1)
+        self.came: list[int] = [0] * ranks
+        """By rank, whether it has reported on the present operation."""
+        self.lost: list[int] = [0] * ranks
+        """Whether it said that it lost its GPU or its host, or did not answer."""
+        self.back: list[int] = [0] * ranks
+        """Whether its host is back since."""
+        self.votes: list[int] = [0] * ranks
+        """How many others say that a connection with it failed, of the present operation."""
+        self.used: list[int] = [0] * len(outline.memberships)
+        """By membership, whether it was the present one: its connections serve once."""
+        self.due_ps: i64 = -1
+        """Until when it waits for reports after a failure; -1 if it does not."""
 
     def within(self) -> i64:
         """The number by which hosts know its present operation."""
@@ -147,6 +173,8 @@ class Controller(Device):
             self.progress += 1
             return operator.on_timer(self, int(subject), int(self.queue.now_ps))
         if kind == JOB:
+            if port == _QUORUM:
+                return self._quorum_over(self.jobs[subject])
             self._served(subject - 1)
             return True
         engineer = self.engineer
@@ -197,6 +225,9 @@ class Controller(Device):
         if operator is not None and operator.owns(message.a):
             self._report_owned(operator, job, message)
             return
+        if job.outline.quorum_ps > 0:
+            self._hear(job, message)
+            return
         if job.outline.spared and self._spared(job, message):
             return
         known: bool = message.b == job.within() or message.b == PRESENT_OPERATION
@@ -209,7 +240,7 @@ class Controller(Device):
         if job.status == STATUS_SUCCESS:
             job.status = message.f
         failed: bool = job.status != STATUS_SUCCESS
-        if job.outline.spared and not job.shrunk:
+        if job.outline.spared and job.membership == 0:
             spared: i64 = len(job.outline.spared)
             if failed and job.others == job.outline.reports - spared:
                 self._shrink(job)
@@ -300,16 +331,121 @@ class Controller(Device):
         if message.c not in job.outline.spared:
             job.others += 1
             return False
-        return job.shrunk
+        return job.membership > 0
 
     def _shrink(self, job: JobProgress) -> None:
         """All that are left have ended the operation or given it up: they do it again without the others."""
-        job.shrunk = True
+        job.membership = 1
         job.status = STATUS_SUCCESS
         job.reported = len(job.outline.spared)
         job.others = 0
         job.end_ps = 0
         self._begin(job)
+
+    # ---- jobs that go on without whom they lose
+
+    def _hear(self, job: JobProgress, message: Message) -> None:
+        """A rank of such a job reports on an operation, or that its host is back."""
+        rank: i64 = message.c
+        status: i64 = message.f & ((1 << BLAME_BITS) - 1)
+        if status == STATUS_HOST_LOST:
+            job.back[rank] = 1
+        if rank not in job.outline.memberships[job.membership]:
+            return
+        gone: bool = status == STATUS_HOST_LOST or status == STATUS_GPU_LOST
+        if gone:
+            job.lost[rank] = 1
+        elif status != STATUS_SUCCESS and message.f >> BLAME_BITS > 0:
+            job.votes[(message.f >> BLAME_BITS) - 1] += 1
+        if job.status == STATUS_SUCCESS:
+            job.status = status
+        if job.came[rank] == 0:
+            job.came[rank] = 1
+            job.reported += 1
+            if message.b != PRESENT_OPERATION and message.d < job.start_ps:
+                job.start_ps = message.d
+            if message.e > job.end_ps:
+                job.end_ps = message.e
+        whole: bool = job.reported == len(job.outline.memberships[job.membership])
+        if job.status == STATUS_SUCCESS:
+            if whole:
+                self._operation_over(job)
+        elif whole:
+            self._replace(job)
+        elif job.due_ps < 0 and not gone:  # that one is known; the others have yet to notice
+            job.due_ps = self.queue.now_ps + job.outline.quorum_ps
+            self.push_timer(job.due_ps, JOB, _QUORUM, job.outline.job)
+
+    def _quorum_over(self, job: JobProgress) -> bool:
+        """The wait for reports is over, if it still went on: who did not report is lost."""
+        if job.due_ps != self.queue.now_ps or job.ended:
+            return False
+        for rank in job.outline.memberships[job.membership]:
+            if job.came[rank] == 0:
+                job.lost[rank] = 1
+        self._replace(job)
+        return True
+
+    def _replace(self, job: JobProgress) -> None:
+        """Go on with the first membership that has everybody who is left and nobody who is lost; where nobody
+        is known to be, without the one rank that most others failed to reach.
+        """
+        members = job.outline.memberships[job.membership]
+        lost: list[int] = [rank for rank in members if job.lost[rank] == 1]
+        if not lost:
+            most: int = max(job.votes)
+            if most > 0 and job.votes.count(most) == 1:
+                lost = [job.votes.index(most)]
+                job.lost[lost[0]] = 1
+        for number, group in enumerate(job.outline.memberships):
+            if job.used[number] == 1 or number == job.membership or not lost:
+                continue
+            fits: bool = True
+            joins: bool = False
+            for rank in members:
+                if rank not in lost and rank not in group:
+                    fits = False
+            for rank in group:
+                if job.lost[rank] == 1:
+                    fits = False
+                if rank not in members:
+                    joins = True
+            if fits:
+                self._go_on_with(job, number, joins)
+                return
+        self._operation_over(job)
+
+    def _go_on_with(self, job: JobProgress, membership: i64, meets: bool) -> None:
+        """Begin the present operation with another membership, after a meeting if others join."""
+        job.used[job.membership] = 1
+        job.membership = membership
+        job.status = STATUS_SUCCESS
+        job.end_ps = 0
+        self._forget_reports(job)
+        store = self.store
+        if meets and store is not None:
+            store.meet_again(job.outline.job, job.outline.memberships[membership])
+        self._begin(job, meets and store is not None)
+
+    def _forget_reports(self, job: JobProgress) -> None:
+        job.reported = 0
+        job.due_ps = -1
+        job.came = [0] * len(job.came)
+        job.votes = [0] * len(job.votes)
+
+    def _joined(self, job: JobProgress) -> bool:
+        """Whether ranks that came back join the operation that begins now, and it was begun with them."""
+        last: i64 = len(job.outline.memberships) - 1
+        if not job.outline.rejoins or job.membership == 0 or job.used[last] == 1 or job.membership == last:
+            return False
+        group = job.outline.memberships[last]
+        for rank in group:
+            if job.lost[rank] == 1 and job.back[rank] == 0:
+                return False
+        for rank in group:
+            job.lost[rank] = 0
+        self._go_on_with(job, last, meets=True)
+        return True
 
     def _served(self, lane: i64) -> None:
         """A lane of the store is done: it takes the next; if that ends a round, all hosts are answered."""
@@ -342,12 +478,17 @@ class Controller(Device):
             job.ended = True
             self._job_over()
             return
-        job.reported = len(job.outline.spared) if job.shrunk else 0
+        job.reported = 0
+        if job.outline.quorum_ps > 0:
+            self._forget_reports(job)
+        elif job.membership > 0:
+            job.reported = len(job.outline.spared)
         job.others = 0
         job.start_ps = NEVER_PS
         job.end_ps = 0
         if job.operation < job.allowed:
-            self._begin(job)
+            if not self._joined(job):
+                self._begin(job)
         else:
             job.idle = True
 
@@ -379,10 +520,10 @@ class Controller(Device):
             self._begin(job)
         return True
 
-    def _begin(self, job: JobProgress) -> None:
+    def _begin(self, job: JobProgress, meets: bool = False) -> None:
         job.idle = False
         for host in job.outline.hosts:
-            begin = Message(BEGIN, job.outline.job, job.within(), 1 if job.shrunk else 0, 0, 0, 0)
+            begin = Message(BEGIN, job.outline.job, job.within(), job.membership, 0, 1 if meets else 0, 0)
             self.hosts[host].send(begin, self.queue.now_ps)
 
     def series(self) -> list[Series]:
@@ -419,7 +560,13 @@ class Controller(Device):
     def save(self) -> list[Plain]:
         """The controller's state; the end of the run is the partition's."""
         links: list[Plain] = [port.free_ps for port in self.hosts.values()]
-        jobs: list[Plain] = [save_fields(job, _FIELDS) for job in self.jobs]
+        jobs: list[Plain] = [
+            [
+                save_fields(job, _FIELDS),
+                *[list[Plain](line) for line in (job.came, job.lost, job.back, job.votes, job.used)],
+            ]
+            for job in self.jobs
+        ]
         rows: list[Plain] = [list(row) for row in self.operations]
         engineer = self.engineer
         placing: Plain = None if engineer is None else engineer.save()
@@ -442,7 +589,13 @@ class Controller(Device):
         for port, free_ps in zip(self.hosts.values(), as_list(links), strict=True):
             port.free_ps = as_int(free_ps)
         for job, saved in zip(self.jobs, as_list(jobs), strict=True):
-            load_fields(job, _FIELDS, saved)
+            fields, came, lost, back, votes, used = as_list(saved)
+            load_fields(job, _FIELDS, fields)
+            job.came = [as_int(value) for value in as_list(came)]
+            job.lost = [as_int(value) for value in as_list(lost)]
+            job.back = [as_int(value) for value in as_list(back)]
+            job.votes = [as_int(value) for value in as_list(votes)]
+            job.used = [as_int(value) for value in as_list(used)]
         self.operations = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
         self.open_jobs = as_int(open_jobs)
         engineer = self.engineer

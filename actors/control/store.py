@@ -38,7 +38,7 @@ OPERATIONS: Final[i64] = 2
 
 MOST_NAMED: Final = 8
 
-_FIELDS: Final = ("round", "arrived", "begun_ps", "end_ps")
+_FIELDS: Final = ("ranks", "round", "arrived", "begun_ps", "end_ps")
 
 
 class Meeting:
@@ -56,6 +56,8 @@ class Meeting:
         self.end_ps: i64 = -1
         """When the last host had the last answer."""
         self.asked: list[bool] = [False] * ranks
+        self.among: list[int] = list(range(ranks))
+        """The ranks that meet."""
 
     def row(self) -> list[int]:
         """For the table `inits`: job, begun_ps, end_ps (-1 while it goes on), rounds that are over, of how
@@ -63,7 +65,7 @@ class Meeting:
         """
         row: list[int] = [self.job, self.begun_ps, self.end_ps, self.round, self.rounds]
         if self.end_ps < 0:
-            row += [rank for rank, came in enumerate(self.asked) if not came][:MOST_NAMED]
+            row += [rank for rank in self.among if not self.asked[rank]][:MOST_NAMED]
         return row
 
 
@@ -81,7 +83,7 @@ class Store:
     def admits(self, job: i64, rank: i64) -> bool:
         """Whether a job meets here and has such a rank."""
         meeting = self.meetings.get(job)
-        return meeting is not None and 0 <= rank < meeting.ranks
+        return meeting is not None and 0 <= rank < len(meeting.asked)
 
     def ask(self, job: i64, rank: i64, sent_ps: i64) -> i64:
         """A rank asks; the lane that serves it now, or -1 where it has to wait."""
@@ -110,8 +112,19 @@ class Store:
             return None
         meeting.arrived = 0
         meeting.round += 1
-        meeting.asked = [False] * meeting.ranks
+        meeting.asked = [False] * len(meeting.asked)
         return meeting
+
+    def meet_again(self, job: i64, among: tuple[int, ...]) -> None:
+        """The ranks of a job begin to meet anew, and only some of them; `rows` is about them from now on."""
+        meeting = self.meetings[job]
+        meeting.ranks = len(among)
+        meeting.among = list(among)
+        meeting.round = 0
+        meeting.arrived = 0
+        meeting.begun_ps = NEVER_PS
+        meeting.end_ps = -1
+        meeting.asked = [False] * len(meeting.asked)
 
     def rows(self) -> list[list[int]]:
         """Rows of the table `inits`, of jobs that have begun."""
@@ -120,7 +133,8 @@ class Store:
     def save(self) -> list[Plain]:
         """The store's state."""
         meetings: list[Plain] = [
-            [save_fields(meeting, _FIELDS), list[Plain](meeting.asked)] for meeting in self.meetings.values()
+            [save_fields(meeting, _FIELDS), list[Plain](meeting.asked), list[Plain](meeting.among)]
+            for meeting in self.meetings.values()
         ]
         serving: list[Plain] = list(self.serving)
         line: list[Plain] = list(self.line)
@@ -130,7 +144,8 @@ class Store:
         """Take the state that `save` returned."""
         meetings, serving, line = as_list(state)
         for meeting, saved in zip(self.meetings.values(), as_list(meetings), strict=True):
-            fields, asked = as_list(saved)
+            fields, asked, among = as_list(saved)
+            meeting.among = [as_int(rank) for rank in as_list(among)]
             load_fields(meeting, _FIELDS, fields)
             meeting.asked = [as_int(came) == 1 for came in as_list(asked)]
         self.serving = [as_int(job) for job in as_list(serving)]

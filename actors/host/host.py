@@ -117,6 +117,7 @@ class Attendance:
 
     def __init__(self, rank: int, rounds: int, absent: bool, patience_ps: int) -> None:
         self.rank: i64 = rank
+        self.rounds: i64 = rounds
         self.left: i64 = rounds
         """Rounds that are not over."""
         self.absent: bool = absent
@@ -180,8 +181,11 @@ class Program:
         """An operation of the job begins."""
         raise AssertionError(f"program {self.number} has no operation {operation}")
 
-    def on_shrunk(self, host: Host, now: i64) -> None:
-        """The job goes on without some ranks: the operation that begins now, and all that follow."""
+    def on_members(self, host: Host, membership: i64, now: i64) -> bool:
+        """The job goes on with another membership: the operation that begins now, and all that follow.
+        Returns whether this rank takes part.
+        """
+        return True
 
     def on_halted(self, host: Host, now: i64) -> None:
         """The process is ended, for good."""
@@ -470,7 +474,7 @@ class Host(Device):
             assert message.op == BEGIN, (self.number, port, subject, message.op)
             if message.d != 0:
                 self.tended = message.a
-            self._let_begin(message.a, message.b, message.c != 0, now)
+            self._let_begin(message.a, message.b, message.c, message.e != 0, now)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         now: i64 = self.queue.now_ps
@@ -558,12 +562,17 @@ class Host(Device):
                     attendance.absent = True
                 one.on_halted(self, now)
 
-    def _let_begin(self, job: i64, operation: i64, shrunk: bool, now: i64) -> None:
-        """An operation of a job begins; with `shrunk` among the ranks that are left."""
+    def _let_begin(self, job: i64, operation: i64, membership: i64, meets: bool, now: i64) -> None:
+        """An operation of a job begins among the ranks of a membership, which meet at the store first if they
+        are to.
+        """
         for one in self.programs:
             if one.job == job:
-                if shrunk:
-                    one.on_shrunk(self, now)
+                if membership > 0 and not one.on_members(self, membership, now):
+                    continue
+                if meets and one.number in self.meetings:
+                    attendance = self.meetings[one.number]
+                    attendance.left = attendance.rounds
                 self._begin(one, operation, now)
 
     def _answered(self, job: i64, now: i64) -> None:

@@ -141,6 +141,13 @@ class JobOutline(NamedTuple):
     `period` was. 0 where none comes again."""
     spared: tuple[int, ...] = ()
     """Ranks without which the others may go on: after a failure, once all others have reported."""
+    memberships: tuple[tuple[int, ...], ...] = ()
+    """Of a job that goes on without ranks that it loses, whoever they are: ranks that can take over from one
+    another; the first ones begin."""
+    quorum_ps: int = 0
+    """And how long it waits for reports after the first failure."""
+    rejoins: bool = False
+    """And whether ranks that come back join again, in the last of them."""
 
 
 def benchmark(

@@ -14,9 +14,10 @@ group's connections together, the flight recorder does not call it over. What st
 step: its computing, and its waiting by reason.
 
 The first failed completion ends the rank: it reports at once with that status and does nothing more. What the
-others then do is the controller's business. Where the job may shrink, the controller lets the ranks that are
-left begin the operation again on a communicator of their own, which has connections of its own; the first one
-is aborted: its queue pairs are reset, and what is still reported of it means nothing.
+others then do is the controller's business. Where the job may go on, the controller lets the ranks of another
+membership begin the operation again on a communicator of their own, which has connections of its own; the one
+before is aborted: its queue pairs are reset, and what is still reported of it means nothing. A rank that was
+left out, or whose host came back, begins anew in a membership that has it.
 
 The watchdog is over each call, from when its stream comes to it until what it sent was acknowledged; so it
 covers a wait for SMs, and a small send that nobody receives. A rank that is absent begins no operation.
@@ -74,6 +75,7 @@ from actors.ncclx.transport.clear_to_send import (
 )
 from actors.ncclx.transport.posting import LEAST_LOADED
 from actors.wire.message import (
+    BLAME_BITS,
     COMPLETED_SEND,
     PRESENT_OPERATION,
     STATUS_FLUSHED,
@@ -103,7 +105,9 @@ _FIELDS: Final = (
     "computed_ps",
     "computed_work_ps",
     "factor",
-    "aborted",
+    "membership",
+    "place",
+    "broken",
     "connects_ps",
     "made",
     "connecting_ps",
@@ -173,15 +177,23 @@ class ScriptProgram(Program):
         """How long a call may take before it is given up; 0 for ever."""
         self.qpns: dict[int, int] = {}
         """Numbers of its queue pairs by (host's port << 20) | index."""
+        self.psns: dict[int, tuple[int, int]] = {}
+        """Likewise, of a rank whose job has several memberships, the PSN that it begins with and the one that
+        it expects first."""
         self.orders: Orders | None = orders
         """Where payload is real: what its channels tell the GPU."""
-        self.spare: list[tuple[int, int]] = []
-        """Of a rank whose job may shrink: port and index of each queue pair of the communicator of all; of
+        self.spare: list[list[tuple[int, int]]] = []
+        """Of a rank whose job has several memberships: by group, port and index of each queue pair; of
         one whose process may be ended: of all that it has."""
-        self.shrinks: bool = False
-        """Whether its second group takes over when the first is aborted."""
-        self.aborted: bool = False
-        """Whether the first is aborted."""
+        self.group_at: list[int] = []
+        """And by membership the group that the rank has in it; -1 where it takes no part."""
+        self.membership: i64 = 0
+        self.place: i64 = 0
+        """The group of the present one."""
+        self.broken: bool = False
+        """Whether its host was lost, and its queue pairs with it, since it last took part."""
+        self.blames: bool = False
+        """Whether it reports with whom it failed."""
         self.halted: bool = False
         """Whether the process was ended."""
         self.absent: bool = absent
@@ -276,7 +288,7 @@ class ScriptProgram(Program):
     # ---- an operation
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
-        if self.status != STATUS_SUCCESS or self.absent or (self.aborted and not self.shrinks):
+        if self.status != STATUS_SUCCESS or self.absent or self.place < 0:
             return
         assert not self.running, (self.job, self.rank, self.operation, operation)
         self.operation = operation
@@ -292,21 +304,34 @@ class ScriptProgram(Program):
         self.waited_ps = [0] * len(self.waited_ps)
         self._look(host, now)
 
-    def on_shrunk(self, host: Host, now: i64) -> None:
-        if self.aborted:
-            return
-        self.aborted = True
-        if not self.shrinks:
-            return  # the others go on without it
+    def on_members(self, host: Host, membership: i64, now: i64) -> bool:
+        if membership == self.membership or not self.group_at:
+            return self.place >= 0
+        was: i64 = self.place
+        self.membership = membership
+        self.place = self.group_at[membership]
+        if self.place < 0:
+            return False  # the others go on without it
         self.status = STATUS_SUCCESS
         self.running = False
         self.copying = False
-        self.calling[0] = False
-        self.ready_ps[0] = -1
-        self.owing[0] = []
+        group: i64 = 0
+        while group < len(self.groups):
+            self.calling[group] = False
+            self.ready_ps[group] = -1
+            self.owing[group] = []
+            group += 1
         self.busy[0] = False
-        for port, pair in self.spare:
-            host.modify(port, pair, PAIR_GONE, 0)
+        if was >= 0:
+            for port, pair in self.spare[was]:
+                host.modify(port, pair, PAIR_GONE, 0)
+        if self.broken:
+            self.broken = False
+            for port, pair in self.spare[self.place]:
+                own, expected = self.psns[(port << 20) | pair]
+                for state, psn in ((PAIR_GONE, 0), (1, 0), (2, expected), (3, own)):  # INIT, RTR, RTS
+                    host.modify(port, pair, state, psn)
+        return True
 
     def on_halted(self, host: Host, now: i64) -> None:
         if self.halted:
@@ -319,15 +344,16 @@ class ScriptProgram(Program):
         if self.share is not None:
             self.share.leave()
             self._stir(host, now)
-        for port, pair in self.spare:
-            host.modify(port, pair, PAIR_GONE, 0)
+        for pairs in self.spare:
+            for port, pair in pairs:
+                host.modify(port, pair, PAIR_GONE, 0)
 
     def trouble(self) -> i64:
         return STATUS_SUCCESS if self.halted else self.status
 
     def _is_stale(self, channel: i64) -> bool:
         """Whether a channel is one of a communicator that was aborted."""
-        return self.aborted and self.shrinks and self.group_of[channel] == 0
+        return self.membership > 0 and self.group_of[channel] != self.place
 
     def _look(self, host: Host, now: i64) -> None:
         """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
@@ -563,8 +589,8 @@ class ScriptProgram(Program):
 
     def _is_over(self, host: Host, stream: i64, group: i64, call: i64, now: i64) -> bool:
         """Whether a stream's call was copied; it begins when the stream has come to it, and SMs are free."""
-        if self.aborted and self.shrinks:
-            group = 1
+        if self.group_at:
+            group = self.place
         share = self.share
         first: i64 = 0
         last: i64 = len(self.groups[group])
@@ -772,7 +798,7 @@ class ScriptProgram(Program):
         if self.status != STATUS_SUCCESS:
             return
         role: i64 = context % ROLES
-        if self.aborted:
+        if self.membership > 0:
             sends: bool = role == SEND_DATA or role == SEND_CONTROL
             place: i64 = context // ROLES
             if self._is_stale(self.sends[place].channel if sends else self.receives[place].channel):
@@ -836,6 +862,8 @@ class ScriptProgram(Program):
         if self.start_ps > now and self.operation < 0:
             return
         mine: bool = gpu_port < 0
+        if mine:
+            self.broken = True
         for channel in self.channels:
             if channel.gpu_port == gpu_port:
                 mine = True
@@ -900,7 +928,10 @@ class ScriptProgram(Program):
             self._stir(host, now)
         if self.running:
             self.running = False
-            host.report(self.job, self.operation, self.rank, self.begun_ps, now, status)
+            told: i64 = status
+            if self.blames and why == FAILED:
+                told += (peer + 1) << BLAME_BITS
+            host.report(self.job, self.operation, self.rank, self.begun_ps, now, told)
 
     # ---- what is left
 

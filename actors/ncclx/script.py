@@ -169,7 +169,10 @@ class ScriptPlan:
         self.single = False
         """Whether each operation of the job is one instruction of the only stream."""
         self.spared: tuple[int, ...] = ()
-        """Ranks without which the others may go on, on the group that each of them has second."""
+        """Ranks without which the others may go on, on the second of `memberships`."""
+        self.memberships: list[int] = []
+        """Of a job that may lose ranks: groups that can take over from one another, by number. The first one
+        begins."""
         self.groups: list[Group] = []
         self.scripts: list[Script] = []
         self._numbers: dict[Group, int] = {}

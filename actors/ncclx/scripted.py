@@ -38,6 +38,7 @@ from actors.ncclx.transport.clear_to_send import (
 )
 from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.transport.wiring import QpPlan, Side, WiredJob
+from actors.nic.queue_pair.numbers import first_psn
 
 FEW_STEPS: Final = 8
 """So many steps of a call, at most, are kept for the next one of its kind."""
@@ -65,10 +66,17 @@ def add_ranks(
         for port, index in builder.bound():
             nic = topology.ports(host.number)[port].peer
             if nic in queue_pairs:  # those of a GPU have no numbers
-                program.qpns[port << 20 | index] = queue_pairs[nic][index].qpn
+                pair = queue_pairs[nic][index]
+                program.qpns[port << 20 | index] = pair.qpn
+                if program.group_at:
+                    own = first_psn(job.seed, nic, index)
+                    expected = first_psn(job.seed, pair.remote_nic, pair.remote_index)
+                    program.psns[port << 20 | index] = own, expected
         if job.meetings:
             patience_ps = job.settings.watchdog_ps
             meeting = Attendance(rank, job.meetings, rank in job.absent, patience_ps)
+            if program.place < 0:
+                meeting.left = 0  # a spare one comes when it is needed
             host.meetings[len(host.programs) - 1] = meeting
 
 
@@ -119,11 +127,14 @@ class _Builder:
         job, script, plan = self._job, self._script, self._plan
         sides = job.sides[self._rank]
         orders: list[Orders | None] = []
-        spare: list[tuple[int, int]] = []
+        spare: list[list[tuple[int, int]]] = []
+        bound = 0
         for place, number in enumerate(script.groups):
             orders.append(self._group(place, [side for side in sides if side.group == number]))
-            if place == 0 and plan.spared:
-                spare = [(port, index) for port, index, _ in self._bound if port != self._gpu_port]
+            if plan.memberships:
+                made = self._bound[bound:]
+                spare.append([(port, index) for port, index, _ in made if port != self._gpu_port])
+                bound = len(self._bound)
         program = ScriptProgram(
             job.job,
             job.start_ps,
@@ -153,11 +164,16 @@ class _Builder:
             GroupOrders(job.job, self._rank, orders) if any(orders) else None,
         )
         if job.halts:
-            spare = [(port, index) for port, index, _ in self._bound if port != self._gpu_port]
+            spare = [[(port, index) for port, index, _ in self._bound if port != self._gpu_port]]
         program.spare = spare
         if self._settings.connect_pair_ps:
             program.connect_on_demand(self._settings.connect_pair_ps, self._settings.connect_exchange_ps)
-        program.shrinks = bool(plan.spared) and self._rank not in plan.spared
+        program.group_at = [
+            script.groups.index(number) if number in script.groups else -1 for number in plan.memberships
+        ]
+        if program.group_at:
+            program.place = program.group_at[0]
+            program.blames = not plan.spared
         self._host.add(program)
         program.settle()
         for port, index, context in self._bound:

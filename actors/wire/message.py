@@ -12,7 +12,7 @@ back. A message is an operation and up to six integers; this page says what each
 | COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | 0 |
 | COPY | host, GPU | channel | bytes | COPY_* kind | program | note | priority |
 | COPIED | GPU, host | channel | bytes | COPY_* kind | program | note | 0 |
-| BEGIN | controller, host | job | operation | 1: shrunk | 1: what heartbeats are about | 0 | 0 |
+| BEGIN | controller, host | job | operation | membership | 1: what heartbeats are about | 1: meet first | 0 |
 | REPORT | host, controller | job | operation | rank | start_ps | end_ps | status |
 | TE_COLLECT | controller, switch | round | 0 | 0 | 0 | 0 | 0 |
 | TE_DEMAND | switch, controller | round | ingress port | prefix | bytes | span in ps | entry: port or -1 |
@@ -130,6 +130,9 @@ STATUS_GPU_LOST: Final[i64] = 100
 STATUS_HOST_LOST: Final[i64] = 101
 """The host was gone, and what it ran with it."""
 
+BLAME_BITS: Final[i64] = 8
+"""Bits of a REPORT's status; above them, where a job goes on without ranks that it loses, the rank with which
+a connection failed, plus one."""
 PRESENT_OPERATION: Final[i64] = 1 << 30
 """In a REPORT of who no longer knows: whatever operation of the job is under way."""
 ONLY_MEET: Final[i64] = 1 << 30

@@ -176,8 +176,13 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
         controller.engineer = build_engineer(topology, knobs, delay_ps, queue, outbox_for)
     init = scenario.ncclx.init
     if init.store != "none":
-        ranks = {one.job: len(one.gpus) for one in plan.wired() if one.meetings}
-        met = [Meeting(job, many, init.rounds(many)) for job, many in ranks.items()]
+        met = []
+        for one in plan.wired():
+            if one.meetings:
+                among = one.members() or tuple(range(len(one.gpus)))
+                meeting = Meeting(one.job, len(one.gpus), init.rounds(len(among)))
+                meeting.ranks, meeting.among = len(among), list(among)
+                met.append(meeting)
         controller.store = Store(init.lanes if init.store == "concurrent" else 1, init.operation_ps, met)
     if blueprint.resolved.operator is not None:
         controller.employ(Operator(blueprint.resolved.operator, delay_ps))

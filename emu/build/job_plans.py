@@ -99,7 +99,7 @@ def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
     plan = _script(work)
     if not isinstance(plan, BenchmarkPlan):
         return ()
-    ranks = max(len(group.members) for group in plan.groups)
+    ranks = len(work.members()) or max(len(group.members) for group in plan.groups)
     assert work.wired is not None, work
     schedule = max(work.wired.schedules, key=lambda one: len(one.nodes))
     protocols = {number: name for name, number in PROTOCOLS.items()}

@@ -246,6 +246,21 @@ class JobWork:
     """Whether an operator begins it, and the scenario does not have it."""
     again: bool = False
     """Whether its one operation may be begun again and again: a checkpoint that an operator saves."""
+    quorum_ps: int = 0
+    """How long it waits for reports after a failure, where it goes on without whom it loses."""
+    rejoins: bool = False
+    """Whether ranks that come back join again."""
+
+    def memberships(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks that can take over from one another; the first ones begin."""
+        if self.wired is None:
+            return ()
+        script = self.wired.script
+        return tuple(script.groups[number].members for number in script.memberships)
+
+    def members(self) -> tuple[int, ...]:
+        """The ranks that begin, where others can take over; else none."""
+        return () if self.wired is None else self.wired.members()
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
@@ -283,6 +298,9 @@ class Plan:
                 submitted=work.enabled and work.start_ps == NEVER_PS,
                 enabled=work.enabled,
                 spared=() if work.wired is None else work.wired.script.spared,
+                memberships=work.memberships() if work.quorum_ps else (),
+                quorum_ps=work.quorum_ps,
+                rejoins=work.rejoins,
             )
             for work in self.jobs
         ]
@@ -332,6 +350,7 @@ def _scripted(
         accepted = "an algorithm after which everybody has every contribution once"
         key = f"jobs[{number}].workload{place}.algorithm"
         raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
+    recover = scenario.jobs[job.section].recover if job.role == "" else None
     sides = connect_groups(settings, topology, book, number, job.gpus, script.groups, schedules)
     real = scenario.payload == "real" and isinstance(script, (BenchmarkPlan, ProgramPlan))
     wired = WiredJob(
@@ -344,7 +363,10 @@ def _scripted(
         schedules=schedules,
         sides=tuple(tuple(one) for one in sides),
         absent=tuple(scenario.jobs[job.section].absent) if job.role in ("", TRAINS) else (),
-        meetings=0 if job.role == TESTS else scenario.ncclx.init.rounds(len(job.gpus)),
+        meetings=0
+        if job.role == TESTS
+        else scenario.ncclx.init.rounds(len(job.gpus) - len(recover.spares if recover else ())),
+        seed=scenario.seed,
         payload_seed=scenario.seed if real else None,
         halts=job.role != "",
     )
@@ -357,6 +379,8 @@ def _scripted(
         enabled=job.enabled,
         wired=wired,
         facts=_facts(job.workload, script),
+        quorum_ps=0 if recover is None else recover.wait_ps or scenario.ncclx.watchdog_ps or 0,
+        rejoins=recover is not None and recover.rejoin,
     )
 
 

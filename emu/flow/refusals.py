@@ -137,6 +137,7 @@ def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
             ("absent", bool(job.absent)),
             ("mismatch", job.mismatch is not None),
             ("shrink", bool(job.shrink)),
+            ("recover", job.recover is not None),
         ):
             if given:
                 yield f"{key}.{name}", "flow level does not have this", f"its default, or {PACKETS}"

@@ -24,7 +24,7 @@ from actors.control.operator import OperatorPlan
 from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, prefix_of
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.operations import BLOCKWISE, benchmark, misfit
+from actors.ncclx.operations import BLOCKWISE, Operation, benchmark, misfit
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
@@ -46,7 +46,14 @@ from emu.scenario.sections.flows import (
     Poisson,
 )
 from emu.scenario.sections.graph import AUTO, own_algorithm
-from emu.scenario.sections.jobs import ALONE, TWO, CollectiveWorkload, JobSection, MismatchSection
+from emu.scenario.sections.jobs import (
+    ALONE,
+    TWO,
+    CollectiveWorkload,
+    JobSection,
+    MismatchSection,
+    RecoverSection,
+)
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
@@ -61,9 +68,12 @@ from emu.topology.front_end import with_front_end
 from emu.units import format_size
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
-from emu.workload.program import BenchmarkPlan
+from emu.workload.program import BenchmarkPlan, memberships
 from emu.workload.ranks import PlacementError, allocate, place_ranks
 from emu.workload.training import Plan as TrainingPlan
+
+MOST_RECOVERING: Final = 32
+"""Ranks of a job that goes on without any that it loses."""
 
 
 def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
@@ -255,13 +265,21 @@ def planned(
     job: int,
     mismatch: MismatchSection | None,
     spared: Sequence[int] = (),
+    recover: RecoverSection | None = None,
 ) -> ScriptPlan | Refusal | None:
     """The scripts of ranks on these servers, or where the job does not fit them; None for a job without
     scripts. `picks` says what `algorithm: auto` is.
     """
     ranks = len(servers)
     if isinstance(workload, CollectiveWorkload):
-        return _benchmark(workload, ranks, picks, mismatch, spared)
+        others: list[tuple[int, ...]] = []
+        if spared:
+            others = [tuple(rank for rank in range(ranks) if rank not in spared)]
+        groups = workload.groups(ranks)
+        if recover is not None:
+            first, *others = memberships(servers, recover.spares, recover.rejoin)
+            groups = [list(first)]
+        return _benchmark(workload, groups, picks, mismatch, spared, others)
     if isinstance(workload, ProgramWorkload):
         program = workload.planned(servers, picks)
         if isinstance(program, Refusal):
@@ -317,12 +335,12 @@ def _tuned_calls(plan: ScriptPlan, picks: Picks) -> ScriptPlan:
 
 def _benchmark(
     workload: CollectiveWorkload,
-    ranks: int,
+    groups: Sequence[Sequence[int]],
     picks: Picks,
     mismatch: MismatchSection | None,
     spared: Sequence[int],
+    others: Sequence[Sequence[int]],
 ) -> BenchmarkPlan:
-    groups = workload.groups(ranks)
     rows = max(map(len, groups)) if len(workload.counts) == 1 else 1
     operations = benchmark(
         workload.op,
@@ -341,13 +359,12 @@ def _benchmark(
         picked = {size: picks(groups, workload.op, size, algorithm) for size in workload.sizes_bytes}
         operations = tuple(one._replace(**picked[one.size_bytes]._asdict()) for one in operations)
     mistaken = None if mismatch is None else (mismatch.rank, mismatch.size_bytes)
-    shrunk = operations[:0]
-    if spared:
-        left = [rank for rank in range(ranks) if rank not in spared]
+    changed: list[tuple[Sequence[int], tuple[Operation, ...]]] = []
+    for left in others:
         known = workload.known_algorithm
         fewer = {size: picks([left], workload.op, size, known) for size in workload.sizes_bytes}
-        shrunk = tuple(one._replace(**fewer[one.size_bytes]._asdict()) for one in operations)
-    return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken, spared, shrunk)
+        changed.append((left, tuple(one._replace(**fewer[one.size_bytes]._asdict()) for one in operations)))
+    return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken, spared, changed)
 
 
 class ResolvedJob(NamedTuple):
@@ -620,7 +637,9 @@ def _job(
         placed = [[gpus[rank] for rank in group] for group in groups]
         return _tuned(scenario, topology, placed, op, size_bytes, algorithm)
 
-    script = planned(job.workload, servers, picks, scenario.seed, index, job.mismatch, job.shrink)
+    script = planned(
+        job.workload, servers, picks, scenario.seed, index, job.mismatch, job.shrink, job.recover
+    )
     if isinstance(script, Refusal):
         refused: Location = ("jobs", index, *script.location)
         raise ScenarioError([problem_at(scenario, refused, script.reason, script.accepted)])
@@ -676,6 +695,8 @@ def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
     if ranks < 2 and job.talks:
         yield problem_at(scenario, ("jobs", index, "ranks"), ALONE, TWO)
     named += [(("shrink", at), rank) for at, rank in enumerate(job.shrink)]
+    spares = () if job.recover is None else job.recover.spares
+    named += [(("recover", "spares", at), rank) for at, rank in enumerate(spares)]
     if job.mismatch is not None:
         named.append((("mismatch", "rank"), job.mismatch.rank))
     for location, rank in named:
@@ -683,13 +704,30 @@ def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
             reason = f"there is no rank {rank} among {ranks}"
             yield problem_at(scenario, ("jobs", index, *location), reason, f"0 to {ranks - 1}")
     if job.shrink:
-        yield from _shrinking(scenario, index, ranks)
+        yield from _shrinking(scenario, index, ranks, "shrink")
+    if job.recover is not None:
+        yield from _recovering(scenario, index, ranks, job.recover)
 
 
-def _shrinking(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
+def _recovering(scenario: Scenario, index: int, ranks: int, recover: RecoverSection) -> Iterator[Problem]:
+    """Why a job cannot go on without ranks that nobody names beforehand."""
+    where = ("jobs", index, "recover")
+    yield from _shrinking(scenario, index, ranks, "recover")
+    if ranks > MOST_RECOVERING:
+        reason = f"each of {ranks} ranks that may be lost has a communicator of its own without it"
+        yield problem_at(scenario, where, reason, f"at most {MOST_RECOVERING} ranks, or `shrink`")
+    if ranks - len(set(recover.spares)) < 3:
+        reason = f"leaves fewer than 3 of {ranks} ranks to begin"
+        yield problem_at(scenario, (*where, "spares"), reason, f"at most {max(ranks - 3, 0)} spares")
+    if recover.wait_ps is None and scenario.ncclx.watchdog_ps is None:
+        accepted = "`wait`, or `ncclx.watchdog`"
+        yield problem_at(scenario, (*where, "wait"), "nobody says how long reports may take", accepted)
+
+
+def _shrinking(scenario: Scenario, index: int, ranks: int, key: str) -> Iterator[Problem]:
     """Why a job cannot go on without some of its ranks."""
     job, ncclx = scenario.jobs[index], scenario.ncclx
-    where = ("jobs", index, "shrink")
+    where = ("jobs", index, key)
     if ranks - len(set(job.shrink)) < 2:
         reason = f"leaves fewer than 2 of {ranks} ranks"
         yield problem_at(scenario, where, reason, f"at most {ranks - 2} ranks")

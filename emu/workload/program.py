@@ -398,9 +398,29 @@ def _shown(call: GroupCall, other: GroupCall) -> str:
     return said
 
 
+def memberships(servers: Sequence[int], spares: Sequence[int], rejoin: bool) -> list[tuple[int, ...]]:
+    """Ranks on these servers that can take over from one another: first all but the spares; then, for each
+    rank and each server that may be lost, those that are left, with spares in the places of the lost if there
+    are enough; last all again, if lost ranks may join again.
+    """
+    whole = tuple(rank for rank in range(len(servers)) if rank not in spares)
+    by_server: dict[int, list[int]] = {}
+    for rank in whole:
+        by_server.setdefault(servers[rank], []).append(rank)
+    losses = [[rank] for rank in whole] + [ranks for ranks in by_server.values() if len(ranks) > 1]
+    found = [whole]
+    for lost in losses:
+        instead = dict(zip(lost, spares, strict=False)) if len(lost) <= len(spares) else {}
+        left = tuple(instead.get(rank, rank) for rank in whole if rank in instead or rank not in lost)
+        if len(left) > 1:
+            found.append(left)
+    return [*found, whole] if rejoin else found
+
+
 class BenchmarkPlan(ScriptPlan):
     """The groups and scripts of a benchmark. `mistaken` are a rank and the size that it calls; `spared` are
-    ranks without which the others may go on, with `shrunk` for its operations.
+    ranks without which the others may go on. `others` are memberships that may take over from the ranks of
+    `groups`, with the operations of each.
     """
 
     def __init__(
@@ -411,10 +431,10 @@ class BenchmarkPlan(ScriptPlan):
         redop: str = "sum",
         mistaken: tuple[int, int] | None = None,
         spared: Sequence[int] = (),
-        shrunk: Sequence[Operation] = (),
+        others: Sequence[tuple[Sequence[int], Sequence[Operation]]] = (),
     ) -> None:
         super().__init__()
-        self.reasons = ("", "shrunk") if spared else ("",)
+        self.reasons = ("", "shrunk") if others else ("",)
         self.spared = tuple(spared)
         self.single = True
         self.operations = tuple(operations)
@@ -428,13 +448,17 @@ class BenchmarkPlan(ScriptPlan):
             for rank in members:
                 # Ranks share their lists: a large job has many ranks and one list of calls.
                 by_rank[rank] = Script(rank, [number], [calls], [0], [stream])
-        self.scripts = [by_rank[rank] for rank in sorted(by_rank)]
-        if spared:
-            left = tuple(rank for rank in by_rank if rank not in spared)
-            number, fewer = self.group(Group(kind_of(operations[0].op), 1, left)), self._calls(shrunk)
+        if others:
+            self.memberships = [0]
+        for copy, (left, changed) in enumerate(others, 1):
+            number = self.group(Group(kind_of(operations[0].op), 1, tuple(left), copy=copy))
+            self.memberships.append(number)
+            fewer = self._calls(changed)
             for rank in left:
-                both = [*self.scripts[rank].groups, number]
-                self.scripts[rank] = Script(rank, both, [calls, fewer], [0, 0], [stream])
+                script = by_rank.setdefault(rank, Script(rank, [], [], [], [stream]))
+                both, lists = [*script.groups, number], [*script.calls, fewer]
+                by_rank[rank] = Script(rank, both, lists, [0] * len(both), [stream])
+        self.scripts = [by_rank[rank] for rank in sorted(by_rank)]
         if mistaken is not None:
             rank, size_bytes = mistaken
             self.scripts[rank].calls = [[call._replace(size_bytes=size_bytes) for call in calls]]

@@ -229,10 +229,17 @@ class WiredJob:
     """Ranks that never come."""
     meetings: int = 0
     """How often every rank comes to the store before the first operation."""
+    seed: int = 0
+    """The scenario's, which first PSNs are drawn from."""
     payload_seed: int | None = None
     """What its data is drawn from; None where slices are sizes only."""
     halts: bool = False
     """Whether its processes may be ended."""
+
+    def members(self) -> tuple[int, ...]:
+        """The ranks that begin, where others can take over; else none."""
+        places = self.script.memberships
+        return self.script.groups[places[0]].members if places else ()
 
 
 def connect_groups(

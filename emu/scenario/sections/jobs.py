@@ -43,7 +43,14 @@ from emu.scenario.sections.storage import (
 )
 from emu.scenario.sections.trace import ChakraTrace, SimaiTrace
 from emu.scenario.sections.training import TrainingWorkload
-from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
+from emu.scenario.yaml.values import (
+    AutoPositiveTimePs,
+    AutoPriority,
+    Name,
+    PositiveSizeBytes,
+    Reading,
+    TimePs,
+)
 from emu.spelling import did_you_mean, shown
 
 Ranks = Literal["all"] | int | tuple[int, ...]
@@ -219,6 +226,21 @@ class MismatchSection(Section):
     """What it asks for."""
 
 
+class RecoverSection(Section):
+    """A job that goes on when it loses a rank, or all ranks of a server, to whatever fault. The controller
+    finds out who is lost; the others abort the communicator and go on with another, as under a coordinator
+    of NCCLX's fault-tolerant all_reduce."""
+
+    wait_ps: AutoPositiveTimePs = None
+    """How long the controller waits for reports after the first failure; who has not reported then is lost.
+    `auto`: `ncclx.watchdog`, by which all that are left have given up too."""
+    spares: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1024)] = ()
+    """Ranks that take no part until others are lost, and then take their places, in this order
+    (ncclCommInitRank). Without enough of them the communicator shrinks."""
+    rejoin: bool = False
+    """Whether ranks whose host comes back join again, once, when the next operation begins."""
+
+
 class JobSection(Section):
     """One job."""
 
@@ -250,6 +272,8 @@ class JobSection(Section):
     """Ranks that a `collective` job can lose. When an operation fails, and all others have ended it or given
     it up, these abort the communicator (ncclCommAbort), and do that operation and the rest among themselves
     (ncclCommShrink)."""
+    recover: RecoverSection | None = None
+    """How a `collective` job goes on when it loses ranks that nobody named beforehand."""
     mismatch: MismatchSection | None = None
     """A rank of a `collective` job that calls with another size."""
     workload: Annotated[Section, WORKLOADS]
@@ -270,7 +294,11 @@ class JobSection(Section):
         if alone and self.talks:
             yield Refusal(("ranks",), ALONE, TWO)
         if self.shrink:
-            yield from self._check_shrink()
+            yield from self._check_shrink("shrink", self.shrink)
+        if self.recover is not None:
+            yield from self._check_shrink("recover", self.recover.spares)
+            if self.shrink:
+                yield Refusal(("recover",), "`shrink` names who may be lost", "one of the two")
         if self.placement != "numbered" and not isinstance(self.ranks, int):
             yield Refusal(("placement",), "a list of GPUs is placed already", "a number as `ranks`")
         if isinstance(self.order, tuple) and self.ranks != "all":
@@ -284,8 +312,8 @@ class JobSection(Section):
         """Whether one rank alone would have nothing to do."""
         return isinstance(self.workload, (CollectiveWorkload, FlowsWorkload))
 
-    def _check_shrink(self) -> Iterator[Refusal]:
-        where, workload = ("shrink",), self.workload
+    def _check_shrink(self, key: str, ranks: tuple[int, ...]) -> Iterator[Refusal]:
+        where, workload = (key,), self.workload
         accepted = "in a `collective` job"
         if not isinstance(workload, CollectiveWorkload):
             yield Refusal(where, "only a benchmark does an operation again without the lost", accepted)
@@ -301,6 +329,7 @@ class JobSection(Section):
             yield Refusal(where, reason, f"with `algorithm` {', '.join(known)}")
         if self.mismatch is not None:
             yield Refusal(where, "a rank that calls another size would do so again", "without `mismatch`")
-        for at, rank in enumerate(self.shrink):
-            if rank in self.shrink[:at]:
-                yield Refusal(("shrink", at), f"rank {rank} is listed already", "each rank once")
+        place = (key, "spares") if key == "recover" else where
+        for at, rank in enumerate(ranks):
+            if rank in ranks[:at]:
+                yield Refusal((*place, at), f"rank {rank} is listed already", "each rank once")
