@@ -227,7 +227,11 @@ class Controller(Device):
             return
         if job.outline.quorum_ps > 0:
             self._hear(job, message)
-            return
+        else:
+            self._report(job, message)
+
+    def _report(self, job: JobProgress, message: Message) -> None:
+        """A rank reports on the present operation."""
         if job.outline.spared and self._spared(job, message):
             return
         known: bool = message.b == job.within() or message.b == PRESENT_OPERATION
