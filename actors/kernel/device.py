@@ -145,12 +145,12 @@ class Device:
     def start(self) -> None:
         """Push the first events; called once, before time begins."""
 
-    def on_frame(self, frame: Frame, port: i64) -> None:
-        """A frame arrived: its last bit has passed the ingress pipeline of `port` now.
+    def on_frame(self, frame: Frame, port_number: i64) -> None:
+        """A frame arrived: its last bit has passed the port's ingress pipeline now.
 
         The device mixes it into the digest first: by `Port.mix_arrival`, or its own where there is no `Port`.
         """
-        raise AssertionError(f"device {self.number} takes no frames: port {port}")
+        raise AssertionError(f"device {self.number} takes no frames: port {port_number}")
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         """A message arrived over a host link or the management network."""

@@ -26,7 +26,12 @@ SLOT_SHIFT: Final[i64] = 9
 SLOTS: Final[i64] = 32768
 """Of a wheel, unless it is made for a block; a power of two, and at least `LEAST_SLOTS`."""
 LEAST_SLOTS: Final[i64] = 1024
-_GROUP_SHIFT: Final[i64] = 6
+_WORD_SHIFT: Final[i64] = 5
+_WORD_MASK: Final[i64] = 31
+_WORD_BITS: Final[i64] = 32
+"""A word of the wheel has a bit for each of 32 slots."""
+_BEYOND_WORD: Final[i64] = 1 << 32
+"""Bits are made of it by shifting right: mypyc writes a small literal as a C int, and 1 << 31 is negative."""
 _MANY: Final[i64] = 32
 """So many events of a chain are sorted by insertion; a longer rest is merged."""
 
@@ -98,20 +103,17 @@ class EventQueue:
         self._mask: i64 = slots - 1
         """How many slots there are, less one."""
         self._slots: vec[Event | None] = vec[Event | None]([None] * slots)
-        self._group_counts: vec[i64] = vec[i64]([0] * (slots >> 6))
-        self._on_wheel: i64 = 0
+        self._words: vec[i64] = vec[i64]([0] * (slots >> _WORD_SHIFT))
+        """Which slots hold events, a bit each."""
+        self._used: i64 = 0
+        """How many slots do."""
         self._far_slot: i64 = NEVER_PS
         """The slot of the first event in the heap."""
         self._far: vec[Event] = vec[Event]()
 
     def __len__(self) -> int:
         """How many events are pending."""
-        count = self._on_wheel + len(self._far)
-        event = self._first
-        while event is not None:
-            count += 1
-            event = event.chain
-        return count
+        return len(self.pending())
 
     def push(self, event: Event) -> None:
         """Make an event pending at `event.time_ps`, which is not before now."""
@@ -123,10 +125,12 @@ class EventQueue:
         elif ahead <= self._mask:
             at: i64 = slot & self._mask
             slots = self._slots
-            event.chain = slots[at]
+            behind = slots[at]
+            if behind is None:
+                self._words[at >> _WORD_SHIFT] |= _BEYOND_WORD >> (_WORD_BITS - (at & _WORD_MASK))
+                self._used += 1
+            event.chain = behind
             slots[at] = event
-            self._group_counts[at >> _GROUP_SHIFT] += 1
-            self._on_wheel += 1
         else:
             self._far = _push(self._far, event)
             if slot < self._far_slot:
@@ -155,7 +159,7 @@ class EventQueue:
         far = self._far
         if len(far) > 0:
             best = far[0].time_ps
-        if self._on_wheel > 0:
+        if self._used > 0:
             event = self._slots[self._next_slot() & self._mask]
             while event is not None:
                 if event.time_ps < best:
@@ -166,7 +170,18 @@ class EventQueue:
     def pending(self) -> list[Event]:
         """Every pending event in order, for a snapshot or a check; changes nothing."""
         events: list[Event] = list(self._far)
-        for head in [self._first, *self._slots]:
+        heads: list[Event | None] = [self._first]
+        at: i64 = 0
+        for word in self._words:
+            left: i64 = word
+            slot: i64 = at
+            while left != 0:
+                if left & 1 != 0:
+                    heads.append(self._slots[slot])
+                left >>= 1
+                slot += 1
+            at += _WORD_BITS
+        for head in heads:
             event = head
             while event is not None:
                 events.append(event)
@@ -180,8 +195,8 @@ class EventQueue:
         self._far = vec[Event]()
         self._far_slot = NEVER_PS
         self._slots = vec[Event | None]([None] * len(self._slots))
-        self._group_counts = vec[i64]([0] * len(self._group_counts))
-        self._on_wheel = 0
+        self._words = vec[i64]([0] * len(self._words))
+        self._used = 0
         self._slot = self.now_ps >> SLOT_SHIFT
 
     def _insert(self, event: Event) -> None:
@@ -209,23 +224,25 @@ class EventQueue:
 
     def _next_slot(self) -> i64:
         """The first slot after the present one that holds an event; the wheel is not empty."""
-        slots = self._slots
-        counts = self._group_counts
+        words = self._words
         mask: i64 = self._mask
         slot: i64 = self._slot + 1
-        while True:
-            at: i64 = slot & mask
-            if counts[at >> _GROUP_SHIFT] == 0:
-                slot = ((slot >> _GROUP_SHIFT) + 1) << _GROUP_SHIFT
-            elif slots[at] is None:
-                slot += 1
-            else:
-                return slot
+        word: i64 = words[(slot & mask) >> _WORD_SHIFT] >> (slot & _WORD_MASK)
+        while word == 0:
+            slot = (slot | _WORD_MASK) + 1
+            word = words[(slot & mask) >> _WORD_SHIFT]
+        while word & 0xF == 0:
+            word >>= 4
+            slot += 4
+        while word & 1 == 0:
+            word >>= 1
+            slot += 1
+        return slot
 
     def _advance(self, limit_ps: i64) -> bool:
         """Move to the next slot that holds an event, unless it begins at or after the limit."""
         slot: i64 = NEVER_PS
-        if self._on_wheel > 0:
+        if self._used > 0:
             slot = self._next_slot()
         far_slot: i64 = self._far_slot
         if far_slot < slot:
@@ -258,58 +275,70 @@ class EventQueue:
 
     def _unchain(self, at: i64) -> None:
         """Make a slot's chain the present one, which is empty."""
-        first = self._slots[at]
+        slots = self._slots
+        first = slots[at]
         if first is None:
             return
-        self._slots[at] = None
-        event = first.chain
+        slots[at] = None
+        self._words[at >> _WORD_SHIFT] &= ~(_BEYOND_WORD >> (_WORD_BITS - (at & _WORD_MASK)))
+        self._used -= 1
+        if first.chain is None:
+            self._first = first
+        else:
+            self._sort(first)
+
+    def _sort(self, first: Event) -> None:
+        """Make a chain the present one, in its order."""
+        first_time: i64 = first.time_ps
+        rest = first.chain
         first.chain = None
-        moved: i64 = 1
-        while event is not None and _precedes(event, first):
-            following = event.chain
-            event.chain = first
-            first = event
-            event = following
-            moved += 1
+        left: i64 = _MANY
+        while rest is not None and left > 0:
+            event = rest
+            rest = event.chain
+            time: i64 = event.time_ps
+            key: i64 = event.key
+            if time < first_time or (time == first_time and key < first.key):
+                event.chain = first
+                first = event
+                first_time = time
+                continue
+            left -= 1
+            before = first
+            other = first.chain
+            while other is not None:
+                other_time: i64 = other.time_ps
+                if other_time > time or (other_time == time and other.key > key):
+                    break
+                before = other
+                other = other.chain
+            assert before.key != key or before.time_ps != time, (time, describe_key(key))
+            event.chain = other
+            before.chain = event
         self._first = first
-        most: i64 = moved + _MANY
-        while event is not None and moved < most:
-            following = event.chain
-            self._insert(event)
-            event = following
-            moved += 1
-        if event is not None:
-            moved += self._sort_in(event)
-        self._group_counts[at >> _GROUP_SHIFT] -= moved
-        self._on_wheel -= moved
+        if rest is not None:
+            self._sort_in(rest)
 
-    def _sort_in(self, event: Event) -> i64:
-        """Bring the rest of a long chain into the present one, by merging the runs of which it is made.
-
-        Returns how many events that were.
-        """
+    def _sort_in(self, event: Event) -> None:
+        """Bring the rest of a long chain into the present one, by merging the runs of which it is made."""
         first = self._first
         assert first is not None, self._slot
         runs: list[Event] = [first]
-        count: i64 = 0
         rest: Event | None = event
         while rest is not None:
             head = rest
             rest = head.chain
             head.chain = None
-            count += 1
             while rest is not None and _precedes(rest, head):
                 following = rest.chain
                 rest.chain = head
                 head = rest
                 rest = following
-                count += 1
             runs.append(head)
         while len(runs) > 1:
             odd = runs[len(runs) & -2 :]
             runs = [_merged(runs[place], runs[place + 1]) for place in range(0, len(runs) - 1, 2)] + odd
         self._first = runs[0]
-        return count
 
 
 def _precedes(event: Event, other: Event) -> bool:

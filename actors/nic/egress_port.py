@@ -137,9 +137,8 @@ class NicPort(Port):
             queue.last_pair = None
         pair.active_next = None
         pair.active = False
-        fetch = self.fetch
-        if fetch is not None:
-            fetch.use(pair.qpn, now)
+        if self.fetch is not None:
+            self.fetch.use(pair.qpn, now)
         built: Frame | None = None
         if pair.owed is not None:
             built = self._respond(pair, now)
@@ -159,8 +158,8 @@ class NicPort(Port):
                     self._resent(pair, psn, pair.next_psn, now)
                 else:
                     pair.high_psn = pair.next_psn
-            control = pair.control
-            if control is not None:
+            if pair.control is not None:
+                control = pair.control
                 self._routed(pair, control, built, psn, now if pair.high_psn > before else LEFT_AGAIN)
                 self._paced(pair, control, built, now)
             if pair.has_packets() and not pair.paced:

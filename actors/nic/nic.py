@@ -252,9 +252,8 @@ class Nic(Responder):
             self.data_frames_received += 1
             if self.corrupt_every > 0 and self._corrupts(frame, port_number):
                 return
-        receive = self.receive
-        if receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
-            receive.arrive(frame, port_number, now)
+        if self.receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
+            self.receive.arrive(frame, port_number, now)
         else:
             self._arrived(frame, port_number, now)
 

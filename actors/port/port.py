@@ -155,11 +155,10 @@ class Port(LinkEnd):
         if self.uneven:
             self._fly(frame, now, done)
         frame.key = self.peer_key
-        outbox = self.outbox
-        if outbox is None:
+        if self.outbox is None:
             self.queue.push(frame)
         else:
-            outbox.add_frame(frame)
+            self.outbox.add_frame(frame)
 
     def _fly(self, frame: Frame, now: i64, done: i64) -> None:
         """When a frame arrives that left now and occupies the link until `done`, where that is uneven."""
@@ -205,7 +204,10 @@ class Port(LinkEnd):
     def on_serve(self, now: i64) -> None:
         """The serve event fired. A frame that arrived at this instant may have taken the wire meanwhile."""
         self.serve_pending = False
-        self.kick(now)
+        if self.free_ps <= now and self.up and ((self.waiting & ~self.blocked) != 0 or self.control_pending):
+            self.serve(now)
+        else:
+            self.kick(now)
 
     def serve(self, now: i64) -> None:
         """Send the next frame, or what flow control has pending; the wire is free."""

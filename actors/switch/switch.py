@@ -238,21 +238,19 @@ class Switch(Device):
             if group.count == 1:
                 exit_number = group.ports[0]
             elif group.count > 1:
-                router = self.router
-                if router is None:
+                if self.router is None:
                     choice: i64 = choose(flow_hash(frame, self.policy, self.hash_seed), group.count)
                     exit_number = group.ports[choice]
                 else:
-                    exit_number = self._choice(router, frame, group, port_number, now)
+                    exit_number = self._choice(self.router, frame, group, port_number, now)
         if exit_number < 0:
             port.drop(frame, NO_ROUTE)
             return
         out = ports[exit_number]
         priority: int = frame.priority
         place: i64 = (port_number << 3) | priority
-        classes = self.classes
-        if classes is not None:
-            place = (port_number << 3) | self._classify(classes, frame)
+        if self.classes is not None:
+            place = (port_number << 3) | self._classify(self.classes, frame)
         if port.apart:
             self.forward_apart(frame, port, out, place, now)
             return

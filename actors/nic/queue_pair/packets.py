@@ -126,8 +126,8 @@ class Connection:
         if send:
             opcode -= WRITE_FIRST  # the opcodes of SEND begin at 0, in the same order
         frame = self.frame(opcode, psn, payload)
-        data = request.data
-        if data is not None:
+        if request.data is not None:
+            data = request.data
             start: i64 = at * self.mtu_bytes
             frame.data = data[start : start + payload]
         if last:

@@ -152,9 +152,8 @@ class Requester(Endpoint):
             pair.hold()
         if pair.limit_psn != UNLIMITED_PSN:
             self.recovery.on_progress(self, pair, now)
-        control = pair.control
-        if control is not None:
-            self._progressed(pair, control, packets, frame, now)
+        if pair.control is not None:
+            self._progressed(pair, pair.control, packets, frame, now)
         if held_back and pair.has_packets():
             self.activate(pair, now)
 

@@ -110,9 +110,8 @@ class Responder(Requester):
             pair.expected_psn = expected + 1
             pair.nak_sent = False
             payload: int = frame.payload_bytes
-            data = frame.data
-            if data is not None:
-                _place(pair, data)
+            if frame.data is not None:
+                _place(pair, frame.data)
             pair.message_bytes += payload
             if not self.whole_messages:
                 self.delivered_bytes += payload
@@ -124,11 +123,10 @@ class Responder(Requester):
                     pair.message_psn = pair.expected_psn
                 elif (LAST_OPCODES >> opcode) & 1:
                     self._whole(pair, frame, now)
-            held = pair.held
             following: Frame | None = None
-            if held is not None and held.count > 0:
+            if pair.held is not None and pair.held.count > 0:
                 asks = True
-                following = held.take(pair.expected_psn)
+                following = pair.held.take(pair.expected_psn)
             if following is None:
                 if asks:
                     self.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
@@ -224,8 +222,8 @@ class Responder(Requester):
         self._count(syndrome)
         answer = pair.acknowledgement(psn, syndrome)
         answer.immediate = selective
-        came = self._came
-        if came is not None:
+        if self._came is not None:
+            came = self._came
             if self.echoes:
                 answer.immediate = i64(came.psn)
                 answer.ecn = came.ecn if came.ecn == ECN_CONGESTED else ECN_NOT_CAPABLE
