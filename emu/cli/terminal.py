@@ -51,8 +51,9 @@ def _style(line: str) -> str:
 
 
 def time_left(done: float, total: float, spent_s: float) -> str:
-    """How far a command is, and when it will be done at the pace so far: "25 %, 30 s left"."""
-    if done <= 0 or total <= 0:
+    """How far a command is, and from one percent on when it will be done at the pace so far: "25 %, 30 s
+    left"."""
+    if total <= 0 or done < total / 100:
         return "0 %"
     share = min(done / total, 1.0)
     return f"{share:.0%}, {about_wall(spent_s * (1 - share) / share)} left".replace("%", " %")

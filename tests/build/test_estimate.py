@@ -58,7 +58,14 @@ def test_times_on_the_wall_are_told_in_the_unit_a_reader_would_use(wall_s: float
 
 
 @pytest.mark.parametrize(
-    ("done", "spent_s", "text"), [(0, 5, "0 %"), (25, 10, "25 %, 30 s left"), (120, 10, "100 %, 0.0 s left")]
+    ("done", "spent_s", "text"),
+    [
+        (0, 5, "0 %"),
+        (0.9, 5, "0 %"),
+        (1, 1, "1 %, 99 s left"),
+        (25, 10, "25 %, 30 s left"),
+        (120, 10, "100 %, 0.0 s left"),
+    ],
 )
 def test_time_left_follows_the_pace_so_far(done: float, spent_s: float, text: str) -> None:
     assert time_left(done, 100, spent_s) == text
