@@ -1,7 +1,8 @@
 """Jobs of flows: every queue pair of a flow is a transfer of its own.
 
-A flow begins when it is posted: the doorbell, then its bytes at the rate that links leave it, then what the
-last packet takes to the receiver; its completion comes back with the last acknowledgement.
+A flow begins when it is posted: the host's proxy posts message by message, those of one flow after those of
+the one before. Then come the doorbell, its bytes at the rate that links leave it, and what the last packet
+takes to the receiver; its completion comes back with the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from actors.wire.message import POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.plan import FlowWork, JobWork
+from emu.flow.edges import PS_OF_BIT_AT_KBPS
 from emu.flow.messages import Load, crossing_ps, host_ps, message_load
 from emu.flow.wires import Way, Wires
 
@@ -37,6 +39,8 @@ class FlowRun:
         self._progress = progress
         self._over = over
         self._open = len(work.flows)
+        self._proxies: dict[int, int] = {}
+        """By host, until when its proxy posts what was asked for so far."""
 
     def begin(self) -> None:
         """Let every flow begin at its time."""
@@ -48,9 +52,12 @@ class FlowRun:
         busy = [place for place in range(len(flow.pairs)) if place < -(-flow.size_bytes // flow.write_bytes)]
         ended: list[int] = []
         doorbell_ps = host_ps(self._wires.topology, flow.source, self._delays)
+        posts_ps = max(self._proxies.get(flow.host, 0), now_ps)
+        writes = -(-flow.size_bytes // flow.write_bytes)
+        self._proxies[flow.host] = posts_ps + writes * self._delays.at(flow.host).proxy_ps
         for place in busy:
             self._progress.at(
-                now_ps + doorbell_ps, partial(self._send, flow, place, ended, len(busy), now_ps)
+                posts_ps + doorbell_ps, partial(self._send, flow, place, ended, len(busy), now_ps)
             )
 
     def _send(self, flow: FlowWork, place: int, ended: list[int], many: int, begun_ps: int) -> None:
@@ -61,7 +68,19 @@ class FlowRun:
         acks = load.ack_bytes * UNIT // load.wire_bytes
         strands = (Strand(UNIT, way.links), Strand(acks, way.back, LIGHT))
         done = partial(self._sent, flow, place, way, ended, many, begun_ps)
-        self._progress.begin(Shape(strands), load.wire_bytes * 8, done)
+        most_kbps = self._posted_kbps(flow, place, load.wire_bytes * 8)
+        if most_kbps >= way.ends[0][1].rate_bps // 1000:
+            most_kbps = 0
+        self._progress.begin(Shape(strands, most_kbps=most_kbps), load.wire_bytes * 8, done)
+
+    def _posted_kbps(self, flow: FlowWork, place: int, bits: int) -> int:
+        """The rate at which the host's proxy posts a flow's messages, of which those of one queue pair are so
+        many bits by the number of queue pairs.
+        """
+        each_ps = self._delays.at(flow.host).proxy_ps
+        writes = -(-flow.size_bytes // flow.write_bytes)
+        mine = (writes - place + len(flow.pairs) - 1) // len(flow.pairs)
+        return max(bits * PS_OF_BIT_AT_KBPS // (mine * each_ps * len(flow.pairs)), 1) if each_ps else 0
 
     def _load(self, flow: FlowWork, place: int) -> Load:
         """What one queue pair of a flow sends."""

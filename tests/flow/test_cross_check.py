@@ -56,11 +56,12 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     },
     "two trees of 64": {
         "topology": ZONE | {"racks": 4},
-        "jobs": collective("all_reduce", "double_binary_tree", "2MiB"),
+        "jobs": collective("all_reduce", "double_binary_tree", "1MiB"),
     },
     "trees over servers whose NVSwitches reduce, 64": {
         "topology": ZONE | {"racks": 4},
-        "jobs": collective("all_reduce", "nvls_tree", "4MiB"),
+        "ncclx": {"channels": 4},
+        "jobs": collective("all_reduce", "nvls_tree", "1MiB"),
     },
     "halving and doubling among 128": {
         "topology": BARE | {"racks": 8},
@@ -69,12 +70,13 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     },
     "a reduction by servers and rails, 64": {
         "topology": ZONE | {"racks": 4},
-        "jobs": collective("all_reduce", "hierarchical", "4MiB"),
+        "ncclx": {"channels": 4},
+        "jobs": collective("all_reduce", "hierarchical", "1MiB"),
     },
     "an exchange of 64": {
         "topology": BARE | {"racks": 4},
         "ncclx": {"channels": 1},
-        "jobs": collective("all_to_all", "direct", "4MiB"),
+        "jobs": collective("all_to_all", "direct", "2MiB"),
     },
     "a permutation of 128": {
         "topology": BARE | {"racks": 8},

@@ -46,6 +46,15 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "a flow over four queue pairs": of(
         {"kind": "flows", "qps": 4, "message": "64KiB", "flows": [{"src": 0, "dst": 5, "size": "1MiB"}]}
     ),
+    "messages that a proxy posts more slowly than the link carries them": of(
+        {
+            "kind": "flows",
+            "verb": "send",
+            "qps": 2,
+            "message": "4KiB",
+            "flows": [{"src": 0, "dst": 5, "size": "1MiB"}],
+        }
+    ),
     "a ring between servers": of(
         {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["2MiB"]},
         ncclx={"protocol": "simple"},
