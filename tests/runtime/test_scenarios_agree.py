@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
-from tests.scenarios_run.small import SCENARIOS, brief
+from tests.scenarios_run.small import PACKETS, brief
 
 TINY = "tiny_flap"
 SEEDS = range(100)
@@ -28,10 +28,10 @@ def answer(
     return run.digest()
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", PACKETS)
 def test_scenario_has_one_answer_in_one_part_and_in_several_parts_of_many_blocks(name: str) -> None:
     whole = answer(name, 1, overrides=brief(name))
-    for parts in (2, 3, 4, 5) if SOAK else (2 + SCENARIOS.index(name) % 4,):
+    for parts in (2, 3, 4, 5) if SOAK else (2 + PACKETS.index(name) % 4,):
         assert answer(name, parts, parts, brief(name), block=1) == whole, parts
 
 
@@ -43,7 +43,7 @@ def test_a_hundred_seeds_of_delays_give_one_answer(parts: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", PACKETS)
 def test_scenario_has_one_answer_in_one_block_and_in_many(name: str) -> None:
     whole = answer(name, 1, overrides=brief(name))
     for block in (1, 3):
@@ -51,7 +51,7 @@ def test_scenario_has_one_answer_in_one_block_and_in_many(name: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", PACKETS)
 def test_a_hundred_seeds_of_delays_give_one_answer_everywhere(name: str) -> None:
     whole = answer(name, 1)
     for seed in SEEDS:

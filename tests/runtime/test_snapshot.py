@@ -16,7 +16,7 @@ from emu.runtime.sync.sync_points import SyncGrid, SyncPoint
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.runtime.toys import ToyRun, random_network
-from tests.scenarios_run.small import ROOT, SCENARIOS, brief
+from tests.scenarios_run.small import PACKETS, ROOT, brief
 
 ROUNDS = 20 if SOAK else 1
 PARTS = (1, 2, 3, 5)
@@ -37,7 +37,7 @@ def test_scenarios_go_on_in_a_fresh_interpreter_with_other_parts(
 ) -> None:
     digests: dict[str, str] = {}
     snapshots: list[str] = []
-    for name in SCENARIOS[batch::BATCHES]:
+    for name in PACKETS[batch::BATCHES]:
         time_ps = drawn_time_ps(name, turn)
         before, after = PARTS[(time_ps // 7) % 4], PARTS[(time_ps // 7 + 1) % 4]
         run = SpreadRun(plan_of(name, before, brief(name)), seed=turn)

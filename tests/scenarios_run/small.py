@@ -18,6 +18,13 @@ from emu.shipped import scenario_names
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = sorted(scenario_names())
+BY_FLOW = tuple(
+    file.stem
+    for file in (ROOT / "scenarios").rglob("*.yaml")
+    if "\nfidelity: flow" in file.read_text("utf-8")
+)
+PACKETS = [name for name in SCENARIOS if not name.startswith(BY_FLOW)]
+"""Those that have parts, workers and snapshots; flow level goes through in one process."""
 
 SMALLER: Mapping[str, Mapping[str, object]] = {
     "all_gather": {"jobs[0].workload.sizes": ["256KiB", "512KiB"]},

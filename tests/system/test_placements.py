@@ -6,7 +6,7 @@ Real actors, real sockets; against one part in this process. The workers are kep
 import pytest
 
 from emu import api
-from tests.scenarios_run.small import SCENARIOS, WHOLE, digest_of, loaded
+from tests.scenarios_run.small import PACKETS, WHOLE, digest_of, loaded
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_workers")]
 
@@ -32,7 +32,7 @@ def spreads(name: str) -> list[tuple[str, int | None]]:
     return found
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", PACKETS)
 def test_placement_and_number_of_workers_change_no_answer(name: str) -> None:
     whole = digest_of(name)
     for placement, workers in spreads(name):
@@ -43,4 +43,4 @@ def test_placement_and_number_of_workers_change_no_answer(name: str) -> None:
 
 
 def test_a_worker_for_each_device_is_exercised_on_more_than_one_scenario() -> None:
-    assert sum(("device", None) in spreads(name) for name in SCENARIOS) >= 2
+    assert sum(("device", None) in spreads(name) for name in PACKETS) >= 2
