@@ -70,15 +70,6 @@ class Row(NamedTuple):
     picture: Callable[[Answers], Picture] | None = None
 
 
-class Waiting(NamedTuple):
-    """A row that no run here answers yet, and why."""
-
-    name: str
-    title: str
-    source: str
-    reason: str
-
-
 def _busbw(summary: Summary, size: int = -1) -> float:
     """Of the job's collective at this place, in Gbit/s; 0 where it did not end."""
     (job,) = summary.jobs.values()
@@ -1030,7 +1021,4 @@ ROWS: Final = (
         "2(n - 1) times the mean time of one WRITE of a chunk, all ranks sending",
     ),
 )
-"""What can be run."""
-
-WAITING: Final[tuple[Waiting, ...]] = ()
-"""What cannot, and why."""
+"""What `emu reproduce` runs."""

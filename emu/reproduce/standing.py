@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from emu.api import run
 from emu.measure.summary.summary import Summary
 from emu.report import plot
-from emu.reproduce.published import Answers, Case, Figure, Row, Waiting
+from emu.reproduce.published import Answers, Case, Figure, Row
 from emu.side_by_side import side_by_side
 from emu.units import aligned
 
@@ -71,7 +71,7 @@ def _summary(case: Case) -> Summary:
     return run(case.scenario, overrides=dict(case.overrides), local=True).summary
 
 
-def table(rows: Iterable[Reproduced], waiting: Iterable[Waiting]) -> list[str]:
+def table(rows: Iterable[Reproduced]) -> list[str]:
     """Lines of at most `COLUMNS`."""
     lines: list[str] = []
     for row, figures, _ in rows:
@@ -91,16 +91,11 @@ def table(rows: Iterable[Reproduced], waiting: Iterable[Waiting]) -> list[str]:
                 ]
             )
         lines += [*_head(row.name, row.title, row.source), *aligned(cells), *_why(row.reason), ""]
-    for name, title, source, reason in waiting:
-        lines += [*_head(name, title, source), *wrap(reason, COLUMNS, **_INDENT), ""]
     return lines[:-1]
 
 
-_INDENT: Final[Any] = {"initial_indent": "  ", "subsequent_indent": "  "}
-
-
 def _why(reason: str) -> list[str]:
-    return wrap(f"why: {reason}", COLUMNS, **_INDENT)
+    return wrap(f"why: {reason}", COLUMNS, initial_indent="  ", subsequent_indent="  ")
 
 
 def _head(name: str, title: str, source: str) -> list[str]:
@@ -131,7 +126,7 @@ def _band(figure: Figure) -> str:
     return f"{_number(least)}..{_number(most)}"
 
 
-def plain(rows: Iterable[Reproduced], waiting: Iterable[Waiting]) -> dict[str, Any]:
+def plain(rows: Iterable[Reproduced]) -> dict[str, Any]:
     """The same as numbers, for JSON."""
     return {
         "rows": [
@@ -157,7 +152,6 @@ def plain(rows: Iterable[Reproduced], waiting: Iterable[Waiting]) -> dict[str, A
             }
             for row, figures, _ in rows
         ],
-        "waiting": [one._asdict() for one in waiting],
     }
 
 

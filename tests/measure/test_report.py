@@ -152,8 +152,8 @@ def test_of_many_groups_the_most_uneven_are_shown_and_the_others_counted() -> No
 
     lines = balance_lines("uplinks", [group(at) for at in range(40)])
     assert lines[1].split("   ")[0].strip() == "rtsw-16 1.16 (0 of 2 idle)"
-    assert lines[8].endswith("rtsw-39 1.39 (0 of 2 idle)")
-    assert lines[9:] == [
+    assert lines[12].endswith("rtsw-39 1.39 (0 of 2 idle)")
+    assert lines[13:] == [
         "  16 more at 1.15 or below; all are in summary.json",
         "  most uneven rtsw-39: most to a 139B, least to b 61B",
     ]

@@ -99,8 +99,8 @@ def test_long_rows_are_in_their_bands_but_for_figures_that_say_why(quick: list[R
     assert by_flow == pytest.approx(by_packets[-1], rel=0.01)
 
 
-def test_a_table_fits_its_columns_and_lists_what_waits(quick: list[Reproduced]) -> None:
-    lines = table(quick, published.WAITING)
+def test_a_table_fits_its_columns(quick: list[Reproduced]) -> None:
+    lines = table(quick)
     assert max(map(len, lines)) <= COLUMNS
     text = "\n".join(lines)
     assert all(f"\n{row} " in f"\n{text}" for row in ("P3", "X2"))
@@ -109,11 +109,10 @@ def test_a_table_fits_its_columns_and_lists_what_waits(quick: list[Reproduced]) 
 
 def test_every_row_has_a_reason_and_a_name_of_its_own() -> None:
     reasons = [(row.name, row.reason) for row in published.ROWS]
-    reasons += [(row.name, row.reason) for row in published.WAITING]
     assert all(reason for _, reason in reasons)
     names = [name for name, _ in reasons]
     assert len(set(names)) == len(names)
-    # what waits of a row that is there in part has its part in brackets
+    # a row in two parts has the second's in brackets
     assert {name.partition(" ")[0] for name in names} == {
         *(f"P{number}" for number in range(1, 17)),
         "X1",
@@ -156,11 +155,10 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
 
 
 def test_a_row_by_its_name_is_printed_as_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    status, found = printed(capsys, "P16", "P8")
+    status, found = printed(capsys, "P16")
     assert status == 0
-    ((row,), (waiting,)) = found["rows"], found["waiting"]
-    assert (row["name"], waiting["name"]) == ("P16", "P8")
-    assert "flow level" in waiting["reason"]
+    (row,) = found["rows"]
+    assert row["name"] == "P16"
     assert [one["verdict"] for one in row["figures"]] == ["in band", "shown", "in band"]
 
 

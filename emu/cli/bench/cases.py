@@ -245,7 +245,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
 """Every key of a scenario but its name, and what differs from case to case: `topology`, `workload` of jobs.
 So a default that changes later changes no figure; a test demands each new key here."""
 
-_FLOWS: Final = {"verb": "write", "qps": 1, "message": "auto"}
+_FLOWS: Final = {"verb": "write", "qps": 1, "message": "auto", "network": "backend"}
 _PERMUTATION: Final = {**_FLOWS, "kind": "permutation", "racks": "any"}
 _COLLECTIVE: Final = {
     "kind": "collective",

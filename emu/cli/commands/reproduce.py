@@ -11,7 +11,7 @@ import click
 
 from emu.cli.columns import say
 from emu.errors import UsageError
-from emu.reproduce.published import ROWS, WAITING
+from emu.reproduce.published import ROWS
 from emu.reproduce.standing import draw, plain, reproduce, table
 from emu.side_by_side import cores
 from emu.spelling import did_you_mean
@@ -42,10 +42,9 @@ def command(
 ) -> int:
     """Run the cases of published figures, and print ours beside them, with verdict and reason.
 
-    Without names, all rows that packets reach, and those that wait with the reason. Exit status: 1 if a
-    figure is outside its band, else 0.
+    Without names, all rows. Exit status: 1 if a figure is outside its band, else 0.
     """
-    known = [row.name for row in ROWS] + [row.name for row in WAITING]
+    known = [row.name for row in ROWS]
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known) or f"; accepted: {', '.join(known)}"
@@ -56,11 +55,10 @@ def command(
         jobs or cores(),
         None if quiet else partial(click.echo, err=True),
     )
-    waiting = [row for row in WAITING if not names or row.name in names]
     if as_json:
-        click.echo(json.dumps(plain(done, waiting), indent=2))
+        click.echo(json.dumps(plain(done), indent=2))
     else:
-        say("\n".join(table(done, waiting)))
+        say("\n".join(table(done)))
     for path in draw(done, pictures) if pictures is not None else ():
         click.echo(f"drew {path}", err=True)
     return int(any(one.verdict == "outside" for row in done for one in row.figures))
