@@ -50,8 +50,7 @@ def recorded_by(device: Device) -> Rows:
     missed = [0, 0]
     log = device.events
     if log is not None:
-        rows = log.rows() + _lasting(device)
-        tables["events"] = [_told(device, row) for row in rows]
+        tables["events"] = _told(device, log.rows() + _lasting(device))
         missed[0] = log.missed()
     if isinstance(device, Nic):
         traces = [tap for tap in device.ports()[0].taps if isinstance(tap, FlowTrace)]
@@ -63,14 +62,18 @@ def recorded_by(device: Device) -> Rows:
     return tables
 
 
-def _told(device: Device, row: list[int]) -> list[int]:
-    """A row with job and rank in place of the host's program."""
-    kind, place, *rest = row
+def _told(device: Device, rows: list[list[int]]) -> list[list[int]]:
+    """The same rows, with job and rank in place of the host's program."""
     if not isinstance(device, Host):
-        return [kind, place, -1, *rest]
-    program = device.programs[place]
-    rank = int(program.rank) if isinstance(program, ScriptProgram) else -1
-    return [kind, int(program.job), rank, *rest]
+        for row in rows:
+            row.insert(2, -1)
+        return rows
+    whose = [
+        (int(one.job), int(one.rank) if isinstance(one, ScriptProgram) else -1) for one in device.programs
+    ]
+    for row in rows:
+        row[1:2] = whose[row[1]]
+    return rows
 
 
 def _lasting(device: Device) -> list[list[int]]:
