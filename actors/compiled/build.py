@@ -111,7 +111,7 @@ NICELY: Final = "--nicely"
 NICENESS: Final = 19
 BACKGROUND_LOCK: Final = ".background"
 BACKGROUND_LOG: Final = "background.log"
-INTERPRETED: Final = f"continuing interpreted, {SLOWER}, with the same answers"
+INTERPRETED: Final = f"runs are interpreted, {SLOWER}"
 
 
 class CannotCompileError(Exception):
@@ -463,7 +463,7 @@ def compile_behind(root: Path) -> None:
     except (CannotCompileError, OSError) as error:
         print(f"compile: {error}; {INTERPRETED}")
         return
-    print(f"compile: begun in the background at nice {NICENESS} ({log}); {INTERPRETED}")
+    print(f"compile: begun in the background; {INTERPRETED}")
 
 
 def newest_source_ns(root: Path) -> int:

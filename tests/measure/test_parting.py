@@ -94,9 +94,20 @@ def test_run_directories_are_compared(tmp_path: Path) -> None:
 def test_scenarios_that_differ_are_shown(tmp_path: Path) -> None:
     write_run(RunDirectory.create("handmade", tmp_path / "a"), "a" * 64)
     write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64)
-    (tmp_path / "b/scenario.yaml").write_text("name: other\n")
+    (tmp_path / "a/scenario.yaml").write_text(
+        "jobs: [{size: 1MiB, ranks: [0, 1]}]\nrun: {seed: 1}\nnic: [1, 2]\n"
+    )
+    (tmp_path / "b/scenario.yaml").write_text(
+        "jobs: [{size: 2MiB, ranks: [0, 1]}]\nrun: {stop: 1s}\nnic: [1]\n"
+    )
     lines = parting_lines(load_run(tmp_path / "a"), load_run(tmp_path / "b"))
-    assert lines[3:6] == ["the scenarios differ:", "  -name: handmade", "  +name: other"]
+    assert lines[3:8] == [
+        "the scenarios differ:",
+        "  jobs[0].size: 1MiB -> 2MiB",
+        "  run.seed: 1 -> not there",
+        "  run.stop: not there -> 1s",
+        "  nic: [1, 2] -> [1]",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"digest": 5}'])

@@ -11,13 +11,13 @@ Runs of different scenarios are compared too: by their main numbers, side by sid
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import yaml
 from pydantic import ValidationError
 
 from emu.errors import UsageError
@@ -28,6 +28,9 @@ from emu.units import about_rate, about_size, about_time
 from emu.upgrade.renames import FIELDS, RELEASE
 
 MOST_SCENARIO_LINES: Final = 12
+LONGEST_VALUE: Final = 60
+NOT_THERE: Final = object()
+"""What a key has in a scenario that does not have the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +144,35 @@ def _differences(
 
 
 def scenario_difference(one: Run, other: Run) -> list[str]:
-    """The lines in which the effective scenarios differ, - from the first and + from the second."""
-    lines = difflib.unified_diff(
-        one.scenario_text.splitlines(), other.scenario_text.splitlines(), n=0, lineterm=""
-    )
-    return [line for line in list(lines)[2:] if not line.startswith("@@")]
+    """The keys in which the effective scenarios differ, dotted, with both values."""
+    if not one.scenario_text or not other.scenario_text or one.scenario_text == other.scenario_text:
+        return []
+    return list(_changes("", yaml.safe_load(one.scenario_text), yaml.safe_load(other.scenario_text)))
+
+
+def _changes(key: str, one: Any, other: Any) -> Iterator[str]:
+    """What differs below a key; lists of one length are compared entry by entry, others as a whole."""
+    if one == other:
+        return
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in dict.fromkeys((*one, *other)):
+            inner = f"{key}.{name}" if key else str(name)
+            yield from _changes(inner, one.get(name, NOT_THERE), other.get(name, NOT_THERE))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for place, (mine, its) in enumerate(zip(one, other, strict=True)):
+            yield from _changes(f"{key}[{place}]", mine, its)
+    else:
+        yield f"{key}: {_value(one)} -> {_value(other)}"
+
+
+def _value(value: Any) -> str:
+    """As YAML writes it on one line, the middle left out where that is long."""
+    if value is NOT_THERE:
+        return "not there"
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    text = text.removesuffix("...\n").strip()
+    half = LONGEST_VALUE // 2
+    return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"
 
 
 class Number(NamedTuple):
@@ -236,7 +263,7 @@ def parting_lines(one: Run, other: Run) -> list[str]:
         lines.append("the scenarios differ:")
         lines += [f"  {line}" for line in shown]
         if len(difference) > len(shown):
-            lines.append(f"  and {len(difference) - len(shown)} more lines")
+            lines.append(f"  and {len(difference) - len(shown)} more keys")
     if not one_kind:
         return lines
     if found.device is not None and found.at_ps is not None:
