@@ -140,3 +140,13 @@ def test_a_scenario_lends_its_fabric_and_knobs_but_not_its_jobs(capsys: Captured
     value = json.loads("\n".join(out))
     assert status == 0
     assert len(value["config"]["devices"]) == 3
+
+
+def test_what_packets_would_cost_is_said_at_packet_level_only(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emu.build.estimate.LONG_S", 0)
+    line = ("all_gather", "-b64", "-e64", "--algorithm=ring", *STAR)
+    _, _, (warning,) = told(capsys, *line)
+    assert "packet-hops" in warning
+    assert told(capsys, *line, "--set", "fidelity=flow")[2] == []

@@ -43,5 +43,12 @@ def estimated(prepared: Prepared) -> Estimate:
     return estimate(prepared.scenario, prepared.topology, prepared.plan, compiled=emu.is_compiled())
 
 
+def costs(prepared: Prepared) -> list[str]:
+    """What is worth knowing of a run at packet level before it begins. At flow level it is not counted: that
+    would often take longer than the run.
+    """
+    return [] if prepared.scenario.fidelity == "flow" else estimated(prepared).warnings()
+
+
 def _how() -> str:
     return "compiled" if emu.is_compiled() else "interpreted"

@@ -20,7 +20,7 @@ from actors.ncclx.operations import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
 from emu.cli.columns import known_columns, say
-from emu.cli.commands.estimate import estimated
+from emu.cli.commands.estimate import costs
 from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, overriding
 from emu.cli.terminal import TimeLeft
@@ -343,7 +343,7 @@ class _Perf(Observer):
         begun = _now()
         devices = _devices(self._prepared.topology, self._prepared.resolved.jobs[0].gpus)
         self._say(heading(self._config, devices, narrow=self._narrow))
-        for warning in estimated(self._prepared).warnings():
+        for warning in costs(self._prepared):
             click.echo(f"emu: warning: {warning}", err=True)
         self._ready()
         if out is None:

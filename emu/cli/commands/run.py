@@ -16,7 +16,7 @@ from actors.compiled.finder import SLOWER
 from emu.api import Prepared, Result, prepare, run_prepared
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
-from emu.cli.commands.estimate import estimated
+from emu.cli.commands.estimate import costs
 from emu.cli.run_options import pageless, placed, recovering
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
@@ -208,16 +208,11 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         f"run {where}; packet path {emu.compiled_state()}{'' if emu.is_compiled() else f', {SLOWER}'}",
         *accelerations(prepared.scenario.faults),
         *(f"note: {line}" for line in prepared.notes),
-        *(f"warning: {line}" for line in _costs(prepared)),
+        *(f"warning: {line}" for line in costs(prepared)),
         *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),
     )
-
-
-def _costs(prepared: Prepared) -> Sequence[str]:
-    """What is worth knowing of a run at packet level before it begins."""
-    return [] if prepared.scenario.fidelity == "flow" else estimated(prepared).warnings()
 
 
 def _replaced(directory: RunDirectory) -> Sequence[str]:

@@ -429,7 +429,9 @@ class _Sweep:
         guesses: list[Estimate] = []
         for at in sorted({0, len(runs) // 2, len(runs) - 1}):
             with suppress(EmuError):  # the run itself says what is wrong
-                guesses.append(estimated(prepare(loader(runs[at][2]))))
+                prepared = prepare(loader(runs[at][2]))
+                if prepared.scenario.fidelity == "packet":
+                    guesses.append(estimated(prepared))
         if guesses:
             wall_s = sum(one.wall_s for one in guesses) * len(runs) / len(guesses)
             wall_s /= min(self._at_once, len(runs))
