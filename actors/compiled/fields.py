@@ -7,16 +7,19 @@ have more. So a hot module that is not compiled is imported with `__slots__` add
 no second list of them, and an interpreted run does 15 to 30 % more packet-hops.
 
 A field that nobody set in `__init__` is an AttributeError, as compiled. A subclass of somebody's own has a
-dictionary for what it adds. The bytecode is kept beside Python's own, under another name.
+dictionary for what it adds. The bytecode is kept beside Python's own, under a name that tells what this
+module was as it made it: what another edition of it made is not read.
 """
 
 import ast
+from functools import cache
 from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from types import CodeType
 from typing import Final
+from zlib import crc32
 
 BYTECODE: Final = ".pyc"
-OWN_BYTECODE: Final = ".fields.pyc"
 
 
 class FieldsLoader(SourceFileLoader):
@@ -42,7 +45,15 @@ class FieldsLoader(SourceFileLoader):
 
 def _own(path: str) -> str:
     """Where bytecode with fixed fields is, from where Python would have its own."""
-    return path.removesuffix(BYTECODE) + OWN_BYTECODE if path.endswith(BYTECODE) else path
+    if not path.endswith(BYTECODE):
+        return path
+    return f"{path.removesuffix(BYTECODE)}.fields-{edition(Path(__file__)):08x}{BYTECODE}"
+
+
+@cache
+def edition(source: Path) -> int:
+    """What tells a source from what it was before an edit."""
+    return crc32(source.read_bytes())
 
 
 def _fix_fields(node: ast.ClassDef) -> None:

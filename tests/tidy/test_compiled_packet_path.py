@@ -12,8 +12,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,15 +250,21 @@ class Free(Base):
 """
 
 
+def loaded(source: Path, loader: Callable[[str, str], SourceFileLoader]) -> Any:
+    """A module, from its source or from its bytecode."""
+    spec = spec_from_file_location("toy", source, loader=loader("toy", str(source)))
+    assert spec is not None
+    assert spec.loader is not None
+    toy = module_from_spec(spec)
+    spec.loader.exec_module(toy)
+    return toy
+
+
 def test_interpreted_a_class_has_the_fields_that_its_constructor_sets_as_compiled(tmp_path: Path) -> None:
     source = tmp_path / "toy.py"
     source.write_text(FIELDS)
     for _ in range(2):  # from the source, and from the bytecode
-        spec = spec_from_file_location("toy", source, loader=FieldsLoader("toy", str(source)))
-        assert spec is not None
-        assert spec.loader is not None
-        toy = module_from_spec(spec)
-        spec.loader.exec_module(toy)
+        toy = loaded(source, FieldsLoader)
         base = toy.Base()
         assert (base.first, base.second, toy.Base.__slots__) == (1, 2, ("first", "second"))
         with pytest.raises(AttributeError, match="name"):
@@ -264,6 +273,24 @@ def test_interpreted_a_class_has_the_fields_that_its_constructor_sets_as_compile
         free = toy.Free()
         free.name = "its own"
         assert (free.tell(), free.name) == (1, "its own")
+
+
+def test_bytecode_that_another_edition_of_the_loader_made_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    source = tmp_path / "toy.py"
+    source.write_text(FIELDS)
+    loader = tmp_path / "fields.py"
+    text = (ROOT / "actors/compiled/fields.py").read_text()
+    found = []
+    for edition in (text, text, text.replace("_fix_fields(node)\n        code", "pass\n        code")):
+        loader.write_text(edition)
+        fields: dict[str, Any] = {"__file__": str(loader), "__name__": "fields"}
+        exec(edition, fields)
+        found.append("__slots__" in vars(loaded(source, fields["FieldsLoader"]).Base))
+    assert found == [True, True, False]
+    assert len(list(tmp_path.glob("__pycache__/toy.*.fields-*.pyc"))) == 2
 
 
 def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
