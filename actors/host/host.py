@@ -61,6 +61,7 @@ from actors.wire.message import (
     POST,
     RECEIVE,
     REPORT,
+    SHARE,
     STATUS_GPU_LOST,
     STATUS_HOST_LOST,
     STATUS_SUCCESS,
@@ -394,6 +395,12 @@ class Host(Device):
             self.ports[port].send(message, self.queue.now_ps)
         else:
             self._line_up(program, message, port)
+
+    def share(self, port: i64, more_bps: i64) -> None:
+        """A copy between a GPU and host memory takes so much more, or less, of the link over which the NIC
+        behind `port` reads what it sends.
+        """
+        self.ports[port].send(Message(SHARE, more_bps, 0, 0, 0, 0, 0), self.queue.now_ps)
 
     def modify(self, port: i64, pair: i64, state: i64, psn: i64) -> None:
         """Ask for another state of a queue pair (`actors.nic.queue_pair.queue_pair`); `on_modified` says what

@@ -16,6 +16,10 @@ which takes so long for each piece of so many bytes, one after another.
 The clients of a host know no network: they act through `Wires`, here over queue pairs, at flow level over
 rates (`emu.flow`).
 
+A checkpoint that is saved goes from GPU to host memory first. Where servers are of a known build
+(`host.node`), that *copy* takes its part of the GPU's link for as long as it lasts, and the NIC that reads
+from that GPU is told.
+
 Sources. FUSE: Vangoor et al., To FUSE or Not to FUSE (FAST'17): a request queue in the kernel, a daemon in
 user space, requests of up to 128 KiB. Refusals and backoff are ours.
 
@@ -85,6 +89,15 @@ class Phase(NamedTuple):
 
 
 ClientScript = tuple[Phase, ...]
+
+
+class Copy(NamedTuple):
+    """A part of a checkpoint on its way from a GPU to host memory."""
+
+    ports: tuple[int, ...]
+    """The host's ports to the NICs that read over the same link."""
+    rate_bps: int
+    takes_ps: int
 
 
 class Manners(NamedTuple):
@@ -417,6 +430,10 @@ class ClientProgram(Program):
         self.pairs: list[tuple[int, int]] = []
         """By the servers of its requests: the host's port and the queue pair behind it."""
         self.clients: StorageClients | None = None
+        self.copies_first: tuple[Copy, ...] = ()
+        """What its clients begin with."""
+        self._copying: list[int] = []
+        """The places of copies that are under way."""
 
     def _mine(self) -> StorageClients:
         assert self.clients is not None, self.number
@@ -424,9 +441,24 @@ class ClientProgram(Program):
 
     def on_begin(self, host: Host, operation: int, now: int) -> None:
         self._mine().begin(now)
+        for place, copy in enumerate(self.copies_first):
+            self._share(copy, copy.rate_bps)
+            self._copying.append(place)
+            host.set_timer(self.number, now + copy.takes_ps, MOST_REQUESTS + place)
+
+    def _share(self, copy: Copy, more_bps: int) -> None:
+        for port in copy.ports:
+            self.host.share(port, more_bps)
 
     def on_timer(self, host: Host, subject: int, now: int) -> bool:
-        return self._mine().due(subject, now)
+        if subject < MOST_REQUESTS:
+            return self._mine().due(subject, now)
+        place = subject - MOST_REQUESTS
+        if place not in self._copying:
+            return False  # the host was lost meanwhile
+        self._copying.remove(place)
+        self._share(self.copies_first[place], -self.copies_first[place].rate_bps)
+        return True
 
     def on_completion(self, host: Host, context: int, message: Message, now: int) -> None:
         if message.d == COMPLETED_RECEIVE:
@@ -435,7 +467,12 @@ class ClientProgram(Program):
             self._mine().broken(message.b, message.e, now)
 
     def on_lost(self, host: Host, gpu_port: int, status: int, now: int) -> None:
-        if gpu_port < 0 and self.start_ps <= now:
+        if gpu_port >= 0:
+            return
+        for place in self._copying:
+            self._share(self.copies_first[place], -self.copies_first[place].rate_bps)
+        self._copying = []
+        if self.start_ps <= now:
             self._mine().lost(status, now)
 
     def client_rows(self) -> list[list[int]]:
@@ -445,10 +482,13 @@ class ClientProgram(Program):
         return self._mine().request_rows(self.job)
 
     def save(self) -> list[Plain]:
-        return self._mine().save()
+        copying: list[Plain] = list[Plain](self._copying)
+        return [self._mine().save(), copying]
 
     def load(self, state: list[Plain]) -> None:
-        self._mine().load(state)
+        clients, copying = state
+        self._mine().load(as_list(clients))
+        self._copying = [as_int(place) for place in as_list(copying)]
 
 
 class HostWires(Wires):

@@ -13,6 +13,11 @@ after payload at `rate`, for all its ports together. A packet occupies its port 
 read, so nothing else leaves there meanwhile, acknowledgements neither. Where PCIe is as fast as the links a
 packet leaves never waits, since it is longer on the wire than in memory.
 
+The GPU's own link. Where a preset of servers (`host.node`) says where GPUs and NICs sit, a NIC reads over the
+link of its GPU, and a copy from that GPU to host memory goes over the same link, the same way. While such a
+copy is under way the NIC reads at what it leaves, and at half of the link at least: two that want all of a
+link get half each. What has begun to be read is read as fast as it began.
+
 Contexts. A NIC keeps the contexts of queue pairs in host memory, and those used last in a cache of so many
 entries. A packet of another queue pair, coming or going, makes the NIC fetch its context: fetches take their
 turns, each for `miss_ps`, while packets that are under way go on. What leaves occupies its port until its
@@ -25,8 +30,8 @@ Kalia et al. (ATC'16): NICs that run out of room for the state of queue pairs re
 
 Not modelled: the overhead of PCIe packets, latency of a read (it is part of what a NIC has; a packet whose
 context is fetched is on the wire no later, the next one is), its requests and
-headers, reads and address translation that compete with the writes, the GPU's own link, which several NICs of
-one GPU would share.
+headers, reads and address translation that compete with the writes, several NICs of one GPU that share its
+link.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ from actors.port.tap import RECEIVE_OVERRUN
 from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 OVERRUN_DROP: Final[i64] = 9
-_FETCH_FIELDS: Final = ("free_ps", "wait_ps")
+_FETCH_FIELDS: Final = ("free_ps", "wait_ps", "taken_bps", "rate_bps")
 _CONTEXT_FIELDS: Final = ("free_ps", "misses")
 _GROUP_FIELDS: Final = ("held_bytes", "peak_bytes", "stopped", "dropped")
 
@@ -250,8 +255,13 @@ class ReceiveBuffer:
 class Fetch:
     """The way from memory to one NIC, of payload and of contexts."""
 
-    def __init__(self, rate_bps: int, contexts: ContextCache | None = None) -> None:
+    def __init__(self, rate_bps: int, contexts: ContextCache | None = None, gpu_link_bps: int = 0) -> None:
         self.rate_bps: i64 = rate_bps
+        self.built_rate_bps: i64 = rate_bps
+        self.gpu_link_bps: i64 = gpu_link_bps
+        """What the link of the NIC's GPU carries, which copies share; 0: it never limits."""
+        self.taken_bps: i64 = 0
+        """What copies take of it."""
         self.contexts: ContextCache | None = contexts
         self._context_ps: i64 = 0
         """When the context of the packet that leaves now is there."""
@@ -265,6 +275,15 @@ class Fetch:
         contexts = self.contexts
         if contexts is not None:
             self._context_ps = contexts.use(qpn, now)
+
+    def share(self, more_bps: i64) -> None:
+        """Copies take so much more of the GPU's link, or less."""
+        self.taken_bps += more_bps
+        left_bps: i64 = self.gpu_link_bps - self.taken_bps
+        half_bps: i64 = self.gpu_link_bps // 2
+        if left_bps < half_bps:
+            left_bps = half_bps
+        self.rate_bps = min(self.built_rate_bps, left_bps)
 
     def take(self, payload_bytes: i64, now: i64, sent_ps: i64) -> i64:
         """Read the payload of a packet that leaves now and has left the wire free by `sent_ps`; when the port
@@ -283,7 +302,7 @@ class Fetch:
         return end
 
     def save(self) -> list[Plain]:
-        """When it is free, what it has counted, and the contexts, which the receive buffer shares."""
+        """When it is free, its rate, what it has counted, and the contexts that the buffer shares."""
         contexts: Plain = None if self.contexts is None else self.contexts.save()
         return [save_fields(self, _FETCH_FIELDS), contexts]
 

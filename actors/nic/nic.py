@@ -72,6 +72,7 @@ from actors.wire.message import (
     MODIFIED,
     MODIFY,
     POST,
+    SHARE,
     STATUS_FLUSHED,
     STATUS_INVALID,
     STATUS_NOT_SENDING,
@@ -179,9 +180,17 @@ class Nic(Responder):
     # ---- verbs
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        if message.op == SHARE:
+            fetch = self._ports[0].fetch
+            return fetch is not None and fetch.gpu_link_bps > 0
         return 0 <= message.a < len(self.pairs)
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        if message.op == SHARE:
+            fetch = self._ports[0].fetch
+            assert fetch is not None, self.number
+            fetch.share(message.a)
+            return
         pair = self.pairs[message.a]
         now: i64 = self.queue.now_ps
         if message.op == POST:

@@ -22,6 +22,7 @@ back. A message is an operation and up to six integers; this page says what each
 | STORE_ANSWER | controller, host | job | 0 | 0 | 0 | 0 | 0 |
 | HEARTBEAT | host, controller | host | job | bytes to its NICs | status | remapped rows | 0 |
 | HALT | controller, host | job | 0 | 0 | 0 | 0 | 0 |
+| SHARE | host, NIC | bit/s that a copy takes of the GPU's link, more or less | 0 | 0 | 0 | 0 | 0 |
 | TRANSFER | GPU, NVSwitch, GPU | port there | pair of the last | bytes | 0 | immediate | 1: a flag |
 | TE_INSTALL | controller, switch | ingress port | prefix | egress port; -1 removes | 0 | 0 | 0 |
 
@@ -67,6 +68,7 @@ STORE_ASK: Final[i64] = 17
 STORE_ANSWER: Final[i64] = 18
 HEARTBEAT: Final[i64] = 19
 HALT: Final[i64] = 20
+SHARE: Final[i64] = 21
 
 OPERATIONS: Final = (
     "pause_frame",
@@ -90,6 +92,7 @@ OPERATIONS: Final = (
     "store_answer",
     "heartbeat",
     "halt",
+    "share",
 )
 
 POST_WITH_IMMEDIATE: Final[i64] = 1

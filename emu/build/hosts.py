@@ -18,6 +18,7 @@ from actors.host.host import MANAGEMENT_RATE_BPS, Host
 from actors.host.perftest import Flow, FlowProgram
 from actors.host.storage_clients import (
     ClientProgram,
+    Copy,
     HostWires,
     ServerProgram,
     ServiceQueue,
@@ -167,6 +168,9 @@ def _add_clients(scenario: Scenario, topology: Topology, host: Host, job: JobWor
     program = ClientProgram(host, job.job, job.start_ps, host.number, work.first)
     draws = (scenario.seed, host.number + (job.job << 20))
     program.clients = StorageClients(work.scripts, job.manners, HostWires(program), draws)
+    for one in work.copies:
+        ports = tuple(_host_port(topology, nic) for nic in topology.nics_of_gpu(one.gpu))
+        program.copies_first += (Copy(ports, one.rate_bps, one.takes_ps),)
     number = host.add(program)
     for _, index, _ in work.connections:
         program.pairs.append((port, index))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from actors.fabric.model import FABRIC, Role, Topology
+from actors.fabric.model import FABRIC, Node, Role, Topology
 from actors.fabric.routes import routes
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
@@ -51,6 +51,7 @@ from emu.scenario.sections.nic import (
 )
 from emu.scenario.sections.switch import SELECTED
 from emu.topology.front_end import STORAGE
+from emu.topology.server_presets import gpu_link_bps
 from emu.units import format_rate
 
 
@@ -197,7 +198,7 @@ def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
     headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
 
     disks = disk_limits(scenario, topology, number)
-    limits = [*memory_limits(own), *disks]
+    limits = [*memory_limits(own, topology.nodes[number]), *disks]
     if disks:
         receive = receive.model_copy(update={"buffer_bytes": scenario.frontend.storage.cache_bytes})
     cache = section.context_cache
@@ -214,10 +215,10 @@ def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
     if limits or contexts:
         nic.receive = make_receive()
         nic.counts_receive = True
-    pcie = own.host.pcie
-    if pcie.enabled or contexts or disks:
-        sources = [pcie.rate_bps, *disks] if pcie.enabled else disks
-        fetch = Fetch(min(sources, default=NO_BOTTLENECK_BPS), contexts)
+    sources = [*pcie_limits(own, topology.nodes[number]), *disks]
+    if sources or contexts:
+        rate_bps = min(sources, default=NO_BOTTLENECK_BPS)
+        fetch = Fetch(rate_bps, contexts, gpu_link_bps(own.host.node, topology.nodes[number]))
         for port in ports:
             port.set_fetch(fetch)
 
@@ -234,10 +235,15 @@ def disk_limits(scenario: Scenario, topology: Topology, nic: int) -> list[int]:
     return [scenario.frontend.storage.disk_bps] if host.model == STORAGE else []
 
 
-def memory_limits(scenario: Scenario) -> list[int]:
+def pcie_limits(scenario: Scenario, nic: Node) -> list[int]:
+    """The rates, in bit/s, of the PCIe between this NIC and memory; none where it is no limit."""
+    host, link_bps = scenario.host, gpu_link_bps(scenario.host.node, nic)
+    return [host.pcie.rate_bps] * host.pcie.enabled + [link_bps] * (link_bps > 0)
+
+
+def memory_limits(scenario: Scenario, nic: Node) -> list[int]:
     """The rates, in bit/s, of what stands between this NIC and memory; none where nothing does."""
-    receive, pcie = scenario.nic.receive, scenario.host.pcie
-    limits = [pcie.rate_bps] if pcie.enabled else []
+    limits, receive = pcie_limits(scenario, nic), scenario.nic.receive
     return [*limits, receive.rate_bps] if receive.enabled else limits
 
 
@@ -250,7 +256,7 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
         name = topology.nodes[nic].name
         own = scenario.at(topology, nic)
         section = own.nic.receive
-        if not memory_limits(own) and not own.nic.context_cache.entries:
+        if not memory_limits(own, topology.nodes[nic]) and not own.nic.context_cache.entries:
             continue
         for end in topology.ports(nic):
             if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):

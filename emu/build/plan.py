@@ -20,6 +20,7 @@ from actors.fabric.model import Topology
 from actors.fabric.paths import Delays, crossing_ps, posted_ps
 from actors.host.storage_clients import ClientScript, Manners, Phase, Request, flattened
 from actors.kernel.event import NEVER_PS
+from actors.kernel.units import serialisation_ps
 from actors.ncclx.operations import JobOutline, Operation
 from actors.ncclx.script import UNLABELLED, ScriptPlan
 from actors.ncclx.settings import Outstanding, Settings
@@ -71,6 +72,7 @@ from emu.scenario.sections.storage import Checkpoint, Maintenance, Reads, Repair
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.front_end import front_end_nic, metadata_hosts, storage_hosts
+from emu.topology.server_presets import copy_rates_bps
 from emu.workload.file_operations import Service, checkpoint, filling, reading, rebuilding
 from emu.workload.program import BenchmarkPlan, ProgramPlan
 from emu.workload.training import Plan as TrainingPlan
@@ -205,6 +207,15 @@ class FlowWork:
 
 
 @dataclass(frozen=True, slots=True)
+class Copying:
+    """A part of a checkpoint on its way from a GPU to host memory."""
+
+    gpu: int
+    rate_bps: int
+    takes_ps: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClientsWork:
     """The clients of storage that a job has on one host."""
 
@@ -218,6 +229,8 @@ class ClientsWork:
     """Of all of them, by number."""
     connections: tuple[tuple[int, int, int], ...]
     """The server's NIC, and the queue pair's index here and there."""
+    copies: tuple[Copying, ...] = ()
+    """What they begin with, where servers are of a known build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,6 +541,9 @@ def _storage(
         if script:
             by_host.setdefault(host, []).append(script)
     works: list[ClientsWork] = []
+    shared: list[Copying] = []
+    if isinstance(workload, Checkpoint) and workload.direction == "save" and scenario.host.node != "none":
+        shared = _copies(scenario, topology, job, workload)
     first = 0
     for host, scripts in by_host.items():
         nic = front_end_nic(topology, host)
@@ -542,7 +558,8 @@ def _storage(
                     connections.append((server, *book.connect(nic, server, priority, number)))
             placed.append(_placed(script, places))
         done = tuple(placed)
-        works.append(ClientsWork(host, nic, first, done, flattened(done), tuple(connections)))
+        copies = tuple(one for one in shared if topology.host_of(one.gpu) == host)
+        works.append(ClientsWork(host, nic, first, done, flattened(done), tuple(connections), copies))
         first += len(scripts)
     fuse = workload.fuse
     return JobWork(
@@ -589,9 +606,10 @@ def _client_scripts(
     hosts = [topology.host_of(gpu) for gpu in job.gpus]
     if isinstance(workload, Checkpoint):
         save = workload.direction == "save"
-        staged_ps = -(-size * 8 * 10**12 // scenario.host.link_rate_bps) if save else 0
+        copies = _copies(scenario, topology, job, workload)
         return [
-            (host, checkpoint(service, rank, size, staged_ps, save=save)) for rank, host in enumerate(hosts)
+            (host, checkpoint(service, rank, size, copies[rank].takes_ps if save else 0, save=save))
+            for rank, host in enumerate(hosts)
         ]
     assert isinstance(workload, Reads), workload
     files, steps, every_ps = workload.files, workload.steps, workload.every_ps
@@ -600,6 +618,16 @@ def _client_scripts(
         (host, reading(service, rank, files, size, steps, every_ps, shared=workload.shared))
         for rank, host in enumerate(hosts)
         if workload.readers == "gpu" or first[host] == rank
+    ]
+
+
+def _copies(scenario: Scenario, topology: Topology, job: ResolvedJob, workload: Checkpoint) -> list[Copying]:
+    """By rank, the way of its part from GPU to host memory."""
+    host, size = scenario.host, workload.size_bytes
+    rates_bps = copy_rates_bps(host.node, host.link_rate_bps, topology, job.gpus)
+    return [
+        Copying(gpu, rate_bps, serialisation_ps(size, rate_bps))
+        for gpu, rate_bps in zip(job.gpus, rates_bps, strict=True)
     ]
 
 

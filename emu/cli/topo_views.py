@@ -16,6 +16,7 @@ from emu.errors import ScenarioError, UsageError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import GroupProfile
 from emu.topology.outline import about_rate, table
+from emu.topology.server_presets import described
 from emu.units import counted, format_size, format_time
 
 PLACEMENTS = "a number of workers, or one of node, device"
@@ -48,6 +49,14 @@ def round_trip(scenario: Scenario, topology: Topology) -> list[str]:
     if longest_ps == 0:
         return []
     return [f"longest unloaded round trip {longest_ps / 10**6:.2f}us, a full packet and its acknowledgement"]
+
+
+def servers(scenario: Scenario, topology: Topology) -> list[str]:
+    """Where things sit in a server of the scenario's build; nothing where it has none."""
+    if scenario.host.node == "none":
+        return []
+    most = max(topology.nodes[gpu].position for gpu in topology.gpus)
+    return described(scenario.host.node, most + 1)
 
 
 MOST_NAMED = 8

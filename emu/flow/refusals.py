@@ -64,6 +64,7 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
         ("nic.jitter", bool(scenario.nic.jitter_ps)),
         ("nic.arbiter.kind", scenario.nic.arbiter.kind != "round_robin"),
         ("nic.receive.enabled", scenario.nic.receive.enabled),
+        ("host.node", scenario.host.node != "none"),
         ("host.pcie.enabled", scenario.host.pcie.enabled),
         ("transport.receive_queue.depth", bool(scenario.transport.receive_queue.depth)),
         ("transport.recovery.kind", scenario.transport.recovery.kind == "tcp"),

@@ -18,12 +18,14 @@ from typing import Final, NamedTuple
 
 from actors.control.operator import Incarnation, OperatorPlan, Test, replaced
 from actors.fabric.model import Topology
+from actors.kernel.units import serialisation_ps
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.flows import FlowList
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
 from emu.scenario.sections.operator import OperatorSection
 from emu.scenario.sections.storage import Checkpoint
+from emu.topology.server_presets import copy_rates_bps
 from emu.workload.flows import Flow
 
 TRAINS: Final = "trains"
@@ -160,13 +162,14 @@ def operated(
         suites.append(tuple(tests))
     beat = operator.heartbeat
     size_bytes = 0 if operator.checkpoint is None else operator.checkpoint.size_bytes
+    rates_bps = copy_rates_bps(scenario.host.node, scenario.host.link_rate_bps, topology, gpus)
     plan = OperatorPlan(
         beat_ps=beat.every_ps,
         missed=beat.missed,
         silent=beat.silent,
         rows=beat.rows,
         save_every=0 if operator.checkpoint is None else operator.checkpoint.every,
-        staged_ps=-(-size_bytes * 8 * 10**12 // scenario.host.link_rate_bps),
+        staged_ps=serialisation_ps(size_bytes, min(rates_bps)),
         launch_ps=operator.launch_ps,
         deadline_ps=operator.self_check.deadline_ps,
         stop_ps=2 * scenario.control.management_delay_ps,

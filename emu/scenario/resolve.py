@@ -65,6 +65,7 @@ from emu.scenario.yaml.document import shown_location
 from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
 from emu.topology.front_end import with_front_end
+from emu.topology.server_presets import SERVER_PRESETS, gpu_link_bps, misfits
 from emu.units import format_size
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
@@ -434,6 +435,10 @@ def build_topology(scenario: Scenario) -> Topology:
     except TopologyError as error:
         problems = [of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error
+    if host.node != "none":
+        for reason in misfits(SERVER_PRESETS[host.node], topology):
+            accepted = f"up to {SERVER_PRESETS[host.node].gpus} GPUs with a NIC each, or none"
+            raise ScenarioError([problem_at(scenario, ("host", "node"), f"{host.node}: {reason}", accepted)])
     if scenario.frontend.enabled:
         topology = _beside_front_end(scenario, topology)
     topology = _as_cabled(scenario, _as_overridden(scenario, topology))
@@ -669,9 +674,10 @@ def _tuned(
     nics = [nic for gpus in groups for gpu in gpus for nic in topology.nics_of_gpu(gpu)]
     nic_bps = tuner.nic_rate_bps or topology.ports(nics[0])[0].rate_bps
     for nic in nics if tuner.nic_rate_bps is None else ():
-        pcie = scenario.at(topology, nic).host.pcie
-        if pcie.enabled:
-            nic_bps = min(nic_bps, pcie.rate_bps)
+        host = scenario.at(topology, nic).host
+        if host.pcie.enabled:
+            nic_bps = min(nic_bps, host.pcie.rate_bps)
+        nic_bps = min(nic_bps, gpu_link_bps(host.node, topology.nodes[nic]) or nic_bps)
     end = topology.nvlink_end(groups[0][0])
     rates = Rates(nic_bps, tuner.nvlink_rate_bps or (nic_bps if end is None else end.rate_bps))
     known = TunerSettings(tuner.base_ps, tuner.hop_ps, tuner.hop_inside_ps, tuner.among)

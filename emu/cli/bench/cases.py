@@ -158,6 +158,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "link_rate": "512Gbps",
         "link_delay": "250ns",
         "proxy_cost": "0s",
+        "node": "none",
         "pcie": {"enabled": False, "rate": "504Gbps"},
         "nvlink": {"enabled": True, "rate": "3.6Tbps", "delay": "250ns"},
         "memory": "2048GiB",

@@ -10,7 +10,7 @@ data sheet: 900 GB/s both ways), and it has 132 SMs (H100 white paper).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -42,6 +42,10 @@ class PcieSection(Section):
 class HostSection(Section):
     """Every server: its CPU proxies, and the links to its GPUs and NICs."""
 
+    node: Literal["none", "zionex", "grand_teton", "hpn"] = "none"
+    """Which build servers are of: where GPUs, NICs and drives hang on PCIe switches, and what their links
+    carry. A checkpoint that is saved then takes its part of the link over which the NIC reads from the GPU.
+    `none`: the two have nothing in common, and only `pcie` limits."""
     link_rate_bps: RateBps = parse_rate("512G")
     """Rate of a host link (GPU to host, NIC to host). PCIe Gen5 x16."""
     link_delay_ps: DelayPs = parse_time("250ns")

@@ -68,8 +68,10 @@ COMMON: Final[tuple[Location, ...]] = (
     ("transport", "data_priority"),
     ("transport", "control_priority"),
     ("host", "nvlink"),
+    ("host", "node"),
 )
-"""What is one for the whole fabric: routes name their switch, ends of a link or queue pair agree."""
+"""What is one for the whole fabric: routes name their switch, ends of a link or queue pair agree,
+servers are of one build."""
 
 
 class OverrideSection(Section):
