@@ -65,11 +65,21 @@ class Together:
             if strand.kind == PAUSING
         ]
         self.queues = Queues(capacities_kbps, lanes)
-        self.free = all(shape.window_bits == 0 and len(shape.strands) < 3 for shape in shapes)
-        self.free = self.free and len(lanes) == len(shapes)
+        whole = [0] * len(shapes)
+        for lane in lanes:
+            whole[lane.transfer] += lane.share
+        self.free = all(shape.window_bits == 0 for shape in shapes) and all(one == UNIT for one in whole)
         """Whether nobody waits for anybody: flows, each of one queue pair."""
         self.rates: dict[frozenset[int], list[int]] = {}
         """By the links for which ports are paused."""
+
+    def unpaused(self) -> list[int]:
+        """Rates where queues pass on what comes, of which the last part is there with the slowest lane."""
+        found = [0] * len(self.shapes)
+        for lane, rate in zip(self.queues.lanes, self.queues.rates, strict=True):
+            of_lane = rate * UNIT // max(lane.share, 1)
+            found[lane.transfer] = min(found[lane.transfer] or of_lane, of_lane)
+        return found
 
 
 class Progress:
@@ -149,7 +159,7 @@ class Progress:
         rates = together.rates.get(jammed)
         if rates is None:
             self.solves += 1
-            rates = together.queues.rates if together.free and not jammed else self._rates(together, jammed)
+            rates = together.unpaused() if together.free and not jammed else self._rates(together, jammed)
             together.rates[jammed] = rates
         for work, rate in zip(works, rates, strict=True):
             work.rate = rate

@@ -56,7 +56,7 @@ class Queues:
     """What some transfers make of queues. `rates` are at the end of each lane's path, by place."""
 
     def __init__(self, capacities_kbps: Sequence[int], lanes: Sequence[Lane]) -> None:
-        self._lanes = lanes
+        self.lanes = lanes
         self._entering = _entering(capacities_kbps, lanes)
         self._passing = [[rate] * len(lane.links) for lane, rate in zip(lanes, self._entering, strict=True)]
         """By lane and hop, what leaves by that link."""
@@ -77,12 +77,12 @@ class Queues:
 
     def _pass(self, capacities_kbps: Sequence[int]) -> None:
         coming: dict[int, int] = {}
-        for lane, rates, enters in zip(self._lanes, self._passing, self._entering, strict=True):
+        for lane, rates, enters in zip(self.lanes, self._passing, self._entering, strict=True):
             before = enters
             for link, rate in zip(lane.links, rates, strict=True):
                 coming[link] = coming.get(link, 0) + before
                 before = rate
-        for lane, rates, enters in zip(self._lanes, self._passing, self._entering, strict=True):
+        for lane, rates, enters in zip(self.lanes, self._passing, self._entering, strict=True):
             before = enters
             for hop, link in enumerate(lane.links):
                 after = rates[hop]

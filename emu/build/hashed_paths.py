@@ -6,6 +6,8 @@ queue pair can be told before it sends anything.
 
 from __future__ import annotations
 
+from typing import Final
+
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.nic.queue_pair.numbers import hash_seed
 from actors.switch.routing.hashing import POLICIES
@@ -13,6 +15,11 @@ from actors.switch.routing.walks import PortTable, Walks
 from actors.wire.frame import WRITE_MIDDLE, Frame
 from emu.build.switches import GraphRoutes, field_hash, is_written_out
 from emu.scenario.schema import Scenario
+
+Ends = list[tuple[int, Attachment]]
+"""The sending ends of the links of a way, each with its device."""
+WHOLE: Final = 1 << 20
+_MOST_HOPS: Final = 16
 
 
 class HashedPaths:
@@ -31,7 +38,7 @@ class HashedPaths:
 
     def ends(
         self, nic: int, index: int, peer: int, port: int, qpn: int, priority: int, opcode: int = WRITE_MIDDLE
-    ) -> list[tuple[int, Attachment]]:
+    ) -> Ends:
         """The sending ends of the links that packets cross, each with its device, from the NIC on.
 
         They are those of the NIC's queue pair at `index`, to queue pair `qpn` of `peer`, with `port` as their
@@ -40,9 +47,37 @@ class HashedPaths:
         frame = self.frame(nic, peer, port, qpn, priority, opcode)
         return self.ends_of(frame, self.port_of(nic, index), nic)
 
-    def ends_of(self, frame: Frame, port: int, nic: int) -> list[tuple[int, Attachment]]:
+    def ends_of(self, frame: Frame, port: int, nic: int) -> Ends:
         """Those that a packet crosses which leaves a NIC by this port."""
         return [self._ends[one] for one in self.walks.walk(nic, port, frame)]
+
+    def spread(self, frame: Frame, port: int, nic: int, *, by_rate: bool) -> list[tuple[int, Ends]]:
+        """The ways of packets of which every switch gives each a port of its own, and which share each takes,
+        in units of 2^-20: of equal ports the same, or what their rates are.
+        """
+        found: list[tuple[int, Ends]] = []
+        open_ways = [(WHOLE, [self.walks.ports.first[nic] + port])]
+        while open_ways:
+            share, hops = open_ways.pop()
+            switch = self._ends[hops[-1]][1].peer
+            if self._topology.nodes[switch].role is not Role.SWITCH or len(hops) > _MOST_HOPS:
+                found.append((share, [self._ends[hop] for hop in hops]))
+                continue
+            ports = self.walks.members(switch, frame.dst)
+            if not ports:
+                found.append((share, [self._ends[hop] for hop in hops]))
+                continue
+            weights: dict[int, int] = {}
+            for one in ports:
+                weights[one] = weights.get(one, 0) + 1
+            if by_rate:
+                weights = {one: self._topology.ports(switch)[one].rate_bps for one in weights}
+            total, before, first = sum(weights.values()), 0, self.walks.ports.first[switch]
+            for one, weight in reversed(weights.items()):
+                part = share * (before + weight) // total - share * before // total
+                before += weight
+                open_ways.append((part, [*hops, first + one]))
+        return found
 
     def port_of(self, nic: int, index: int) -> int:
         """The port by which a queue pair of a NIC sends."""

@@ -26,7 +26,7 @@ from actors.ncclx.transport.wiring import Side
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from actors.wire.message import MESSAGE_BYTES
 from emu.flow.messages import Load, crossing_ps, directed, host_ps, message_load
-from emu.flow.wires import Way, Wires
+from emu.flow.wires import Paths, Way, Wires, parted
 from emu.scenario.schema import Scenario
 
 PS_OF_BIT_AT_KBPS: Final = 10**9
@@ -155,7 +155,7 @@ class Edges:
         self._delays = delays
         self._posted: dict[tuple[int, int, int, int, int], int] = {}
         """Slices that a connection carried before: group, channel, ranks, lane."""
-        self._fixed: dict[tuple[tuple[int, ...], int], int] = {}
+        self._fixed: dict[tuple[Paths, int], int] = {}
         self._clear: dict[tuple[int, int], int] = {}
 
     def edge(self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int) -> Edge:
@@ -175,8 +175,13 @@ class Edges:
         for way, load in zip(ways, loads, strict=True):
             if self._counted:
                 wires.count(way, load)
-            found.append((load.wire_bytes * 8, way.links, PAUSING))
-            found.append((load.ack_bytes * 8, way.back, LIGHT))
+            for bits, paths, kind in (
+                (load.wire_bytes * 8, way.there, PAUSING),
+                (load.ack_bytes * 8, way.back, LIGHT),
+            ):
+                found += [
+                    (part, path.links, kind) for part, path in zip(parted(bits, paths), paths, strict=True)
+                ]
         clear_ps = 0
         if receive.control >= 0:
             clear_ps = self._clear_ps(receive)
@@ -184,7 +189,7 @@ class Edges:
             if self._counted:
                 wires.count(wires.way(receive.nic, receive.control), Load().plus(one, len(slices.sizes)))
         bits = sum(load.wire_bytes for load in loads) * 8
-        line = min(end.rate_bps for _, end in ways[0].ends) // 1000
+        line = ways[0].line_kbps
         share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
         fixed_ps = self._fixed_ps(send, ways[0], min(largest, mtu_bytes))
         return Edge(
@@ -248,7 +253,7 @@ class Edges:
         return 2 * message_ps + latency_ps + serialisation_ps(size_bytes, gpu.copy_rate_bps)
 
     def _fixed_ps(self, side: Side, way: Way, payload_bytes: int) -> int:
-        key = (way.links, payload_bytes)
+        key = (way.there, payload_bytes)
         found = self._fixed.get(key)
         if found is None:
             topology = self._wires.topology

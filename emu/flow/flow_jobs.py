@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from actors.fabric.paths import Delays
-from actors.flow.filling import LIGHT, UNIT
-from actors.flow.progress import Progress, Shape, Strand
+from actors.flow.filling import LIGHT, PAUSING, UNIT
+from actors.flow.progress import Progress, Shape
 from actors.kernel.units import serialisation_ps
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
@@ -20,7 +20,7 @@ from actors.wire.message import POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.plan import FlowWork, JobWork
 from emu.flow.edges import PS_OF_BIT_AT_KBPS
 from emu.flow.messages import Load, crossing_ps, host_ps, message_load
-from emu.flow.wires import Way, Wires
+from emu.flow.wires import Way, Wires, strands_of
 
 
 class FlowRun:
@@ -66,7 +66,7 @@ class FlowRun:
         load = self._load(flow, place)
         wires.count(way, load)
         acks = load.ack_bytes * UNIT // load.wire_bytes
-        strands = (Strand(UNIT, way.links), Strand(acks, way.back, LIGHT))
+        strands = (*strands_of(way.there, UNIT, PAUSING), *strands_of(way.back, acks, LIGHT))
         done = partial(self._sent, flow, place, way, ended, many, begun_ps)
         most_kbps = self._posted_kbps(flow, place, load.wire_bytes * 8)
         if most_kbps >= way.ends[0][1].rate_bps // 1000:

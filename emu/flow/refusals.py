@@ -15,6 +15,7 @@ from emu.build.buffer_sizes import is_deep
 from emu.build.plan import Plan
 from emu.errors import Problem, ScenarioError
 from emu.flow.calls import PACKETS
+from emu.flow.wires import is_spread
 from emu.measure.summary.fabric import UNKNOWN
 from emu.scenario.expect import SeriesExpectation, path_steps
 from emu.scenario.schema import Scenario
@@ -38,11 +39,7 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
     if control != "none":
         reason = f"flow level has no congestion control ({control})"
         yield "transport.congestion_control.kind", reason, f"none, or {PACKETS}"
-    if routing.kind not in ("ecmp", "e_ecmp") or routing.by_packet:
-        reason = (
-            "flow level takes the way that hashes give a queue pair, and none that load or packets choose"
-        )
-        yield "routing.kind", reason, f"ecmp or e_ecmp over fields that a flow keeps, or {PACKETS}"
+    yield from _routing(scenario)
     if getattr(routing, "resilient_buckets", 0):
         yield "routing.resilient_buckets", "flow level has no resilient hashing", f"0, or {PACKETS}"
     if scenario.credited:
@@ -79,6 +76,23 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
     ):
         if given:
             yield key, "flow level does not have this", f"its default, or {PACKETS}"
+
+
+def _routing(scenario: Scenario) -> Iterator[Line]:
+    """What of the choice of ways."""
+    routing = scenario.routing
+    by_packet = is_spread(routing)
+    if by_packet and not scenario.transport.out_of_order:
+        reason = "flow level does not know what go-back-N makes of packets that overtake each other"
+        accepted = f"transport.recovery that takes packets out of order, or {PACKETS}"
+        yield "routing.allow_reordering", reason, accepted
+    elif routing.kind == "adaptive" and not by_packet:
+        reason = "flow level does not know which port has least to send when a flowlet begins"
+        yield "routing.granularity", reason, f"packet, or {PACKETS}"
+    elif not by_packet and (routing.kind not in ("ecmp", "e_ecmp") or routing.by_packet):
+        reason = f"flow level has no {routing.kind}: it takes the way that hashes give a queue pair, or all"
+        accepted = "ecmp or e_ecmp over fields that a flow keeps, spray, adaptive by packet"
+        yield "routing.kind", reason, f"{accepted}, or {PACKETS}"
 
 
 def _overridden(scenario: Scenario, topology: Topology) -> Iterator[bool]:

@@ -23,7 +23,7 @@ from actors.wire.frame import HEAD_WIRE_BYTES, WRITE_MIDDLE, wire_size
 from actors.wire.message import MESSAGE_BYTES
 from emu.flow.edges import Edge, Slices, pieces
 from emu.flow.messages import Ends, crossing_ps, directed, host_ps, message_load
-from emu.flow.wires import Wires
+from emu.flow.wires import Paths, Wires
 from emu.scenario.schema import Scenario
 
 MOST_EVENTS: Final = 1_000_000
@@ -152,7 +152,7 @@ class Stage:
         self._early_ps: Mapping[int, int] = {}
         self._calls: list[tuple[int, int]] = []
         """Of each, where its connections and its walks begin."""
-        self._links: dict[int, int] = {}
+        self._links: dict[tuple[int, ...], int] = {}
         self._rates: list[int] = []
         self._pipes: list[Pipe] = []
         self._known: dict[tuple[int, int], int] = {}
@@ -263,7 +263,16 @@ class Stage:
             found.append(row)
         return found
 
-    def _link(self, link: int, rate_bps: int) -> int:
+    def _hops(self, paths: Paths) -> list[int]:
+        """The links of a way; those among which its packets are spread are one."""
+        links_of = self._wires.topology.links
+        found = []
+        for hop in range(len(paths[0].links)):
+            equal = tuple(sorted({path.links[hop] for path in paths}))
+            found.append(self._link(equal, sum(links_of[link // 2].rate_bps for link in equal)))
+        return found
+
+    def _link(self, link: tuple[int, ...], rate_bps: int) -> int:
         place = self._links.get(link)
         if place is None:
             place = self._links[link] = len(self._rates)
@@ -278,9 +287,7 @@ class Stage:
         way = wires.way(nic, index)
         mtu_bytes = wires.mtu_bytes(nic, peer)
         packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, most_bytes)))
-        links = [self._link(link, end.rate_bps) for link, (_, end) in zip(way.links, way.ends, strict=True)]
-        links_of = wires.topology.links
-        back = [self._link(link, links_of[link // 2].rate_bps) for link in way.back]
+        links, back = self._hops(way.there), self._hops(way.back)
         whole = message_load(1 << 20, mtu_bytes, wires.ack_every, immediate=True, send=False)
         share = whole.ack_bytes * UNIT // whole.wire_bytes
         packets_ps = [serialisation_ps(packet, end.rate_bps) for _, end in way.ends]
@@ -309,7 +316,7 @@ class Stage:
         assert leaving is not None and arriving is not None, send
         back = topology.ports(arriving.peer)[arriving.peer_port]
         numbers = directed(topology, [(send.nic, leaving), (arriving.peer, back)])
-        links = [self._link(numbers[0], leaving.rate_bps), self._link(numbers[1], back.rate_bps)]
+        links = [self._link(numbers[:1], leaving.rate_bps), self._link(numbers[1:], back.rate_bps)]
         delays = [leaving.delay_ps, arriving.delay_ps]
         self._pipes.append(Pipe(links, [0, 0], [0, 0], delays, parts, [], 0, turns=False))
         return len(self._pipes) - 1

@@ -27,7 +27,7 @@ from actors.kernel.units import serialisation_ps
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.build.plan import ClientsWork, JobWork
 from emu.flow.messages import capacities_kbps, crossing_ps, host_ps, message_load
-from emu.flow.wires import Wires
+from emu.flow.wires import Wires, strands_of
 from emu.scenario.schema import Scenario
 from emu.topology.front_end import METADATA, STORAGE, front_end_nic
 
@@ -174,9 +174,9 @@ class _OnHost(StorageWires):
             return
         payload, acks = (part * UNIT // load.wire_bytes for part in (size_bytes, load.ack_bytes))
         strands = (
-            Strand(UNIT, way.links, QUIET),
+            *strands_of(way.there, UNIT, QUIET),
             Strand(payload, (disk,), QUIET),
-            Strand(acks, way.back, LIGHT),
+            *strands_of(way.back, acks, LIGHT),
         )
 
         def begin() -> None:

@@ -1,31 +1,76 @@
 """The ways of queue pairs, and what was sent on every link.
 
 A queue pair has the number, the UDP source port and so the hashes that it has at packet level, so its packets
-take the same links there; its acknowledgements go back by hashes of their own.
+take the same links there; its acknowledgements go back by hashes of their own. Where every packet gets a port
+of its own (`spray`, `adaptive` by packet) a queue pair takes all equal paths at once: of equal ports the same
+share, or, where the load chooses, what their rates are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
+from actors.flow.filling import UNIT
+from actors.flow.progress import Strand
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
 from emu.build.hashed_paths import HashedPaths
 from emu.build.nics import path_mtu_bytes
 from emu.build.plan import Plan
 from emu.flow.messages import Ends, Load, directed
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.routing import RoutingSection
+
+SPREADING: Final = ("spray", "adaptive")
+"""Policies that give every packet a port of its own."""
+
+
+def is_spread(routing: RoutingSection) -> bool:
+    """Whether each packet of a queue pair gets a port of its own."""
+    return routing.kind in SPREADING and routing.by_packet
+
+
+class Path(NamedTuple):
+    """The share of packets that take one path, in units of 2^-20, and its links."""
+
+    share: int
+    links: tuple[int, ...]
+
+
+Paths = tuple[Path, ...]
+"""Where packets go: one path by hashes, all equal ones where packets are sprayed."""
 
 
 class Way:
     """Where the packets of one queue pair go, and their acknowledgements."""
 
-    __slots__ = ("back", "ends", "links")
+    __slots__ = ("back", "ends", "line_kbps", "there")
 
-    def __init__(self, ends: Ends, links: tuple[int, ...], back: tuple[int, ...]) -> None:
+    def __init__(self, ends: Ends, there: Paths, back: Paths, line_kbps: int) -> None:
         self.ends = ends
-        self.links = links
+        """Of the first path; others are as long."""
+        self.there = there
         self.back = back
+        self.line_kbps = line_kbps
+        """What it takes at most, if nobody else sends."""
+
+
+def strands_of(paths: Paths, share: int, kind: int) -> list[Strand]:
+    """A share of a transfer's rate on these paths."""
+    parts = parted(share, paths)
+    return [Strand(max(part, 1), path.links, kind) for part, path in zip(parts, paths, strict=True) if share]
+
+
+def parted(amount: int, paths: Paths) -> list[int]:
+    """What each path takes of it."""
+    found: list[int] = []
+    before = 0
+    for path in paths:
+        after = before + path.share
+        found.append(amount * after // UNIT - amount * before // UNIT)
+        before = after
+    return found
 
 
 class Wires:
@@ -47,18 +92,34 @@ class Wires:
         transport = scenario.transport
         self.ack_every = transport.ack_every
         self._ack_priority = transport.ack_priority
+        self._spread = scenario.routing.kind if is_spread(scenario.routing) else ""
 
     def way(self, nic: int, index: int) -> Way:
         """Of a queue pair of a NIC."""
         found = self._ways.get((nic, index))
         if found is None:
-            walks = self.paths
-            ends = walks.ends_of(*self.packet(nic, index), nic)
-            back = walks.ends_of(*self.acknowledgement(nic, index))
-            topology = self.topology
-            found = Way(ends, directed(topology, ends), directed(topology, back))
-            self._ways[nic, index] = found
+            frame, port = self.packet(nic, index)
+            ends, there = self._paths_of(frame, port, nic)
+            _, back = self._paths_of(*self.acknowledgement(nic, index))
+            found = self._ways[nic, index] = Way(ends, there, back, self._line_kbps(there))
         return found
+
+    def _paths_of(self, frame: Frame, port: int, nic: int) -> tuple[Ends, Paths]:
+        """The first path of a packet that leaves a NIC by a port, and all of them."""
+        topology = self.topology
+        if not self._spread:
+            ends = self.paths.ends_of(frame, port, nic)
+            return ends, (Path(UNIT, directed(topology, ends)),)
+        found = self.paths.spread(frame, port, nic, by_rate=self._spread == "adaptive")
+        return found[0][1], tuple(Path(share, directed(topology, ends)) for share, ends in found)
+
+    def _line_kbps(self, paths: Paths) -> int:
+        shares: dict[int, int] = {}
+        for path in paths:
+            for link in path.links:
+                shares[link] = shares.get(link, 0) + path.share
+        links = self.topology.links
+        return min(links[link // 2].rate_bps // 1000 * UNIT // share for link, share in shares.items())
 
     def packet(self, nic: int, index: int) -> tuple[Frame, int]:
         """A data packet of a queue pair of a NIC, and the port by which it leaves."""
@@ -90,8 +151,11 @@ class Wires:
 
     def count(self, way: Way, load: Load) -> None:
         """Messages were sent."""
-        for link in way.links:
-            self.payload_bytes[link] += load.payload_bytes
-            self.wire_bytes[link] += load.wire_bytes
-        for link in way.back:
-            self.wire_bytes[link] += load.ack_bytes
+        payload, wire = parted(load.payload_bytes, way.there), parted(load.wire_bytes, way.there)
+        for path, payload_bytes, wire_bytes in zip(way.there, payload, wire, strict=True):
+            for link in path.links:
+                self.payload_bytes[link] += payload_bytes
+                self.wire_bytes[link] += wire_bytes
+        for path, ack_bytes in zip(way.back, parted(load.ack_bytes, way.back), strict=True):
+            for link in path.links:
+                self.wire_bytes[link] += ack_bytes

@@ -29,6 +29,12 @@ def flows(kind: str, **workload: Any) -> list[dict[str, Any]]:
     return [{"name": "job", "workload": {"kind": kind} | workload}]
 
 
+OUT_OF_ORDER: Final[dict[str, Any]] = {
+    "ack_every": 16,
+    "recovery": {"kind": "go_back_n", "placement": "out_of_order"},
+}
+"""A transport that takes packets as they come."""
+
 CASES: Final[dict[str, dict[str, Any]]] = {
     "a ring through 64 GPUs of eight servers": {
         "topology": ZONE | {"racks": 4},
@@ -92,6 +98,32 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         "switch": {"buffer": {"pool": "10MB"}},
         "jobs": flows("incast", fan_in=63, size="1MiB"),
     },
+    "a permutation of 64 whose packets are sprayed": {
+        "topology": BARE | {"racks": 4},
+        "routing": {"kind": "spray"},
+        "transport": OUT_OF_ORDER,
+        "jobs": flows("permutation", size="16MiB", racks="distinct"),
+    },
+    "a sprayed ring of 64 of which every step crosses the spines": {
+        "topology": BARE | {"racks": 4},
+        "routing": {"kind": "spray"},
+        "transport": OUT_OF_ORDER,
+        "ncclx": {"channels": 1, "protocol": "simple"},
+        "jobs": collective("all_gather", "ring", "8MiB", order="strided"),
+    },
+    "15 to one by adaptive switches": {
+        "topology": BARE | {"racks": 4},
+        "routing": {"kind": "adaptive", "granularity": "packet"},
+        "transport": OUT_OF_ORDER,
+        "jobs": flows("incast", fan_in=15, size="2MiB"),
+    },
+    "a permutation of 64 by adaptive switches": {
+        "topology": BARE | {"racks": 4},
+        "routing": {"kind": "adaptive", "granularity": "packet"},
+        "transport": OUT_OF_ORDER
+        | {"recovery": OUT_OF_ORDER["recovery"] | {"reorder": 4096, "window": "32MB"}},
+        "jobs": flows("permutation", size="16MiB", racks="distinct"),
+    },
     "a training step of 64": {
         "topology": ZONE | {"racks": 4},
         "ncclx": {"channels": 1},
@@ -102,7 +134,11 @@ CASES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-BEYOND: Final = {"a permutation of 128": (0.42, 20), "63 to one, with pauses": (0.13, 8)}
+BEYOND: Final = {
+    "a permutation of 128": (0.42, 20),
+    "63 to one, with pauses": (0.13, 8),
+    "a permutation of 64 by adaptive switches": (0.3, 113),
+}
 """How far beyond its bound a case is, and in how many places.
 
 Flows of the permutation that meet twice wait in two buffers at packet level, and leave the second one sooner
@@ -118,9 +154,10 @@ def scenario(name: str, fidelity: str) -> Mapping[str, Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_flow_level_is_within_its_bounds_or_listed(name: str) -> None:
     packet, flow = (run(dict(scenario(name, one)), local=True).summary for one in ("packet", "flow"))
-    found = differences(packet, flow)
+    found = differences(packet, flow, spread="routing" in CASES[name])
     assert len(found) > 1
     beyond = [one for one in found if not one.holds]
     most, many = BEYOND.get(name, (0.0, 0))
     assert len(beyond) == many, beyond
-    assert all(abs(one.part) <= most and "flow" in one.what for one in beyond)
+    assert all(abs(one.part) <= most for one in beyond)
+    assert {one.what.split()[0] for one in beyond} <= {"job:", "payload" if "adaptive" in name else "job:"}

@@ -75,6 +75,11 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         ncclx={"protocol": "simple", "channels": 2, "qps_per_connection": 3},
     ),
     "an exchange": of({"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": ["256KiB"]}),
+    "a ring over spines whose packets are sprayed": of(
+        {"kind": "collective", "op": "all_gather", "algorithm": "ring", "sizes": ["1MiB"]},
+        routing={"kind": "spray"},
+        transport={"recovery": {"kind": "go_back_n", "placement": "out_of_order"}},
+    ),
 }
 
 
@@ -103,6 +108,7 @@ def test_a_run_at_flow_level_repeats_to_the_bit() -> None:
 REFUSED: Final[dict[str, dict[str, Any]]] = {
     "transport.congestion_control.kind": {"transport": {"congestion_control": {"kind": "dcqcn"}}},
     "routing.kind": {"routing": {"kind": "flowlet"}},
+    "routing.granularity": {"routing": {"kind": "adaptive"}},
     "switch.pfc.enabled": {"switch": {"pfc": {"enabled": False}}},
     "switch.deep_buffer.where": {"switch": {"deep_buffer": {"where": "spines"}}},
     "faults": {"faults": [{"at": "10us", "kind": "link_down", "target": "rtsw-0:ctsw-0"}]},
@@ -150,7 +156,12 @@ print(*[run(one, local=True).summary.digest for one in json.load(sys.stdin)])
 
 
 def test_interpreted_and_compiled_have_one_digest() -> None:
-    names = ("a parking lot with pauses", "a ring of which no two ranks send the same", "an exchange")
+    names = (
+        "a parking lot with pauses",
+        "a ring of which no two ranks send the same",
+        "an exchange",
+        "a ring over spines whose packets are sprayed",
+    )
     scenarios = [one | {"fidelity": "flow"} for one in (TREE, *(CASES[name] for name in names))]
     told = subprocess.run(
         [sys.executable, "-c", DIGESTS],

@@ -69,19 +69,35 @@ class Walks:
             device = ports.peers[here]
         return found
 
-    def _exit(self, switch: i64, arrival: i64, frame: Frame) -> i64:
-        """The port by which a switch sends a frame on; -1 where it has no route."""
+    def members(self, switch: int, address: int) -> list[int]:
+        """The ports among which a switch chooses for an address, each once for each unit of its weight."""
+        group = self._group(switch, address)
+        if not group.by_address:
+            return [int(port) for port in group.ports]
+        index: i64 = address & int(INDEX_MASK)
+        port: i64 = group.ports[index] if index < group.count else -1
+        return [int(port)] if port >= 0 else []
+
+    def _group(self, switch: i64, address: i64) -> Group:
+        """What a switch has for an address: a group by choice, or one by address that has a port for it."""
         groups = self.groups[switch]
         if groups is None:
             groups = self.groups[switch] = self.routes.groups(int(switch), [])
-        address: i64 = frame.dst
         group = groups[address >> _INDEX_BITS]
         if group.by_address:
             index: i64 = address & INDEX_MASK
             at: i64 = group.ports[index] if index < group.count else -1
-            if at > VIA_BRANCH:
-                return at
-            group = group.branches[VIA_BRANCH - at]
+            if at <= VIA_BRANCH:
+                return group.branches[VIA_BRANCH - at]
+        return group
+
+    def _exit(self, switch: i64, arrival: i64, frame: Frame) -> i64:
+        """The port by which a switch sends a frame on; -1 where it has no route."""
+        address: i64 = frame.dst
+        group = self._group(switch, address)
+        if group.by_address:
+            index: i64 = address & INDEX_MASK
+            return group.ports[index] if index < group.count else -1
         if group.count < 2:
             return group.ports[0] if group.count > 0 else -1
         if self.policy >= 0:

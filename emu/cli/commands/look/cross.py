@@ -13,6 +13,7 @@ from emu.cli.columns import say
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.flow.cross import Difference, differences
+from emu.flow.wires import is_spread
 from emu.measure.summary.summary import Summary
 from emu.runtime.outcome import RunOptions
 from emu.units import about_time, aligned
@@ -40,18 +41,19 @@ def command(
     """
     options = replace(where, metrics=False)
     summaries: list[Summary] = []
+    spread = False
     with session_of(where):
         for level in ("flow", "packet"):
             changes = [*assignments, NO_EXPECT, f"fidelity={level}"]
-            result = run_prepared(
-                prepare(load_scenario(scenario, changes, seed, variant)), options, diagnose=False
-            )
+            prepared = prepare(load_scenario(scenario, changes, seed, variant))
+            spread = is_spread(prepared.scenario.routing)
+            result = run_prepared(prepared, options, diagnose=False)
             if result.exit_status:
                 click.echo(f"emu: {level} level: {result.verdict}", err=True)
                 return result.exit_status
             summaries.append(result.summary)
     flow, packet = summaries
-    found = differences(packet, flow)
+    found = differences(packet, flow, spread=spread)
     if as_json:
         rows = [{**one._asdict(), "difference": one.part, "holds": one.holds} for one in found]
         told = {"differences": rows, "cpu_s": {"packet": packet.engine.cpu_s, "flow": flow.engine.cpu_s}}
