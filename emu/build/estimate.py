@@ -177,18 +177,11 @@ class _Count:
 
     def library(self, job: WiredJob, steps: int) -> None:
         """Every call of a job's groups, in each of its steps."""
-        known: dict[tuple[int, Operation], int] = {}
-        for number, (group, schedule) in enumerate(zip(job.script.groups, job.schedules, strict=True)):
-            for operation, count in calls(job.script, number).items():
-                key = (number, operation)
-                if key not in known:
-                    known[key] = sum(
-                        self._exchange(job, group.members, one) for one in _sent(schedule, operation)
-                    )
-                self.hops += steps * count * known[key]
+        for sent, count in messages_of(job):
+            self.hops += steps * count * self._exchange(job, sent)
 
-    def _exchange(self, job: WiredJob, members: tuple[int, ...], sent: Messages) -> int:
-        gpus = [job.gpus[members[place]] for place in (sent.source, sent.destination)]
+    def _exchange(self, job: WiredJob, sent: Messages) -> int:
+        gpus = [job.gpus[rank] for rank in (sent.source, sent.destination)]
         if share_domain(self._topology, *gpus):
             return 0
         nics = [self._topology.nics_of_gpu(gpu) for gpu in gpus]
@@ -219,6 +212,15 @@ class _Count:
             path = next(iter(first_paths(self._topology, source, destination, 1)), ())
             self._links[key] = len(path)
         return self._links[key]
+
+
+def messages_of(job: WiredJob) -> Iterator[tuple[Messages, int]]:
+    """What the ranks of a job send each other in one go through their scripts, and how often."""
+    for number, (group, schedule) in enumerate(zip(job.script.groups, job.schedules, strict=True)):
+        for operation, count in calls(job.script, number).items():
+            for one in _sent(schedule, operation):
+                source, destination = group.members[one.source], group.members[one.destination]
+                yield one._replace(source=source, destination=destination), count
 
 
 def calls(script: ScriptPlan, number: int) -> Counter[Operation]:

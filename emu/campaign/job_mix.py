@@ -13,14 +13,25 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.campaign.campaign_file import PositiveSpan, Span
-from emu.campaign.server_placement import Contiguous, Drawn, MinCut, Scattered, ServerPlacement
+from emu.campaign.rank_order import AlongFabric, AsPlaced, ByTraffic, DrawnOrder, RankOrder
+from emu.campaign.server_placement import (
+    Contiguous,
+    Drawn,
+    MinCut,
+    Rails,
+    Scattered,
+    ServerPlacement,
+    Zones,
+)
 from emu.scenario.expect import Expectation
 from emu.scenario.faults.draws import PerHour
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
-from emu.scenario.section import Refusal, Section
+from emu.scenario.section import OneOf, Refusal, Section
+from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
-from emu.scenario.yaml.values import Name, PositiveSizeBytes, Share
+from emu.scenario.sections.training import TrainingWorkload
+from emu.scenario.yaml.values import Name, Share
 
 MOST_JOBS: Final = 1_000_000
 JobGpus = Annotated[int, Field(ge=1, le=1 << 20)]
@@ -43,12 +54,47 @@ PLACEMENTS: Final = OneOfOrPlugin(
         "min_cut": section_of(
             PlacementSection, "min_cut", MinCut, "Out of the fewest and smallest parts that have room."
         ),
+        "rails": section_of(
+            PlacementSection, "rails", Rails, "Out of the fewest groups of servers that share rails' leaves."
+        ),
+        "zones": section_of(
+            PlacementSection, "zones", Zones, "Within a pod, for which a job waits; else as `min_cut`."
+        ),
     },
     "min_cut",
     PlacementSection,
     ServerPlacement,
     ("servers",),
 )
+
+
+class RankOrderSection(PolicySection):
+    """In which order a job's ranks go through its servers."""
+
+    kind: str
+    """Which policy."""
+
+
+RANK_ORDERS: Final = OneOfOrPlugin(
+    {
+        "placed": section_of(RankOrderSection, "placed", AsPlaced, "As the placement lists them."),
+        "topology": section_of(
+            RankOrderSection, "topology", AlongFabric, "Along the fabric: a ring leaves each part of it once."
+        ),
+        "random": section_of(
+            RankOrderSection, "random", DrawnOrder, "Drawn, as by a launcher that knows no topology."
+        ),
+        "traffic": section_of(
+            RankOrderSection, "traffic", ByTraffic, "Ranks that send each other most near one another."
+        ),
+    },
+    "placed",
+    RankOrderSection,
+    RankOrder,
+    ("order",),
+)
+TRAFFIC: Final = OneOf("kind", {"collective": CollectiveWorkload, "training": TrainingWorkload}, "collective")
+Workload = Annotated[CollectiveWorkload | TrainingWorkload, TRAFFIC]
 
 
 class ListedJobSection(Section):
@@ -62,6 +108,8 @@ class ListedJobSection(Section):
     """How many it takes: fewer than a server has, or whole servers."""
     lasts_ms: PositiveSpan
     """How long it runs, wherever it is."""
+    traffic: Workload | None = None
+    """What it sends, if not what the mix says."""
 
 
 class SizeSection(Section):
@@ -73,6 +121,8 @@ class SizeSection(Section):
     """Of the jobs."""
     lasts_ms: PositiveSpan
     """Mean run time."""
+    traffic: Workload | None = None
+    """What they send, if not what the mix says."""
 
 
 class ArrivalsSection(Section):
@@ -92,17 +142,6 @@ class ArrivalsSection(Section):
             yield Refusal(("sizes",), f"the shares add up to {float(total):g}", "shares that add up to 1")
 
 
-class TrafficSection(Section):
-    """What every job does in a written moment."""
-
-    op: Literal["all_gather", "all_reduce", "reduce_scatter", "all_to_all"] = "all_gather"
-    """The collective."""
-    size_bytes: PositiveSizeBytes = 16 << 20
-    """Its size, as nccl-tests counts it."""
-    iterations: Annotated[int, Field(ge=1, le=1000)] = 1
-    """How often."""
-
-
 class JobMix(Section):
     """A cluster, its jobs and its scheduler."""
 
@@ -118,9 +157,8 @@ class JobMix(Section):
     """The fabric, as in a scenario."""
     placement: Annotated[PlacementSection, PLACEMENTS] = PLACEMENTS.section()
     """Which servers a job gets."""
-    rank_order: Literal["placed", "topology", "random"] = "placed"
-    """In which order a job's ranks go through its servers: as the placement lists them; along the fabric, so
-    that a ring leaves each part of it once; drawn, as by a launcher that does not know where servers sit."""
+    rank_order: Annotated[RankOrderSection, RANK_ORDERS] = RANK_ORDERS.section()
+    """In which order a job's ranks go through them."""
     queue: Literal["first_come", "backfill", "any_that_fits"] = "backfill"
     """Who goes first: as they came; smaller ones ahead where that keeps the first of the queue no longer
     (EASY backfilling, by the true run times); whoever fits."""
@@ -128,8 +166,8 @@ class JobMix(Section):
     """Those with a time."""
     arrivals: ArrivalsSection | None = None
     """Those that are drawn."""
-    traffic: TrafficSection = TrafficSection()
-    """Of a moment that is written as a scenario."""
+    traffic: Workload = CollectiveWorkload.model_validate({"op": "all_gather", "sizes": ("16MiB",)})
+    """What a job sends, a workload of a scenario: for a written moment, and for rank order by `traffic`."""
     expect: Annotated[tuple[Expectation, ...], Field(max_length=256)] = ()
     """What must come out."""
 

@@ -12,16 +12,18 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
 from emu.campaign.campaign_file import UNITS_MS
-from emu.campaign.job_mix import ArrivalsSection, JobMix
-from emu.campaign.server_placement import FreeServers, ServerPlacement, shuffled
+from emu.campaign.job_mix import ArrivalsSection, JobMix, Workload
+from emu.campaign.rank_order import RankOrder, Traffic, traffic_of
+from emu.campaign.server_placement import FreeServers, ServerPlacement
 from emu.errors import Problem, RuntimeFailure, ScenarioError
 from emu.scenario.faults.draws import exponential_gap
 from emu.scenario.plugins import policy_of
+from emu.scenario.sections.training import TrainingWorkload
 
 PURPOSE: Final = 1 << 23
 """Of the random streams: of arrivals, sizes, run times, placement."""
@@ -35,6 +37,7 @@ class Job:
     gpus: int
     arrives_ms: int
     lasts_ms: int
+    traffic: Workload
     begins_ms: int | None = None
     place: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """The servers it has, in rank order, and its GPUs on each."""
@@ -42,6 +45,12 @@ class Job:
     """In how many racks, pods and so on it is."""
     least: dict[str, int] = field(default_factory=dict)
     """In how many it would have to be in an empty cluster."""
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """Its traffic, as a scenario has it."""
+        written = self.traffic.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return {"kind": self.traffic.kind, **written}
 
     @property
     def ends_ms(self) -> int | None:
@@ -68,19 +77,23 @@ class Course(NamedTuple):
 
 def arrivals_of(mix: JobMix) -> list[Job]:
     """Every job, in order of arrival."""
-    jobs = [Job(one.name, one.gpus, one.at_ms, one.lasts_ms) for one in mix.jobs if one.at_ms < mix.lasts_ms]
+    jobs = [
+        Job(one.name, one.gpus, one.at_ms, one.lasts_ms, one.traffic or mix.traffic)
+        for one in mix.jobs
+        if one.at_ms < mix.lasts_ms
+    ]
     if mix.arrivals is not None:
-        jobs += _drawn(mix.arrivals, mix.seed, mix.lasts_ms)
+        jobs += _drawn(mix, mix.arrivals)
     return sorted(jobs, key=lambda job: job.arrives_ms)
 
 
-def _drawn(arrivals: ArrivalsSection, seed: int, lasts_ms: int) -> Iterator[Job]:
-    gaps, sizes, times = (Stream(seed, place, PURPOSE) for place in range(3))
+def _drawn(mix: JobMix, arrivals: ArrivalsSection) -> Iterator[Job]:
+    gaps, sizes, times = (Stream(mix.seed, place, PURPOSE) for place in range(3))
     per_ms = arrivals.per_hour / UNITS_MS["h"]
     at_ms = count = 0
     while True:
         at_ms += exponential_gap(gaps.draw62(), per_ms)
-        if at_ms >= lasts_ms:
+        if at_ms >= mix.lasts_ms:
             return
         share = Fraction(sizes.draw62(), 1 << 62)
         size = arrivals.sizes[-1]
@@ -93,18 +106,23 @@ def _drawn(arrivals: ArrivalsSection, seed: int, lasts_ms: int) -> Iterator[Job]
         job_ms = size.lasts_ms
         if arrivals.run_times == "exponential":
             job_ms = exponential_gap(drawn, Fraction(1, job_ms))
-        yield Job(f"job-{count}", size.gpus, at_ms, job_ms)
+        yield Job(f"job-{count}", size.gpus, at_ms, job_ms, size.traffic or mix.traffic)
         count += 1
 
 
 def check_sizes(mix: JobMix, free: FreeServers, file: str) -> None:
     """Refuse jobs that the cluster could never place. Raises ScenarioError."""
-    sizes = [(f"jobs[{at}].gpus", one.gpus) for at, one in enumerate(mix.jobs)]
+    sizes = [(f"jobs[{at}]", one.gpus, one.traffic) for at, one in enumerate(mix.jobs)]
     if mix.arrivals is not None:
-        sizes += [(f"arrivals.sizes[{at}].gpus", one.gpus) for at, one in enumerate(mix.arrivals.sizes)]
+        drawn = enumerate(mix.arrivals.sizes)
+        sizes += [(f"arrivals.sizes[{at}]", one.gpus, one.traffic) for at, one in drawn]
     accepted = f"1 to {free.size}, or a multiple of {free.size}, at most {free.total_gpus}"
     problems = []
-    for key, gpus in sizes:
+    for place, gpus, own in sizes:
+        key = f"{place}.gpus"
+        misfit = _misfit(own or mix.traffic, gpus)
+        if misfit:
+            problems.append(Problem(file, 0, f"{place}.traffic" if own else "traffic", *misfit))
         if gpus > free.total_gpus:
             reason = f"{gpus} GPUs in a cluster of {free.total_gpus}"
             problems.append(Problem(file, 0, key, reason, accepted))
@@ -117,14 +135,26 @@ def check_sizes(mix: JobMix, free: FreeServers, file: str) -> None:
         raise ScenarioError(problems)
 
 
+def _misfit(traffic: Workload, gpus: int) -> tuple[str, str] | None:
+    """Why jobs of so many GPUs cannot have this traffic, and what they can have."""
+    if isinstance(traffic, TrainingWorkload):
+        fitted = traffic.fitted(gpus)
+        return (fitted, f"degrees that make {gpus}") if isinstance(fitted, str) else None
+    if traffic.split and len(traffic.split) != gpus:
+        return f"{len(traffic.split)} colours for {gpus} GPUs", "`split` with a colour for each GPU of a job"
+    return None
+
+
 class _Cluster:
     """The cluster and its queue at one time."""
 
-    def __init__(self, mix: JobMix, free: FreeServers, placement: ServerPlacement) -> None:
+    def __init__(self, mix: JobMix, free: FreeServers) -> None:
         self.mix = mix
         self.free = free
-        self.placement = placement
-        self._orders = Stream(mix.seed, 4, PURPOSE)
+        streams = (Stream(mix.seed, place, PURPOSE) for place in (3, 4))
+        self.placement: ServerPlacement = policy_of(mix.placement)(mix.placement, next(streams))
+        self.rank_order: RankOrder = policy_of(mix.rank_order)(mix.rank_order, next(streams))
+        self._traffic: dict[tuple[int, str], Traffic] = {}
         self.waiting: list[Job] = []
         self.running: list[tuple[int, int, Job]] = []
         """A heap of (end, number, job)."""
@@ -163,27 +193,40 @@ class _Cluster:
         return job.gpus // self.free.size
 
     def _fits(self, job: Job) -> bool:
-        return self._servers(job) <= self.free.whole
+        count = self._servers(job)
+        return count <= self.free.whole and (count == 0 or self.placement.fits(self.free, count))
 
     def _begin(self, job: Job, now_ms: int) -> None:
         count = self._servers(job)
         shared = self.free.roomiest_fit(job.gpus) if count == 0 else None
-        servers = [shared] if shared is not None else self._ordered(self._chosen(count))
+        servers = [shared] if shared is not None else self._ordered(job, self._chosen(count))
         job.begins_ms = now_ms
         job.spans = self.free.spans(servers)
         job.least = self.free.least_spans(len(servers))
         on_each = min(job.gpus, self.free.size)
-        job.place = tuple((server, tuple(self.free.take(server, on_each))) for server in servers)
+        job.place = tuple((server, tuple(self.free.gpus[server][:on_each])) for server in servers)
+        self._take(job)
         self._begun += 1
         heapq.heappush(self.running, (now_ms + job.lasts_ms, self._begun, job))
 
-    def _ordered(self, servers: list[int]) -> list[int]:
+    def _take(self, job: Job) -> None:
+        for server, gpus in job.place:
+            self.free.take(server, gpus)
+
+    def _ordered(self, job: Job, servers: list[int]) -> list[int]:
         """In the order in which ranks go through them."""
-        if self.mix.rank_order == "topology":
-            return sorted(servers, key=self.free.place_of)
-        if self.mix.rank_order == "random":
-            return shuffled(servers, self._orders)
-        return servers
+
+        def traffic() -> Traffic:
+            key = job.gpus, repr(job.workload)
+            if key not in self._traffic:
+                self._traffic[key] = traffic_of(job.gpus, self.free.size, job.workload)
+            return self._traffic[key]
+
+        ordered = list(self.rank_order.order(self.free, servers, traffic))
+        if sorted(ordered) != sorted(servers):
+            name = type(self.rank_order).__qualname__
+            raise RuntimeFailure(f"rank order {name} was given {len(servers)} servers and gave others")
+        return ordered
 
     def _chosen(self, count: int) -> list[int]:
         servers = list(self.placement.servers(self.free, count))
@@ -196,16 +239,17 @@ class _Cluster:
 
     def _reserved(self, now_ms: int) -> _Reservation:
         """When the first of the queue can begin, were nothing else begun, and what is free beside it then."""
-        needs = self._servers(self.waiting[0])
-        whole = self.free.whole
-        left = {server: len(gpus) for server, gpus in enumerate(self.free.gpus)}
-        for ends_ms, _, job in sorted(self.running):
-            for server, gpus in job.place:
-                left[server] += len(gpus)
-                whole += left[server] == self.free.size
-            if whole >= needs:
-                return _Reservation(ends_ms, whole - needs)
-        return _Reservation(now_ms, 0)
+        first, gone = self.waiting[0], list[Job]()
+        for _, _, job in sorted(self.running):
+            self.leave(job)
+            gone.append(job)
+            if self._fits(first):
+                break
+        # where jobs wait for their place, one that runs beside could take it
+        beside = 0 if self.placement.waits else self.free.whole - self._servers(first)
+        for job in reversed(gone):
+            self._take(job)
+        return _Reservation(gone[-1].ends_ms or now_ms if gone else now_ms, beside)
 
 
 @dataclass(slots=True)
@@ -229,8 +273,7 @@ def followed(mix: JobMix, topology: Topology, file: str, until_ms: int | None = 
     """What happens on the cluster, until `until_ms` or the end. Raises ScenarioError, RuntimeFailure."""
     free = FreeServers(topology)
     check_sizes(mix, free, file)
-    placement: ServerPlacement = policy_of(mix.placement)(mix.placement, Stream(mix.seed, 3, PURPOSE))
-    cluster = _Cluster(mix, free, placement)
+    cluster = _Cluster(mix, free)
     jobs = arrivals_of(mix)
     end_ms = mix.lasts_ms if until_ms is None else until_ms + 1
     levels = [cluster.level(0)]
@@ -295,6 +338,7 @@ def summary_of(mix: JobMix, topology: Topology, course: Course) -> dict[str, obj
         "seed": mix.seed,
         "gpus": total,
         "placement": mix.placement.kind,
+        "rank_order": mix.rank_order.kind,
         "queue": mix.queue,
         "jobs": {
             "arrived": len(counted),

@@ -9,7 +9,8 @@ from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Job
 from emu.errors import UsageError
 from emu.scenario.dump import mapping_to_yaml
-from emu.units import counted, format_size
+from emu.spelling import listed
+from emu.units import counted
 
 
 def moment_of(mix: JobMix, jobs: Sequence[Job], at_ms: int) -> str:
@@ -23,12 +24,6 @@ def moment_of(mix: JobMix, jobs: Sequence[Job], at_ms: int) -> str:
     when = shown_span(at_ms)
     if not talking:
         raise UsageError(f"no job of two GPUs or more runs at {when}; accepted: a time at which one does")
-    traffic = mix.traffic
-    workload: dict[str, object] = {
-        "kind": "collective",
-        "op": traffic.op,
-        "sizes": [format_size(traffic.size_bytes)],
-    }
     scenario: dict[str, object] = {
         "name": mix.name,
         "description": f"The cluster of {mix.name} at {when}, placement {mix.placement.kind}.",
@@ -38,13 +33,16 @@ def moment_of(mix: JobMix, jobs: Sequence[Job], at_ms: int) -> str:
             {
                 "name": job.name,
                 "ranks": [gpu for _, gpus in job.place for gpu in gpus],
-                "workload": workload,
+                "workload": job.workload,
             }
             for job in talking
         ],
     }
     alone = len(running) - len(talking)
-    question = f"# What does {traffic.op} get on this cluster at {when}, with all jobs at once?\n"
+    kinds = dict.fromkeys(getattr(job.traffic, "op", job.traffic.kind) for job in talking)
+    question = (
+        f"# What does {listed(kinds, len(kinds))} get on this cluster at {when}, with all jobs at once?\n"
+    )
     if alone:
         question += f"# {counted(alone, 'job')} of a single GPU left out: nothing to send.\n"
     return question + mapping_to_yaml(scenario)

@@ -7,6 +7,8 @@ others. A policy chooses among the servers that are wholly free:
     scattered   one from each rack in turn
     random      drawn, as a scheduler that does not know where servers sit
     min_cut     out of the fewest and smallest parts of the fabric (rack, pod) that have room
+    rails       out of the fewest groups of servers that share the leaves of their rails (racks, segments)
+    zones       within a zone (the largest of several parts: a pod), for which a job waits; else as min_cut
 
 A small job gets the server with the least room that is enough; where none has, the policy chooses a server.
 
@@ -15,6 +17,7 @@ Source of `min_cut`: RDMA over Ethernet for Distributed AI Training at Meta Scal
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -57,6 +60,17 @@ class FreeServers:
             of_server = [self._part_at(server, tier) for server in range(len(gpus))]
             if len({id(part) for part in of_server}) > 1:
                 self._tiers[word(topology, tier)] = of_server
+        tiers = list(reversed(self._tiers.values()))
+        numbers = [{id(part): at for at, part in enumerate(dict.fromkeys(one))} for one in tiers]
+        self.where: list[tuple[int, ...]] = [
+            tuple(of[id(one[server])] for of, one in zip(numbers, tiers, strict=True))
+            for server in range(len(gpus))
+        ]
+        """The part of each server in every tier that has several, by number, the largest first."""
+        self.zones: list[tuple[Part, int]] = [
+            (part, part.free) for part in dict.fromkeys(next(iter(tiers), ()))
+        ]
+        """The largest parts of which there are several, and how many servers each has."""
         self._least: dict[str, list[int]] = {
             tier: sorted({id(part): part.free for part in of_server}.values(), reverse=True)
             for tier, of_server in self._tiers.items()
@@ -97,19 +111,17 @@ class FreeServers:
                 return min(servers)
         return None
 
-    def take(self, server: int, gpus: int) -> list[int]:
-        """The first free GPUs of a server are taken."""
+    def take(self, server: int, gpus: Sequence[int]) -> None:
+        """Free GPUs of a server are taken."""
         free = self.gpus[server]
         if len(free) == self.size:
             self._leaf[server].take(server)
         else:
             self._roomy[len(free)].discard(server)
-        taken, self.gpus[server] = free[:gpus], free[gpus:]
-        left = len(free) - gpus
+        left = self.gpus[server] = [gpu for gpu in free if gpu not in gpus]
         if left:
-            self._roomy[left].add(server)
-        self.busy_gpus += gpus
-        return taken
+            self._roomy[len(left)].add(server)
+        self.busy_gpus += len(gpus)
 
     def give_back(self, server: int, gpus: Sequence[int]) -> None:
         """GPUs of a server are free again."""
@@ -169,11 +181,17 @@ class ServerPlacement:
     """Base of the policies. One for each simulation; it may keep state."""
 
     knobs: ClassVar[tuple[Knob, ...]] = ()
+    waits: ClassVar[bool] = False
+    """Whether a job may wait for its place though enough servers are free: `fits` says when."""
 
     def __init__(self, knobs: Knobs, stream: Stream) -> None:
         """`stream` is for draws of its own."""
         self.knobs_read = knobs
         self.stream = stream
+
+    def fits(self, free: FreeServers, count: int) -> bool:
+        """Whether a job of `count` servers begins now; at least so many are wholly free."""
+        return True
 
     def servers(self, free: FreeServers, count: int) -> Sequence[int]:
         """`count` wholly free servers in rank order; at least so many are free. They stay free."""
@@ -220,3 +238,47 @@ class MinCut(ServerPlacement):
     def servers(self, free: FreeServers, count: int) -> Sequence[int]:
         """Part by part, so that a ring leaves each once."""
         return fewest_parts(free.parts, count)
+
+
+class Rails(ServerPlacement):
+    """As few groups of servers that share the leaves of their rails as can be, near one another."""
+
+    def servers(self, free: FreeServers, count: int) -> Sequence[int]:
+        """Group by group: the tightest that holds what is left, else the fullest; near ones first."""
+        alike: dict[tuple[int, tuple[int, ...]], list[Sequence[int]]] = {}
+        room: Counter[tuple[int, ...]] = Counter()
+        for group in filter(None, free.racks()):
+            around = free.where[group[0]][:-1]
+            alike.setdefault((len(group), around), []).append(group)
+            room[around] += len(group)
+        found: list[int] = []
+        reached: set[tuple[int, ...]] = set()
+        """What those found are in: pods, and what is larger."""
+
+        def rank(kind: tuple[int, tuple[int, ...]]) -> tuple[int, int, int, int]:
+            size, around = kind
+            left = count - len(found)
+            away = sum(around[: at + 1] not in reached for at in range(len(around))) if reached else 0
+            return max(-size, -left), away, room[around] if size >= left else -room[around], size
+
+        while len(found) < count:
+            best = min(alike, key=rank)
+            groups = alike[best]
+            found += groups.pop(0)[: count - len(found)]
+            if not groups:
+                del alike[best]
+            reached.update(best[1][: at + 1] for at in range(len(best[1])))
+        return found
+
+
+class Zones(MinCut):
+    """Within a zone, however long that takes, as a scheduler does that lets no job cross the core if it need
+    not. A job that no zone could hold takes the fewest."""
+
+    waits = True
+
+    def fits(self, free: FreeServers, count: int) -> bool:
+        """Whether a zone has room for it, or none ever had."""
+        return any(zone.free >= count for zone, _ in free.zones) or all(
+            size < count for _, size in free.zones
+        )

@@ -84,7 +84,7 @@ def test_a_smaller_job_goes_ahead_where_the_queue_lets_it(queue: str, begins: li
 
 
 @given(
-    kind=st.sampled_from(["contiguous", "scattered", "random", "min_cut"]),
+    kind=st.sampled_from(["contiguous", "scattered", "random", "min_cut", "rails", "zones"]),
     queue=st.sampled_from(["first_come", "backfill", "any_that_fits"]),
     jobs=st.lists(
         st.tuples(st.integers(0, 20), st.sampled_from([1, 2, 4, 6, 10, 16]), st.integers(1, 9)), min_size=1
@@ -129,6 +129,46 @@ def test_a_policy_spreads_jobs_as_it_means_to(kind: str, racks: list[int], pods:
     )
 
 
+HPN = {
+    "kind": "hpn",
+    "pods": 2,
+    "segments_per_pod": 2,
+    "hosts_per_segment": 4,
+    "gpus_per_host": 2,
+}
+
+
+@pytest.mark.parametrize(("kind", "segments"), [("min_cut", 2), ("rails", 1)])
+def test_rails_take_one_segment_where_min_cut_fills_a_pod_up(kind: str, segments: int) -> None:
+    # two pods of two segments of four servers: of one pod three and two are free, and four are asked for
+    jobs = listed((0, 2, 9), (0, 6, 1), (0, 4, 9), (2, 8, 9))
+    _, course, _ = course_of(topology=HPN, lasts="8h", placement={"kind": kind}, jobs=jobs)
+    assert [job.spans["segment"] for job in course.jobs] == [1, 1, 1, segments]
+    assert course.jobs[3].spans["pod"] == 1
+
+
+def test_rails_of_several_segments_stay_in_a_pod() -> None:
+    jobs = listed((0, 8, 9), (0, 16, 9))
+    _, course, _ = course_of(topology=HPN, lasts="8h", placement={"kind": "rails"}, jobs=jobs)
+    assert course.jobs[1].spans == {"segment": 2, "pod": 1}
+
+
+@pytest.mark.parametrize(("kind", "begins", "pods"), [("min_cut", 1, 2), ("zones", 5, 1)])
+def test_with_zones_a_job_waits_for_a_pod_that_holds_it(kind: str, begins: int, pods: int) -> None:
+    # two pods of four servers: jobs of three until 5 h and 9 h leave one free in each, a job of two comes
+    jobs = listed((0, 6, 5), (0, 6, 9), (1, 4, 2))
+    _, course, _ = course_of(lasts="1d", placement={"kind": kind}, jobs=jobs)
+    assert (begins_h(course)[2], course.jobs[2].spans["pod"]) == (begins, pods)
+
+
+def test_with_zones_who_waits_for_a_pod_is_not_held_up_and_no_pod_holds_the_largest() -> None:
+    # two servers are free at 5 h: a server until 8 h could be one of them, a server until 5 h cannot
+    jobs = listed((0, 6, 5), (0, 6, 9), (1, 4, 2), (2, 2, 6), (2, 2, 3), (3, 12, 1))
+    _, course, _ = course_of(lasts="2d", placement={"kind": "zones"}, jobs=jobs)
+    assert begins_h(course) == [0, 0, 5, 5, 2, 9]
+    assert course.jobs[5].spans["pod"] == 2
+
+
 def test_small_jobs_share_the_fullest_server_with_room() -> None:
     star = {"kind": "star", "hosts": 3, "gpus_per_host": 4}
     jobs = listed((0, 3, 9), (1, 2, 9), (2, 1, 9), (3, 2, 9))
@@ -141,7 +181,7 @@ def placed(kind: str) -> list[Job]:
     mix, course, _ = course_of(
         lasts="8h",
         placement={"kind": kind},
-        traffic={"size": "1MiB"},
+        traffic={"op": "all_gather", "sizes": ("1MiB",)},
         jobs=listed((0, 8, 8), (0, 8, 8)),
     )
     text = moment_of(mix, course.jobs, H)

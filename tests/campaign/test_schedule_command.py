@@ -21,7 +21,7 @@ MIX = {
         "atsws": 2,
     },
     "jobs": [{"name": name, "gpus": 16, "lasts": "6h"} for name in ("left", "right")],
-    "traffic": {"size": "4MiB"},
+    "traffic": {"op": "all_gather", "sizes": ["4MiB"]},
 }
 
 
@@ -92,8 +92,8 @@ def test_a_ring_in_the_order_of_the_fabric_leaves_each_pod_once_and_gains_by_tha
     left: dict[str, int] = {}
     for order in ("random", "topology"):
         moment = tmp_path / f"{order}.yaml"
-        chosen = ["--set", "placement.kind=random", "--set", f"rank_order={order}"]
-        chosen += ["--set", "traffic.size=64MiB", "--moment", "1h", "--write", str(moment)]
+        chosen = ["--set", "placement.kind=random", "--set", f"rank_order.kind={order}"]
+        chosen += ["--set", "traffic.sizes=[64MiB]", "--moment", "1h", "--write", str(moment)]
         assert main(["schedule", written(tmp_path), *chosen]) == 0
         result = run(moment, overrides=flow, diagnose=False)
         ranks = load(moment).scenario.jobs[0].ranks

@@ -32,6 +32,7 @@ EXAMPLES: Final = """\b
 Examples:
   emu schedule pods
   emu schedule pods --set placement.kind=random --set queue=first_come
+  emu schedule four_pods --set rank_order.kind=traffic
   emu schedule pods --moment 30h --write moment.yaml
   emu run moment.yaml
 """
@@ -126,7 +127,8 @@ def _text(summary: dict[str, Any], mix: JobMix) -> Iterator[str]:
     jobs, wait = summary["jobs"], summary["wait"]
     warm_up = f", counted from {shown_span(mix.warm_up_ms)} on" if mix.warm_up_ms else ""
     yield f"{mix.name}: {summary['gpus']:,} GPUs for {shown_span(mix.lasts_ms)}{warm_up}"
-    yield f"placement {summary['placement']}, queue {summary['queue']}, seed {summary['seed']}"
+    chosen = ("placement", "rank_order", "queue", "seed")
+    yield ", ".join(f"{name.replace('_', ' ')} {summary[name]}" for name in chosen)
     yield ""
     rows = [
         ("jobs", f"{jobs['arrived']:,} came, {jobs['begun']:,} began, {jobs['ended']:,} ended"),
