@@ -138,6 +138,13 @@ class Call:
     """Whether each channel's ring has an order of its own."""
     rings: int = 0
     """Channels of the communicator, by which rings are turned; 0: `channels`."""
+    cut_as_bytes: int = 0
+    """The size of the operation of which this is a part, by which it is cut into chunks; 0: `size_bytes`."""
+
+    @property
+    def cut_bytes(self) -> int:
+        """By which size chunks are cut."""
+        return self.cut_as_bytes or self.size_bytes
 
     def share(self, size: int) -> tuple[int, int]:
         """Where this channel's share of `size` bytes begins, and how much it is."""
@@ -305,6 +312,13 @@ class Algorithm:
     def steps(self, call: Call, rank: int) -> list[Step]:
         """What a rank does on one channel. Must agree between the ranks: see the top of this file."""
         raise NotImplementedError
+
+    def loop(self, call: Call) -> tuple[int, int]:
+        """With how many bytes more every connection carries the same slices once more, before the rest (0:
+        with none); and how many such loops are under way at once.
+        """
+        del call
+        return 0, 0
 
 
 class _Stretch:

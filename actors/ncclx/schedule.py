@@ -104,6 +104,7 @@ class Schedule:
         """How its channel buffers are used, by protocol."""
         self.channels = channels
         """Of the communicator."""
+        self._cut_as_bytes = 0
 
     def with_operations(self, operations: Sequence[Operation]) -> Schedule:
         """The same ranks with other operations; this one if they are the same."""
@@ -112,6 +113,18 @@ class Schedule:
         other = copy(self)
         other.operations = tuple(operations)
         return other
+
+    def part(self, operation: Operation, size_bytes: int) -> Schedule:
+        """One operation of this size, cut into chunks as a larger one is."""
+        other = copy(self)
+        other.operations = (operation._replace(size_bytes=size_bytes),)
+        other._cut_as_bytes = operation.size_bytes
+        return other
+
+    def loop(self, operation: Operation) -> tuple[int, int]:
+        """With how many bytes more an operation has every slice once more; loops under way."""
+        algorithm = LIBRARY[operation.algorithm] if operation.own is None else operation.own
+        return algorithm.loop(self.call(operation, 0))
 
     def ring(self, channel: int) -> tuple[int, ...]:
         """The ranks in the order of a channel's ring."""
@@ -180,6 +193,7 @@ class Schedule:
             nodes=self.nodes,
             turned=settings.turned_rings,
             rings=self.channels,
+            cut_as_bytes=self._cut_as_bytes,
         )
 
     def edges(self, channel: int) -> list[list[Edge]]:

@@ -39,7 +39,8 @@ from emu.flow.rehearsals import EVENTS_OF_PIECE, Asked, Heard, Rehearsals, Stage
 PACKETS: Final = "fidelity: packet"
 MOST_WALKED: Final = 1024
 """Ranks of a ring of which each one's slices are looked at; of more, the first one's count for all."""
-
+FEWEST: Final = 4
+"""How many times as many loops as are under way at once a call has that is not gone through whole."""
 
 DIRECT: Final = (
     "all_to_all",
@@ -75,6 +76,24 @@ class Carried(NamedTuple):
     slices: Slices
     edge: Edge
 
+    def longer(self) -> Carried:
+        """The same with one loop more than what is gone through."""
+        whole = self.slices
+        return self._replace(slices=Slices(whole.loop + whole.sizes, whole.parts))
+
+
+class Parts(NamedTuple):
+    """An operation of a group: what its connections carry (of rings, one by one), and by which schedule.
+
+    A long one is gone through in part: by `schedule`, and by `longer`, which has one loop more.
+    """
+
+    group: Group
+    schedule: Schedule
+    rings: list[list[Carried]]
+    longer: Schedule | None = None
+    loops: int = 0
+
 
 class Launch(NamedTuple):
     """A call: its transfers, what it takes at least, and by how much sooner than the last single ranks are
@@ -93,6 +112,8 @@ class Calls:
         self._edges = edges
         self._rehearsals = rehearsals
         self._delays = delays
+        self._slices: dict[Hashable, dict[_Connection, list[int]]] = {}
+        """Known ones of operations of groups."""
         self._sides: dict[tuple[int, int, int, int, int, bool], Side] = {}
         for rank, sides in enumerate(job.sides):
             for side in sides:
@@ -109,37 +130,61 @@ class Calls:
         this time are known.
         """
         assert self._rehearsals is not None, "nothing to rehearse with"
-        group, schedule, rings = self._parts(number, operation)
-        carried = [one for each in rings for one in each]
+        known = self._parts(number, operation)
+        group, longer = known.group, known.longer
+        carried = [one for each in known.rings for one in each]
         if not carried:
             launch(Launch([], 0, {}))
             return
+        part, more = operation, None
+        if longer is not None:
+            part = operation._replace(size_bytes=known.schedule.operations[0].size_bytes)
+            stage_more = [one.longer() for one in carried]
+            more = partial(self._on_stage, number, group, longer, operation, stage_more, early_ps)
         self._rehearsals.ask(
             Asked(
                 (
-                    self._key(number, group, operation, carried),
+                    self._key(number, group, part, carried),
+                    longer and longer.operations[0].size_bytes,
                     *(early_ps.get(rank, 0) for rank in group.members),
                 ),
                 {link for one in carried for _, links, _ in one.edge.loads for link in links},
                 sum(len(one.slices.sizes) * one.edge.writes for one in carried) * EVENTS_OF_PIECE,
                 not has_closed_form(operation),
-                partial(self._on_stage, number, group, schedule, operation, carried, early_ps),
-                lambda heard: launch(self._launch(operation, group, rings, heard)),
+                partial(self._on_stage, number, group, known.schedule, operation, carried, early_ps),
+                lambda heard: launch(self._launch(operation, group, known.rings, heard)),
+                more,
+                known.loops,
             )
         )
 
     def legs(self, number: int, operation: Operation) -> list[Leg]:
         """The transfers of an operation of a group, by closed forms."""
-        group, _, rings = self._parts(number, operation)
-        return self._launch(operation, group, rings, None).legs if any(rings) else []
+        known = self._parts(number, operation)
+        return self._launch(operation, known.group, known.rings, None).legs if any(known.rings) else []
 
-    def _parts(self, number: int, operation: Operation) -> tuple[Group, Schedule, list[list[Carried]]]:
-        """Who does an operation by which schedule, and what connections carry; of rings, one by one."""
+    def _parts(self, number: int, operation: Operation) -> Parts:
+        """Who does an operation by which schedule, and what connections carry."""
         group, schedule = self._job.script.groups[number], self._job.schedules[number]
         if is_ring(operation):
-            return group, schedule, list(self._rings(number, group, schedule, operation))
+            return Parts(group, schedule, list(self._rings(number, group, schedule, operation)))
+        loop_bytes, fill = schedule.loop(operation)
+        more_bytes = loop_bytes << (fill - 1).bit_length()  # a power of two, as sizes are: same parts of all
+        loops = operation.size_bytes // more_bytes - 1 if more_bytes else 0
+        if loops >= FEWEST - 1:
+            size_bytes = operation.size_bytes - loops * more_bytes
+            shorter = schedule.part(operation, size_bytes)
+            longer = schedule.part(operation, size_bytes + more_bytes)
+            short, long = self._sent(number, shorter), self._sent(number, longer)
+            if all(long[key][len(long[key]) - len(sizes) :] == sizes for key, sizes in short.items()):
+                each = {
+                    key: Slices(tuple(sizes), 1, tuple(long[key][: len(long[key]) - len(sizes)]), loops)
+                    for key, sizes in short.items()
+                }
+                return Parts(group, shorter, [self._graph(number, group, shorter, each)], longer, loops)
         schedule = schedule.with_operations([operation])
-        return group, schedule, [list(self._graph(number, group, schedule))]
+        each = {key: Slices(tuple(sizes)) for key, sizes in self._sent(number, schedule).items()}
+        return Parts(group, schedule, [self._graph(number, group, schedule, each)])
 
     def _key(self, number: int, group: Group, operation: Operation, carried: Sequence[Carried]) -> Hashable:
         """What a rehearsal depends on. Calls inside servers are alike where their NVLinks are."""
@@ -310,23 +355,48 @@ class Calls:
             if found:
                 yield found
 
-    def _graph(self, number: int, group: Group, schedule: Schedule) -> Iterator[Carried]:
+    def _graph(
+        self, number: int, group: Group, schedule: Schedule, sent: Mapping[_Connection, Slices]
+    ) -> list[Carried]:
         (operation,) = schedule.operations
         protocol = schedule.protocol(operation)
-        cut = schedule.cuts[protocol]
-        known: dict[tuple[int, ...], Slices] = {}
-        for channel in range(operation.channels or schedule.channels):
-            for place, rank in enumerate(group.members):
-                sent: dict[tuple[int, int], list[int]] = {}
-                for step in schedule.steps(0, channel, place):
-                    for peer in step.sends:
-                        sent.setdefault((peer, step.lane), []).extend(
-                            int(on_wire(protocol, size)) for size in _slices(step.size_bytes, cut.slice_bytes)
-                        )
-                for (peer, lane), sizes in sent.items():
-                    slices = known.setdefault(tuple(sizes), Slices(tuple(sizes)))
-                    ranks = rank, group.members[peer]
-                    yield self._carried(number, channel, ranks, slices, (cut.slots, protocol), lane)
+        cut = schedule.cuts[protocol].slots, protocol
+        known: dict[Slices, Slices] = {}
+        members = group.members
+        return [
+            self._carried(
+                number, channel, (members[place], members[peer]), known.setdefault(one, one), cut, lane
+            )
+            for (channel, place, peer, lane), one in sent.items()
+        ]
+
+    def _sent(self, group: int, schedule: Schedule) -> dict[_Connection, list[int]]:
+        """The slices that connections carry in the one operation of a schedule."""
+        (operation,) = schedule.operations
+        key = group, operation._replace(iteration=0, warmup=False), schedule.loop(operation)
+        found = self._slices.get(key)
+        if found is None:
+            found = self._slices[key] = _sent(schedule, operation)
+        return found
+
+
+_Connection = tuple[int, int, int, int]
+"""Channel, places of both ends, lane."""
+
+
+def _sent(schedule: Schedule, operation: Operation) -> dict[_Connection, list[int]]:
+    """The slices that connections carry in an operation."""
+    protocol = schedule.protocol(operation)
+    slice_bytes = schedule.cuts[protocol].slice_bytes
+    found: dict[_Connection, list[int]] = {}
+    for channel in range(operation.channels or schedule.channels):
+        for place in range(len(schedule.nodes)):
+            for step in schedule.steps(0, channel, place):
+                for peer in step.sends:
+                    found.setdefault((channel, place, peer, step.lane), []).extend(
+                        int(on_wire(protocol, size)) for size in _slices(step.size_bytes, slice_bytes)
+                    )
+    return found
 
 
 def _walk(

@@ -11,6 +11,7 @@ policy of the library says, so bytes are counted exactly. Latencies are those of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -39,16 +40,31 @@ class Slices:
     sizes: tuple[int, ...]
     parts: int = 1
     """Chunks that they are."""
+    loop: tuple[int, ...] = ()
+    """What comes before them, `loops` times."""
+    loops: int = 0
+
+    @cached_property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.sizes) + self.loops * len(self.loop)
 
     @cached_property
     def total_bytes(self) -> int:
         """All of them."""
-        return sum(self.sizes)
+        return self.parted_bytes(1)
+
+    def parted_bytes(self, part: int) -> int:
+        """What a link carries of them that carries so many pieces of each at once."""
+        return sum(size // part for size in self.sizes) + self.loops * sum(size // part for size in self.loop)
 
     @cached_property
     def inside_bits(self) -> int:
         """What they are on an NVLink, where an empty one takes as much as a message."""
-        return sum(max(size, int(MESSAGE_BYTES)) for size in self.sizes) * 8
+        whole, loop = (
+            sum(max(size, int(MESSAGE_BYTES)) for size in sizes) for sizes in (self.sizes, self.loop)
+        )
+        return (whole + self.loops * loop) * 8
 
     @cached_property
     def largest_bytes(self) -> int:
@@ -65,11 +81,22 @@ class Slices:
         found = self._loads.get(key)
         if found is None:
             counts: list[dict[int, int]] = [{} for _ in range(pairs)]
-            for at, size in enumerate(self.sizes):
-                for place, piece in pieces(first + at, size, pairs, policy):
-                    counts[place][piece] = counts[place].get(piece, 0) + 1
+            at = first
+            for turn in range(min(self.loops, pairs)):  # by the next turn each is where the first one was
+                _count(counts, self.loop, at, policy, (self.loops - turn + pairs - 1) // pairs)
+                at += len(self.loop)
+            _count(counts, self.sizes, first + self.loops * len(self.loop), policy)
             found = self._loads[key] = [_load_of(each, mtu_bytes, ack_every) for each in counts]
         return found
+
+
+def _count(
+    counts: list[dict[int, int]], sizes: Sequence[int], first: int, policy: str, times: int = 1
+) -> None:
+    """WRITEs by queue pair and size."""
+    for at, size in enumerate(sizes, first):
+        for place, piece in pieces(at, size, len(counts), policy):
+            counts[place][piece] = counts[place].get(piece, 0) + times
 
 
 def pieces(number: int, size: int, pairs: int, policy: str) -> list[tuple[int, int]]:
@@ -167,7 +194,7 @@ class Edges:
         wires, settings = self._wires, self._scenario.ncclx
         key = (send.group, send.channel, rank, send.peer, send.lane)
         first = self._posted.get(key, 0)
-        self._posted[key] = first + len(slices.sizes)
+        self._posted[key] = first + slices.count
         mtu_bytes = wires.mtu_bytes(send.nic, send.peer_nic)
         loads = slices.loads(first, len(send.pairs), settings.qp_policy, mtu_bytes, wires.ack_every)
         found: list[tuple[int, tuple[int, ...], int]] = []
@@ -187,7 +214,7 @@ class Edges:
             clear_ps = self._clear_ps(receive)
             one = message_load(int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False)
             if self._counted:
-                wires.count(wires.way(receive.nic, receive.control), Load().plus(one, len(slices.sizes)))
+                wires.count(wires.way(receive.nic, receive.control), Load().plus(one, slices.count))
         bits = sum(load.wire_bytes for load in loads) * 8
         line = ways[0].line_kbps
         share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
@@ -218,7 +245,7 @@ class Edges:
         pair = self._wires.inside[send.nic][send.pairs[0]]
         parts = pair.leaving, pair.arriving
         for link, part in zip(links, parts, strict=True) if self._counted else ():
-            self._wires.payload_bytes[link] += sum(size // part for size in slices.sizes)
+            self._wires.payload_bytes[link] += slices.parted_bytes(part)
         if parts == (1, 1):
             loads: tuple[tuple[int, tuple[int, ...], int], ...] = ((bits, links, QUIET),)
         else:

@@ -28,6 +28,8 @@ from emu.scenario.schema import Scenario
 
 MOST_EVENTS: Final = 1_000_000
 """Of one rehearsal."""
+MOST_NEEDED_EVENTS: Final = 4_000_000
+"""Of one of a call that has no closed form."""
 MOST_IN_ALL: Final = 5_000_000
 """Of all rehearsals of a run but those that are needed."""
 EVENTS_OF_STAGE: Final = 1000
@@ -59,6 +61,8 @@ class Asked:
         needed: bool,
         on_stage: Callable[[Stage], None],
         heard: Callable[[Heard | None], None],
+        more: Callable[[Stage], None] | None = None,
+        times: int = 0,
     ) -> None:
         self.key = key
         self.links = links
@@ -69,6 +73,20 @@ class Asked:
         self.on_stage = on_stage
         self.heard = heard
         """To be called with what its rehearsal told; None: there was none."""
+        self.more = more
+        """Of a call that is gone through in part: what brings a longer part of it to a stage."""
+        self.times = times
+        """How often what the longer part has more is to be added."""
+
+    def whole(self, part: Heard, longer: Heard) -> Heard:
+        """What a rehearsal of a call tells, by those of two parts of it."""
+        if self.more is None:
+            return longer
+        return Heard(
+            part.end_ps + self.times * (longer.end_ps - part.end_ps),
+            part.begun_ps,
+            tuple(a + self.times * (b - a) for a, b in zip(part.of_ranks, longer.of_ranks, strict=True)),
+        )
 
 
 class Rehearsals:
@@ -79,7 +97,8 @@ class Rehearsals:
         self._wires = wires
         self._progress = progress
         self._asked: list[Asked] = []
-        self._known: dict[tuple[Hashable, ...], list[Heard]] = {}
+        self._known: dict[tuple[Hashable, ...], tuple[list[Heard], list[Heard]]] = {}
+        """Of calls, or of parts of them, and of longer parts."""
         self._events = 0
 
     def ask(self, call: Asked) -> None:
@@ -96,7 +115,8 @@ class Rehearsals:
                 self._rehearse(asked, together, found)
             else:
                 for one in together:
-                    if asked[one].events <= MOST_EVENTS:
+                    most = MOST_NEEDED_EVENTS if asked[one].needed else MOST_EVENTS
+                    if asked[one].events <= most:
                         self._rehearse(asked, [one], found)
         for at, call in enumerate(asked):
             call.heard(found.get(at))
@@ -107,12 +127,20 @@ class Rehearsals:
         if known is None:
             if self._events > MOST_IN_ALL and not any(asked[one].needed for one in together):
                 return
-            stage = Stage(self.scenario, self._wires)
-            for one in together:
-                asked[one].on_stage(stage)
-            known = self._known[key] = stage.run()
-            self._events += stage.events + EVENTS_OF_STAGE
-        found.update(zip(together, known, strict=True))
+            part = longer = self._run([asked[one].on_stage for one in together])
+            if any(asked[one].more for one in together):
+                longer = self._run([asked[one].more or asked[one].on_stage for one in together])
+            known = self._known[key] = part, longer
+        for one, *heard in zip(together, *known, strict=True):
+            found[one] = asked[one].whole(*heard)
+
+    def _run(self, calls: Iterable[Callable[[Stage], None]]) -> list[Heard]:
+        stage = Stage(self.scenario, self._wires)
+        for on_stage in calls:
+            on_stage(stage)
+        found = stage.run()
+        self._events += stage.events + EVENTS_OF_STAGE
+        return found
 
 
 def _sharing(asked: list[Asked]) -> list[list[int]]:

@@ -18,6 +18,7 @@ import emu
 from emu.api import prepare, run
 from emu.errors import ScenarioError
 from emu.flow.cross import differences
+from emu.flow.rehearsals import Heard, Stage
 from emu.measure.summary.summary import Summary
 
 LOT: Final = [{"src": source, "dst": 0, "size": "2MiB"} for source in (1, 4, 5, 6)]
@@ -134,7 +135,8 @@ TREE: Final = of(
 
 
 def test_a_tree_that_is_too_much_to_go_through_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emu.flow.rehearsals.MOST_EVENTS", 100)
+    for bound in ("MOST_EVENTS", "MOST_NEEDED_EVENTS"):
+        monkeypatch.setattr(f"emu.flow.rehearsals.{bound}", 100)
     with pytest.raises(
         ScenarioError, match="slice by slice, and all_reduce by double_binary_tree of 1,048,576 B"
     ):
@@ -146,6 +148,39 @@ def test_a_ring_that_is_too_much_to_go_through_has_a_closed_form(monkeypatch: py
     gone_through = answer(ring, "flow").virtual_ps
     monkeypatch.setattr("emu.flow.rehearsals.MOST_EVENTS", 100)
     assert answer(ring, "flow").virtual_ps == pytest.approx(gone_through, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "size"), [("double_binary_tree", "4194320B"), ("nvls_tree", "8388608B")]
+)
+def test_a_call_of_many_loops_is_gone_through_in_part(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, size: str
+) -> None:
+    """As long as all of it takes, and with the same bytes on every link: slices over three queue pairs."""
+    call = of(
+        {"kind": "collective", "op": "all_reduce", "algorithm": algorithm, "sizes": [size]},
+        topology=TWO_RACKS | {"hosts_per_rack": 2, "gpus_per_host": 2},
+        ncclx={"protocol": "simple", "channels": 1, "qps_per_connection": 3, "buffsize": "512KiB"},
+    )
+    rehearsed: list[int] = []
+    run_stage = Stage.run
+
+    def count(stage: Stage) -> list[Heard]:
+        found = run_stage(stage)
+        rehearsed.append(stage.events)
+        return found
+
+    monkeypatch.setattr(Stage, "run", count)
+    part = answer(call, "flow")
+    monkeypatch.setattr("emu.flow.calls.FEWEST", 1000)
+    whole = answer(call, "flow")
+    assert len(rehearsed) == 3
+    assert rehearsed[1] < rehearsed[2] * 0.6
+    assert part.virtual_ps == pytest.approx(whole.virtual_ps, rel=0.02)
+    sent, as_much = (
+        [(one.data_bytes, one.wire_bytes) for one in each.fabric.links] for each in (part, whole)
+    )
+    assert sent == as_much
 
 
 DIGESTS: Final = """

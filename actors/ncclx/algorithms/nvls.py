@@ -48,7 +48,7 @@ _AHEAD: Final = 8
 
 def nvls_chunk_bytes(call: Call, heads: int) -> int:
     """How much of a part goes at once: an eighth of it, within the bounds."""
-    share = call.size_bytes // call.channels // heads
+    share = call.cut_bytes // call.channels // heads
     chunk = min(NVLS_CHUNK_BYTES, call.step_bytes)
     while chunk > _LEAST_BYTES and share < 8 * chunk:
         chunk //= 2
@@ -87,6 +87,13 @@ class Nvls(Algorithm):
                         made.steps[place] = step._replace(after=after)
             ends.append(len(made.steps) - 1)
         return made.steps
+
+    def loop(self, call: Call) -> tuple[int, int]:
+        heads = call.nodes.count(call.nodes[0])
+        blocks = heads if call.op == "all_reduce" else call.ranks
+        up_and_down = 2 * (call.ranks // heads - 1).bit_length()
+        under_way = max(_AHEAD // call.channels, 1) + up_and_down
+        return call.channels * blocks * nvls_chunk_bytes(call, heads), under_way
 
     def _between(self, call: Call, rails: Rails, data: Extents, made: StepList) -> None:
         """What heads do with their part of a chunk."""

@@ -71,7 +71,7 @@ def tree_chunk_bytes(call: Call) -> int:
     chunk = call.step_bytes
     if call.op == "all_reduce":
         depth = (call.ranks - 1).bit_length()
-        share = call.size_bytes // call.channels
+        share = call.cut_bytes // call.channels
         for per_level, least in _SMALLER:
             while share // chunk < depth * per_level and chunk > least:
                 chunk //= 2
@@ -92,6 +92,9 @@ class DoubleBinaryTree(Algorithm):
                 if at < len(half):
                     self._chunk(call, rank, tree, half[at], made)
         return made.steps
+
+    def loop(self, call: Call) -> tuple[int, int]:
+        return 2 * call.channels * tree_chunk_bytes(call), 2 * (call.ranks - 1).bit_length()
 
     def _chunk(self, call: Call, rank: int, tree: int, data: tuple[Extent, ...], made: StepList) -> None:
         n = call.ranks
