@@ -10,9 +10,10 @@ operations are not begun.
 
 A job that goes on without ranks that it loses (`jobs[].recover`) is led to its next membership: after the
 first failure the controller waits until everybody has reported, or for a quorum's time, and takes as lost who
-said so, who did not report, or else the one rank that most others failed to reach. Whoever is left begins
-the operation again, with spare ranks in the places of the lost where there are any. A rank whose host is back
-may join again when the next operation begins. Where others join, all meet at the store first.
+said so, who did not report, or else the one rank that most others failed to reach. After a first report that
+is none it waits longer, by the time after which ranks give a call up. Whoever is left begins the operation
+again, with spare ranks in the places of the lost where there are any. A rank whose host is back may join
+again when the next operation begins. Where others join, all meet at the store first.
 
 A job that repeats (`run.repeat`) begins again with its first operation after its last, in the same way; its
 rows count on, so that operation n is what n modulo their number was.
@@ -117,7 +118,7 @@ class JobProgress:
         self.used: list[int] = [0] * len(outline.memberships)
         """By membership, whether it was the present one: its connections serve once."""
         self.due_ps: i64 = -1
-        """Until when it waits for reports after a failure; -1 if it does not."""
+        """Until when it waits for reports after the first; -1 if it does not."""
 
     def within(self) -> i64:
         """The number by which hosts know its present operation."""
@@ -371,14 +372,22 @@ class Controller(Device):
             if message.e > job.end_ps:
                 job.end_ps = message.e
         whole: bool = job.reported == len(job.outline.memberships[job.membership])
-        if job.status == STATUS_SUCCESS:
-            if whole:
+        if whole:
+            if job.status == STATUS_SUCCESS:
                 self._operation_over(job)
-        elif whole:
-            self._replace(job)
-        elif job.due_ps < 0 and not gone:  # that one is known; the others have yet to notice
-            job.due_ps = self.queue.now_ps + job.outline.quorum_ps
-            self.push_timer(job.due_ps, JOB, _QUORUM, job.outline.job)
+            else:
+                self._replace(job)
+        elif job.status == STATUS_SUCCESS:
+            self._wait_for_reports(job, job.outline.patience_ps)
+        elif not gone:  # that one is known; the others have yet to notice
+            self._wait_for_reports(job, job.outline.quorum_ps)
+
+    def _wait_for_reports(self, job: JobProgress, wait_ps: i64) -> None:
+        """Wait for those who have not reported so long at most, unless it waits for less already."""
+        due_ps: i64 = self.queue.now_ps + wait_ps
+        if wait_ps > 0 and (job.due_ps < 0 or job.due_ps > due_ps):
+            job.due_ps = due_ps
+            self.push_timer(due_ps, JOB, _QUORUM, job.outline.job)
 
     def _quorum_over(self, job: JobProgress) -> bool:
         """The wait for reports is over, if it still went on: who did not report is lost."""
@@ -387,12 +396,14 @@ class Controller(Device):
         for rank in job.outline.memberships[job.membership]:
             if job.came[rank] == 0:
                 job.lost[rank] = 1
+        if job.status == STATUS_SUCCESS:
+            job.status = STATUS_TIMED_OUT
         self._replace(job)
         return True
 
     def _replace(self, job: JobProgress) -> None:
-        """Go on with the first membership that has everybody who is left and nobody who is lost; where nobody
-        is known to be, without the one rank that most others failed to reach.
+        """Go on with the first membership, which are in the order of their sizes, that has nobody who is
+        lost; where nobody is known to be, without the one rank that most others failed to reach.
         """
         members = job.outline.memberships[job.membership]
         lost: list[int] = [rank for rank in members if job.lost[rank] == 1]
@@ -406,9 +417,6 @@ class Controller(Device):
                 continue
             fits: bool = True
             joins: bool = False
-            for rank in members:
-                if rank not in lost and rank not in group:
-                    fits = False
             for rank in group:
                 if job.lost[rank] == 1:
                     fits = False

@@ -146,6 +146,8 @@ class JobOutline(NamedTuple):
     another; the first ones begin."""
     quorum_ps: int = 0
     """And how long it waits for reports after the first failure."""
+    patience_ps: int = 0
+    """And after the first that is none; 0 for ever."""
     rejoins: bool = False
     """And whether ranks that come back join again, in the last of them."""
 

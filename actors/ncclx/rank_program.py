@@ -106,7 +106,9 @@ _FIELDS: Final = (
     "computed_work_ps",
     "factor",
     "membership",
-    "place",
+    "first",
+    "last",
+    "again",
     "broken",
     "connects_ps",
     "made",
@@ -185,11 +187,16 @@ class ScriptProgram(Program):
         self.spare: list[list[tuple[int, int]]] = []
         """Of a rank whose job has several memberships: by group, port and index of each queue pair; of
         one whose process may be ended: of all that it has."""
-        self.group_at: list[int] = []
-        """And by membership the group that the rank has in it; -1 where it takes no part."""
+        self.spans: list[tuple[int, int]] = []
+        """And by membership the rank's groups, first and behind the last; both -1 where it takes no part."""
+        self.scripts: list[list[list[tuple[int, int, int]]]] = []
+        """And its streams."""
         self.membership: i64 = 0
-        self.place: i64 = 0
-        """The group of the present one."""
+        self.first: i64 = 0
+        """The first group of the present one, from which calls count."""
+        self.last: i64 = len(groups)
+        self.again: bool = False
+        """Whether the operation that begins next may be one that the rank has begun before, with others."""
         self.broken: bool = False
         """Whether its host was lost, and its queue pairs with it, since it last took part."""
         self.blames: bool = False
@@ -288,13 +295,15 @@ class ScriptProgram(Program):
     # ---- an operation
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
-        if self.status != STATUS_SUCCESS or self.absent or self.place < 0:
+        if self.status != STATUS_SUCCESS or self.absent or self.first < 0:
             return
         assert not self.running, (self.job, self.rank, self.operation, operation)
+        if self.single or self.operation != operation or not self.again:
+            self.begun_ps = now
+        self.again = False
         self.operation = operation
         self.running = True
         self.copying = True
-        self.begun_ps = now
         first: i64 = operation if self.single else 0
         self.places = [first] * len(self.streams)
         self.recorded = [False] * len(self.recorded)
@@ -305,32 +314,47 @@ class ScriptProgram(Program):
         self._look(host, now)
 
     def on_members(self, host: Host, membership: i64, now: i64) -> bool:
-        if membership == self.membership or not self.group_at:
-            return self.place >= 0
-        was: i64 = self.place
+        if membership == self.membership or not self.spans:
+            return self.first >= 0
+        was: i64 = self.first
+        until: i64 = self.last
         self.membership = membership
-        self.place = self.group_at[membership]
-        if self.place < 0:
+        first, last = self.spans[membership]
+        self.first = first
+        self.last = last
+        if self.first < 0:
             return False  # the others go on without it
+        self.again = True
         self.status = STATUS_SUCCESS
         self.running = False
         self.copying = False
+        self.waiting_since_ps = -1
+        stream: i64 = 0
+        while stream < len(self.streams):
+            if self._computes(stream):  # its timer means nothing from now on
+                self.turns[stream] = self.turns[stream] % (TURNS - 1) + 1
+            self.busy[stream] = False
+            self.left_ps[stream] = 0
+            stream += 1
+        self.streams = self.scripts[membership]
         group: i64 = 0
         while group < len(self.groups):
             self.calling[group] = False
             self.ready_ps[group] = -1
             self.owing[group] = []
             group += 1
-        self.busy[0] = False
-        if was >= 0:
+        while 0 <= was < until:
             for port, pair in self.spare[was]:
                 host.modify(port, pair, PAIR_GONE, 0)
+            was += 1
         if self.broken:
             self.broken = False
-            for port, pair in self.spare[self.place]:
-                own, expected = self.psns[(port << 20) | pair]
-                for state, psn in ((PAIR_GONE, 0), (1, 0), (2, expected), (3, own)):  # INIT, RTR, RTS
-                    host.modify(port, pair, state, psn)
+            while first < last:
+                for port, pair in self.spare[first]:
+                    own, expected = self.psns[(port << 20) | pair]
+                    for state, psn in ((PAIR_GONE, 0), (1, 0), (2, expected), (3, own)):  # INIT, RTR, RTS
+                        host.modify(port, pair, state, psn)
+                first += 1
         return True
 
     def on_halted(self, host: Host, now: i64) -> None:
@@ -353,7 +377,8 @@ class ScriptProgram(Program):
 
     def _is_stale(self, channel: i64) -> bool:
         """Whether a channel is one of a communicator that was aborted."""
-        return self.membership > 0 and self.group_of[channel] != self.place
+        group: i64 = self.group_of[channel]
+        return self.membership > 0 and not self.first <= group < self.last
 
     def _look(self, host: Host, now: i64) -> None:
         """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
@@ -407,6 +432,8 @@ class ScriptProgram(Program):
         """The row of a step that is over."""
         if self.rows and self.rows[0][2] == self.operation:  # the job began again
             self.rows.pop(0)
+        if self.membership > 0 and self.rows and self.rows[-1][2] == self.operation:  # or the step did
+            self.rows.pop()
         row: list[int] = [self.job, self.rank, self.operation, self.begun_ps, now, self._computed_ps()]
         self.rows.append(row + self.waited_ps)
 
@@ -589,8 +616,7 @@ class ScriptProgram(Program):
 
     def _is_over(self, host: Host, stream: i64, group: i64, call: i64, now: i64) -> bool:
         """Whether a stream's call was copied; it begins when the stream has come to it, and SMs are free."""
-        if self.group_at:
-            group = self.place
+        group += self.first
         share = self.share
         first: i64 = 0
         last: i64 = len(self.groups[group])
@@ -1023,6 +1049,8 @@ class ScriptProgram(Program):
         if self.orders is not None:
             self.orders.load(orders)
         load_fields(self, _FIELDS, fields)
+        if self.scripts:
+            self.streams = self.scripts[self.membership]
         for channel, saved in zip(self.channels, as_list(channels), strict=True):
             channel.load(as_list(saved))
         for send, saved in zip(self.sends, as_list(sends), strict=True):

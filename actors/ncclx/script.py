@@ -16,13 +16,16 @@ Groups are numbered over the job. Kinds: `collective` (every member calls the sa
 order), `exchange` (the same, of those that NCCL makes of sends and receives), `line` (the first member sends
 to the second). A group has connections of its own, which all its calls share, whatever their algorithms. A
 group is called by one stream at a time, so its calls have an order; a stream may call several groups.
+
+Where ranks that are lost are gone without, a job has several memberships (`with_memberships`): for each, who
+takes part, in which groups, with which streams. The groups of each have connections of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from actors.ncclx.graph import Algorithm
 from actors.ncclx.operations import POINT_TO_POINT
@@ -61,6 +64,8 @@ class Group(NamedTuple):
     """Of its packets, if not the job's."""
     copy: int = 0
     """Of several with connections of their own, where a communicator has several operations in flight."""
+    membership: int = 0
+    """Of those of the job, whose it is."""
 
 
 class GroupCall(NamedTuple):
@@ -105,6 +110,11 @@ class Script:
     events: int = 0
     like: int = -1
     """A rank with the same calls and streams, in other groups; -1: nobody is known to have them."""
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    """By membership of the job, where it has several: the places of its groups, first and behind the last, by
+    which the calls of its streams count; both -1 where it takes no part."""
+    lines: list[list[list[Instruction]]] = field(default_factory=list)
+    """And its streams."""
 
     def stream(self) -> int:
         """A new stream."""
@@ -170,9 +180,8 @@ class ScriptPlan:
         """Whether each operation of the job is one instruction of the only stream."""
         self.spared: tuple[int, ...] = ()
         """Ranks without which the others may go on, on the second of `memberships`."""
-        self.memberships: list[int] = []
-        """Of a job that may lose ranks: groups that can take over from one another, by number. The first one
-        begins."""
+        self.memberships: list[tuple[int, ...]] = []
+        """Of a job that may lose ranks: who can take over from one another. The first ones begin."""
         self.groups: list[Group] = []
         self.scripts: list[Script] = []
         self._numbers: dict[Group, int] = {}
@@ -199,10 +208,54 @@ class ScriptPlan:
             found.append((rank, script.calls[place] if place >= 0 else []))
         return found
 
-    def transfers(self) -> Iterator[tuple[int, GroupCall, int, GroupCall]]:
+    def transfers(self, membership: int = 0) -> Iterator[tuple[int, GroupCall, int, GroupCall]]:
         """Every send with the receive that takes it: sender, its call, receiver, its call."""
         for number, group in enumerate(self.groups):
-            if group.kind == LINE:
+            if group.kind == LINE and group.membership == membership:
                 (sender, sends), (receiver, receives) = self.calls_of(number)
                 for send, receive in zip(sends, receives, strict=False):
                     yield sender, send, receiver, receive
+
+
+PlanT = TypeVar("PlanT", bound=ScriptPlan)
+
+
+def with_memberships(plans: Sequence[tuple[PlanT, Mapping[int, int], Sequence[int]]], ranks: int) -> PlanT:
+    """The first plan, of a job of so many ranks, from which the others can take over.
+
+    Of each: the plan, the rank of the job that each of its own ranks is, and who takes part.
+    """
+    first = plans[0][0]
+    scripts = [Script(rank, streams=[]) for rank in range(ranks)]
+    groups: list[Group] = []
+    for number, (plan, who, _) in enumerate(plans):
+        start = len(groups)
+        for one in plan.groups:
+            those = tuple(who[rank] for rank in one.members)
+            groups.append(one._replace(members=those, membership=number))
+        for own in plan.scripts:
+            _take_part(scripts[who[own.rank]], own, start)
+        for script in scripts:
+            if len(script.spans) == number:
+                script.spans.append((-1, -1))
+                script.lines.append([])
+    for script in scripts:
+        most = max(map(len, script.lines))
+        script.lines = [[*lines, *([[]] * (most - len(lines)))] for lines in script.lines]
+        script.streams = script.lines[0]
+    first.memberships = [tuple(members) for _, _, members in plans]
+    first.reasons = max((plan.reasons for plan, _, _ in plans), key=len)
+    first.groups = groups
+    first.scripts = scripts
+    return first
+
+
+def _take_part(script: Script, own: Script, start: int) -> None:
+    """Add what a rank does in one more membership, whose groups have numbers from `start` on."""
+    place = len(script.groups)
+    script.groups += [start + number for number in own.groups]
+    script.calls += own.calls
+    script.stream_of += own.stream_of
+    script.spans.append((place, len(script.groups)))
+    script.lines.append(own.streams)
+    script.events = max(script.events, own.events)

@@ -68,14 +68,14 @@ def add_ranks(
             if nic in queue_pairs:  # those of a GPU have no numbers
                 pair = queue_pairs[nic][index]
                 program.qpns[port << 20 | index] = pair.qpn
-                if program.group_at:
+                if program.spans:
                     own = first_psn(job.seed, nic, index)
                     expected = first_psn(job.seed, pair.remote_nic, pair.remote_index)
                     program.psns[port << 20 | index] = own, expected
         if job.meetings:
             patience_ps = job.settings.watchdog_ps
             meeting = Attendance(rank, job.meetings, rank in job.absent, patience_ps)
-            if program.place < 0:
+            if program.first < 0:
                 meeting.left = 0  # a spare one comes when it is needed
             host.meetings[len(host.programs) - 1] = meeting
 
@@ -168,11 +168,10 @@ class _Builder:
         program.spare = spare
         if self._settings.connect_pair_ps:
             program.connect_on_demand(self._settings.connect_pair_ps, self._settings.connect_exchange_ps)
-        program.group_at = [
-            script.groups.index(number) if number in script.groups else -1 for number in plan.memberships
-        ]
-        if program.group_at:
-            program.place = program.group_at[0]
+        if script.spans:
+            program.spans = list(script.spans)
+            program.scripts = [[list(stream) for stream in lines] for lines in script.lines]
+            program.first, program.last = script.spans[0]
             program.blames = not plan.spared
         self._host.add(program)
         program.settle()

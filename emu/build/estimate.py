@@ -217,6 +217,8 @@ class _Count:
 def messages_of(job: WiredJob) -> Iterator[tuple[Messages, int]]:
     """What the ranks of a job send each other in one go through their scripts, and how often."""
     for number, (group, schedule) in enumerate(zip(job.script.groups, job.schedules, strict=True)):
+        if group.membership > 0:
+            break  # the rest stands by for a loss
         for operation, count in calls(job.script, number).items():
             for one in _sent(schedule, operation):
                 source, destination = group.members[one.source], group.members[one.destination]

@@ -10,7 +10,15 @@ from actors.fabric.model import Topology
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import LINE, UNLABELLED, Group, GroupCall, ScriptPlan
 from emu.build.plan import JobWork, Plan
-from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan, TendedFacts
+from emu.measure.collected import (
+    CallPlan,
+    CallShare,
+    CollectivePlan,
+    FlowPlan,
+    GroupPlan,
+    JobPlan,
+    TendedFacts,
+)
 from emu.scenario.readers.chakra_plan import ChakraPlan
 from emu.scenario.readers.simai import SimaiPlan
 from emu.workload.program import RECEIVE, SEND, BenchmarkPlan, ProgramPlan
@@ -129,14 +137,7 @@ def _calls(work: JobWork) -> tuple[CallPlan, ...]:
         return _traced(plan, len(work.operations))
     if not isinstance(plan, ProgramPlan):
         return ()
-    callers: dict[int, int] = {}
-    for script in plan.scripts:
-        for call in (one for calls in script.calls for one in calls):
-            callers[call.label] = callers.get(call.label, 0) + 1
-    ends: dict[int, tuple[tuple[int, int], ...]] = {}
-    for sender, send, receiver, receive in plan.transfers():
-        ends[send.label] = (*ends.get(send.label, ()), (receiver, receive.label))
-        ends[receive.label] = (*ends.get(receive.label, ()), (sender, send.label))
+    first, *later = [_shares(plan, membership) for membership in range(len(plan.memberships) or 1)]
     return tuple(
         CallPlan(
             label=label,
@@ -145,14 +146,32 @@ def _calls(work: JobWork) -> tuple[CallPlan, ...]:
             communicator=one.communicator,
             size_bytes=one.size_bytes,
             ranks=plan.participants(label),
-            callers=callers.get(label, 0),
+            callers=first[label].callers,
             step=step,
-            ends=ends.get(label, ()),
+            ends=first[label].ends,
+            later=tuple(shares.get(label, CallShare(0, 0, ())) for shares in later),
         )
         for step in range(len(work.operations))
         for label, one in enumerate(plan.steps)
-        if callers.get(label)
+        if label in first
     )
+
+
+def _shares(plan: ProgramPlan, membership: int) -> dict[int, CallShare]:
+    """Of each call of a program, by label: who takes part in a membership."""
+    ranks: dict[int, int] = {}
+    callers: Counter[int] = Counter()
+    for script in plan.scripts:
+        for number, calls in zip(script.groups, script.calls, strict=True):
+            if plan.groups[number].membership == membership:
+                for call in calls:
+                    callers[call.label] += 1
+                    ranks[call.label] = max(ranks.get(call.label, 0), len(plan.groups[number].members))
+    ends: dict[int, tuple[tuple[int, int], ...]] = {}
+    for sender, send, receiver, receive in plan.transfers(membership):
+        ends[send.label] = (*ends.get(send.label, ()), (receiver, receive.label))
+        ends[receive.label] = (*ends.get(receive.label, ()), (sender, send.label))
+    return {label: CallShare(ranks[label], count, ends.get(label, ())) for label, count in callers.items()}
 
 
 def _traced(plan: ScriptPlan, steps: int) -> tuple[CallPlan, ...]:

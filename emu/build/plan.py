@@ -261,15 +261,14 @@ class JobWork:
     """Whether its one operation may be begun again and again: a checkpoint that an operator saves."""
     quorum_ps: int = 0
     """How long it waits for reports after a failure, where it goes on without whom it loses."""
+    watchdog_ps: int = 0
+    """After what time its ranks give a call up; 0 for never."""
     rejoins: bool = False
     """Whether ranks that come back join again."""
 
     def memberships(self) -> tuple[tuple[int, ...], ...]:
         """Ranks that can take over from one another; the first ones begin."""
-        if self.wired is None:
-            return ()
-        script = self.wired.script
-        return tuple(script.groups[number].members for number in script.memberships)
+        return () if self.wired is None else tuple(self.wired.script.memberships)
 
     def members(self) -> tuple[int, ...]:
         """The ranks that begin, where others can take over; else none."""
@@ -313,6 +312,7 @@ class Plan:
                 spared=() if work.wired is None else work.wired.script.spared,
                 memberships=work.memberships() if work.quorum_ps else (),
                 quorum_ps=work.quorum_ps,
+                patience_ps=work.quorum_ps and work.watchdog_ps and work.quorum_ps + work.watchdog_ps,
                 rejoins=work.rejoins,
             )
             for work in self.jobs
@@ -393,6 +393,7 @@ def _scripted(
         wired=wired,
         facts=_facts(job.workload, script),
         quorum_ps=0 if recover is None else recover.wait_ps or scenario.ncclx.watchdog_ps or 0,
+        watchdog_ps=scenario.ncclx.watchdog_ps or 0,
         rejoins=recover is not None and recover.rejoin,
     )
 
@@ -410,7 +411,10 @@ def _facts(workload: Section, plan: ScriptPlan) -> TrainingFacts | None:
         return None
     if isinstance(workload, TrainingWorkload):
         assert isinstance(plan, TrainingPlan), plan
-        return facts_of(workload.steps, plan.training, workload.shape())
+        facts = facts_of(workload.steps, plan.training, workload.shape())
+        spares = len(plan.scripts) - len(facts.bubble_ps)  # which are of no stage
+        bubble_ps = (*facts.bubble_ps, *([0] * spares))
+        return facts._replace(bubble_ps=bubble_ps, members=tuple(plan.memberships))
     assert isinstance(workload, (TraceWorkload, ProgramWorkload)), workload
     scale = workload.scale if isinstance(workload, TraceWorkload) else Fraction(1)
     if isinstance(plan, SimaiPlan):
@@ -424,7 +428,8 @@ def _facts(workload: Section, plan: ScriptPlan) -> TrainingFacts | None:
             bubble_ideal=plan.bubble_ideal(),
             formula=plan.formula(),
         )
-    return trace_facts(workload.steps, len(plan.scripts), workload.cut(), scale, plan.reasons)
+    facts = trace_facts(workload.steps, len(plan.scripts), workload.cut(), scale, plan.reasons)
+    return facts._replace(members=tuple(plan.memberships))
 
 
 class IdealTimes:

@@ -11,7 +11,7 @@ except `EngineFacts`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -99,6 +99,14 @@ class CollectivePlan:
     """That have a share in it."""
 
 
+class CallShare(NamedTuple):
+    """What another membership of a job has of a call: `ranks`, `callers` and `ends` of `CallPlan`."""
+
+    ranks: int
+    callers: int
+    ends: tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class CallPlan:
     """One collective or transfer in a program's list: which of the rows `calls` of the hosts are about it."""
@@ -116,6 +124,15 @@ class CallPlan:
     step: int
     ends: tuple[tuple[int, int], ...] = ()
     """Of transfers: rank and label of the calls at the other end."""
+    later: tuple[CallShare, ...] = ()
+    """Of a job that goes on without ranks: the same in its other memberships."""
+
+    def of(self, membership: int) -> CallPlan:
+        """The same in a membership of the job."""
+        if membership == 0:
+            return self
+        share = self.later[membership - 1]
+        return replace(self, ranks=share.ranks, callers=share.callers, ends=share.ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +177,8 @@ class TrainingFacts(NamedTuple):
     """What is smaller than the model, with its factor; empty if nothing is."""
     reasons: tuple[str, ...] = REASONS
     """What a rank can wait for."""
+    members: tuple[tuple[int, ...], ...] = ()
+    """Of a job that goes on without ranks that it loses: its memberships."""
     formula: Fraction | None = None
     """What SimAI's formula adds for a pipeline that is not run, as a share of computing and of waiting for
     tensor and expert parallelism."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
@@ -288,7 +290,17 @@ def training_lines(name: str, result: TrainingResult | None) -> list[str]:
             if result.formula_step_ps is not None
             else []
         ),
+        *_by_ranks(result),
     ]
+
+
+def _by_ranks(result: TrainingResult) -> Iterator[str]:
+    """Of a job that goes on without ranks: its steps with as many, a line for each change."""
+    done = zip(result.step_ranks, result.step_times_ps, strict=True)
+    for ranks, steps in groupby(done, key=itemgetter(0)):
+        times = [time_ps for _, time_ps in steps]
+        span = about_time(min(times)) + (f" to {about_time(max(times))}" if max(times) > min(times) else "")
+        yield f"with {ranks} ranks {counted(len(times), 'step')}: {span}"
 
 
 def serving_lines(name: str, result: ServingResult | None) -> list[str]:

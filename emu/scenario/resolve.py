@@ -24,9 +24,9 @@ from actors.control.operator import OperatorPlan
 from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, prefix_of
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.operations import BLOCKWISE, Operation, benchmark, misfit
+from actors.ncclx.operations import BLOCKWISE, benchmark, misfit
 from actors.ncclx.protocols import PROTOCOLS
-from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan
+from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan, with_memberships
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
 from emu.errors import Problem, ScenarioError
 from emu.scenario.fault_schedule import scripted
@@ -69,12 +69,10 @@ from emu.topology.server_presets import SERVER_PRESETS, gpu_link_bps, misfits
 from emu.units import format_size
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
-from emu.workload.program import BenchmarkPlan, memberships
+from emu.workload.program import MOST_PLACES, BenchmarkPlan, ProgramPlan, memberships, stand_ins
 from emu.workload.ranks import PlacementError, allocate, place_ranks
 from emu.workload.training import Plan as TrainingPlan
-
-MOST_RECOVERING: Final = 32
-"""Ranks of a job that goes on without any that it loses."""
+from emu.workload.training import Training
 
 
 def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
@@ -273,17 +271,24 @@ def planned(
     """
     ranks = len(servers)
     if isinstance(workload, CollectiveWorkload):
-        others: list[tuple[int, ...]] = []
-        if spared:
-            others = [tuple(rank for rank in range(ranks) if rank not in spared)]
-        groups = workload.groups(ranks)
+        if not spared and recover is None:
+            return _benchmark(workload, workload.groups(ranks), picks, mismatch)
+        left = [tuple(range(ranks)), tuple(rank for rank in range(ranks) if rank not in spared)]
         if recover is not None:
-            first, *others = memberships(servers, recover.spares, recover.rejoin)
-            groups = [list(first)]
-        return _benchmark(workload, groups, picks, mismatch, spared, others)
+            known = memberships(servers, recover.spares, recover.rejoin, recover.losses)
+            if known is None:
+                return _TOO_MANY
+            left = known
+        made: list[tuple[BenchmarkPlan, dict[int, int], tuple[int, ...]]] = []
+        for members in left:
+            part = _benchmark(
+                workload, [range(len(members))], _picks_of(picks, members), None, spared, bool(made)
+            )
+            made.append((part, dict(enumerate(members)), members))
+        return with_memberships(made, ranks)
     if isinstance(workload, ProgramWorkload):
-        program = workload.planned(servers, picks)
-        if isinstance(program, Refusal):
+        program = _program(workload, servers, picks, recover)
+        if isinstance(program, Refusal) and program is not _TOO_MANY:
             return program._replace(location=("workload", *program.location))
         return program
     if isinstance(workload, TraceWorkload):
@@ -292,11 +297,79 @@ def planned(
             return Refusal(("ranks",), trace, "as many ranks as the text is for")
         return _tuned_calls(trace, picks)
     if isinstance(workload, TrainingWorkload):
-        fitted = workload.fitted(ranks)
+        fitted = workload.fitted(ranks, len(recover.spares if recover else ()))
         if isinstance(fitted, str):
             return Refusal(("workload",), fitted, "dimensions whose product is the number of ranks")
-        return _tuned_calls(TrainingPlan(fitted, seed, job), picks)
+        if recover is None:
+            return _tuned_calls(TrainingPlan(fitted, seed, job), picks)
+        return _recovering_training(fitted, servers, picks, seed, job, recover)
     return None
+
+
+_TOO_MANY: Final = Refusal(
+    ("recover",),
+    "each set of ranks that may be lost has communicators of its own without it: there would be more than"
+    f" {MOST_PLACES} places in them",
+    "fewer ranks or `losses`, or `shrink`",
+)
+
+
+def _picks_of(picks: Picks, members: Sequence[int]) -> Picks:
+    """What ranks are done with that a membership counts from 0."""
+
+    def chosen(groups: Sequence[Sequence[int]], op: str, size_bytes: int, algorithm: str) -> Choice:
+        return picks([[members[rank] for rank in group] for group in groups], op, size_bytes, algorithm)
+
+    return chosen
+
+
+def _program(
+    workload: ProgramWorkload, servers: Sequence[int], picks: Picks, recover: RecoverSection | None
+) -> ProgramPlan | Refusal:
+    """A program; of one that goes on without lost ranks, each membership does what is left of it, a spare
+    what the rank did whose place it has.
+    """
+    if recover is None:
+        return workload.planned(servers, picks)
+    known = memberships(servers, recover.spares, recover.rejoin, recover.losses)
+    if known is None:
+        return _TOO_MANY
+    made = []
+    for members in known:
+        instead = stand_ins(known[0], members)
+
+        def chosen(
+            groups: Sequence[Sequence[int]], op: str, size: int, how: str, who: Mapping[int, int] = instead
+        ) -> Choice:
+            return picks([[who[rank] for rank in group] for group in groups], op, size, how)
+
+        plan = workload.planned(servers, chosen, instead)
+        if isinstance(plan, Refusal):
+            return plan
+        made.append((plan, instead, members))
+    return with_memberships(made, len(servers))
+
+
+def _recovering_training(
+    fitted: Training, servers: Sequence[int], picks: Picks, seed: int, job: int, recover: RecoverSection
+) -> ScriptPlan | Refusal:
+    """Steps that go on without replicas that lose a rank: those that are left do the same with fewer."""
+    where = ("recover",)
+    if fitted.copies == 1:
+        reason = "no other rank has the parameters that a lost one has a part of"
+        return Refusal(where, reason, "`data: ddp`, or `data: fsdp` with `replicas`, of 2 replicas or more")
+    if recover.spares and fitted.pp > 1:
+        return Refusal((*where, "spares"), "a spare is of no stage before it is needed", "none, or `pp: 1`")
+    copies = [fitted.copy_of(rank) for rank in range(fitted.ranks)]
+    known = memberships(servers, recover.spares, recover.rejoin, recover.losses, copies)
+    if known is None:
+        return _TOO_MANY
+    made = []
+    for members in known:
+        part = fitted.among(members)
+        plan = _tuned_calls(TrainingPlan(part, seed, job), _picks_of(picks, members))
+        made.append((plan, dict(enumerate(members)), members))
+    return with_memberships(made, len(servers))
 
 
 def _tuned_calls(plan: ScriptPlan, picks: Picks) -> ScriptPlan:
@@ -339,8 +412,8 @@ def _benchmark(
     groups: Sequence[Sequence[int]],
     picks: Picks,
     mismatch: MismatchSection | None,
-    spared: Sequence[int],
-    others: Sequence[Sequence[int]],
+    spared: Sequence[int] = (),
+    later: bool = False,
 ) -> BenchmarkPlan:
     rows = max(map(len, groups)) if len(workload.counts) == 1 else 1
     operations = benchmark(
@@ -360,12 +433,7 @@ def _benchmark(
         picked = {size: picks(groups, workload.op, size, algorithm) for size in workload.sizes_bytes}
         operations = tuple(one._replace(**picked[one.size_bytes]._asdict()) for one in operations)
     mistaken = None if mismatch is None else (mismatch.rank, mismatch.size_bytes)
-    changed: list[tuple[Sequence[int], tuple[Operation, ...]]] = []
-    for left in others:
-        known = workload.known_algorithm
-        fewer = {size: picks([left], workload.op, size, known) for size in workload.sizes_bytes}
-        changed.append((left, tuple(one._replace(**fewer[one.size_bytes]._asdict()) for one in operations)))
-    return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken, spared, changed)
+    return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken, spared, later)
 
 
 class ResolvedJob(NamedTuple):
@@ -719,9 +787,6 @@ def _recovering(scenario: Scenario, index: int, ranks: int, recover: RecoverSect
     """Why a job cannot go on without ranks that nobody names beforehand."""
     where = ("jobs", index, "recover")
     yield from _shrinking(scenario, index, ranks, "recover")
-    if ranks > MOST_RECOVERING:
-        reason = f"each of {ranks} ranks that may be lost has a communicator of its own without it"
-        yield problem_at(scenario, where, reason, f"at most {MOST_RECOVERING} ranks, or `shrink`")
     if ranks - len(set(recover.spares)) < 3:
         reason = f"leaves fewer than 3 of {ranks} ranks to begin"
         yield problem_at(scenario, (*where, "spares"), reason, f"at most {max(ranks - 3, 0)} spares")

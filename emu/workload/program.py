@@ -44,10 +44,11 @@ operation by itself, at once. One rank may be mistaken, and call another size th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
+from itertools import combinations, takewhile
+from math import comb
 from typing import Final, NamedTuple
 
 from actors.ncclx.graph import Algorithm
@@ -64,6 +65,8 @@ from actors.ncclx.script import (
     kind_of,
 )
 
+MOST_PLACES: Final = 4096
+"""Of ranks in all memberships of a job, each of which has communicators of its own."""
 WORLD: Final = "world"
 MAIN: Final = "main"
 EVENTS: Final = "events"
@@ -93,6 +96,11 @@ class Communicator:
     def group_of(self, rank: int) -> tuple[int, ...]:
         """The group of a rank; empty if it is in none."""
         return self._of.get(rank, ())
+
+    def among(self, ranks: Collection[int]) -> Communicator:
+        """The same without everybody else."""
+        groups = (tuple(rank for rank in group if rank in ranks) for group in self.groups)
+        return replace(self, groups=tuple(group for group in groups if group))
 
 
 class Step(NamedTuple):
@@ -191,10 +199,19 @@ def _misfit(place: int, step: Step, communicator: Communicator, ranks: int) -> I
 
 
 class ProgramPlan(ScriptPlan):
-    """The groups and scripts of a program without faults."""
+    """The groups and scripts of a program without faults. `left` are the ranks that take part, if not all:
+    they call nobody else, and are the members of `communicators`.
+    """
 
-    def __init__(self, steps: Sequence[Step], communicators: Sequence[Communicator], ranks: int) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        communicators: Sequence[Communicator],
+        ranks: int,
+        left: Collection[int] | None = None,
+    ) -> None:
         super().__init__()
+        self.left = frozenset(range(ranks) if left is None else left)
         self.steps = tuple(steps)
         self.reasons = (*(one.name for one in communicators), EVENTS)
         self.named = {one.name: one for one in communicators}
@@ -204,7 +221,7 @@ class ProgramPlan(ScriptPlan):
                 streams[step.communicator].add(step.stream)
         self.spread = frozenset(name for name, on in streams.items() if len(on) > 1)
         """Communicators with operations on several streams."""
-        self.scripts = [_Composer(self, rank).script for rank in range(ranks)]
+        self.scripts = [_Composer(self, rank).script for rank in sorted(self.left)]
 
     def participants(self, label: int) -> int:
         """How many ranks take part in one collective or transfer of the list; the most, if groups differ."""
@@ -216,6 +233,8 @@ class ProgramPlan(ScriptPlan):
     def disagreements(self) -> Iterator[str]:
         """Calls of the members of a group that do not fit one another, the first of each group, in words."""
         for number, group in enumerate(self.groups):
+            if group.membership > 0:
+                break
             line = group.kind == LINE
             (first, usual), *others = self.calls_of(number)
             for rank, calls in others:
@@ -258,7 +277,12 @@ class _Composer:
         self._compose()
 
     def _compose(self) -> None:
-        mine = [(label, one) for label, one in enumerate(self._plan.steps) if one.is_for(self.script.rank)]
+        rank, left = self.script.rank, self._plan.left
+        mine = [
+            (label, one)
+            for label, one in enumerate(self._plan.steps)
+            if one.is_for(rank) and (one.peer < 0 or one.peer in left)
+        ]
         taken: set[int] = set()
         for at, (label, step) in enumerate(mine):
             if label in taken:
@@ -398,29 +422,53 @@ def _shown(call: GroupCall, other: GroupCall) -> str:
     return said
 
 
-def memberships(servers: Sequence[int], spares: Sequence[int], rejoin: bool) -> list[tuple[int, ...]]:
+def memberships(
+    servers: Sequence[int], spares: Sequence[int], rejoin: bool, losses: int = 1, units: Sequence[int] = ()
+) -> list[tuple[int, ...]] | None:
     """Ranks on these servers that can take over from one another: first all but the spares; then, for each
-    rank and each server that may be lost, those that are left, with spares in the places of the lost if there
-    are enough; last all again, if lost ranks may join again.
+    rank and each server that may be lost, and for each set of so many `losses`, those that are left, with
+    spares in the places of the lost if there are enough; last all again, if lost ranks may join again. The
+    larger come first.
+
+    Ranks of one of `units`, by its number, go without one another. None where there would be too many.
     """
     whole = tuple(rank for rank in range(len(servers)) if rank not in spares)
+    unit = dict(zip(whole, units or whole, strict=True))
     by_server: dict[int, list[int]] = {}
     for rank in whole:
         by_server.setdefault(servers[rank], []).append(rank)
-    losses = [[rank] for rank in whole] + [ranks for ranks in by_server.values() if len(ranks) > 1]
-    found = [whole]
-    for lost in losses:
-        instead = dict(zip(lost, spares, strict=False)) if len(lost) <= len(spares) else {}
-        left = tuple(instead.get(rank, rank) for rank in whole if rank in instead or rank not in lost)
-        if len(left) > 1:
-            found.append(left)
-    return [*found, whole] if rejoin else found
+    singles: list[tuple[int, ...]] = [(rank,) for rank in (*whole, *spares)]
+    singles += [tuple(ranks) for ranks in by_server.values() if len(ranks) > 1]
+    if not spares:  # whoever of a unit is lost
+        alike: dict[frozenset[int], tuple[int, ...]] = {}
+        for ranks in singles:
+            alike.setdefault(frozenset(unit[rank] for rank in ranks), ranks)
+        singles = list(alike.values())
+    if sum(comb(len(singles), count) for count in range(1, losses + 1)) > MOST_PLACES:
+        return None
+    found: dict[tuple[int, ...], None] = {}
+    for count in range(1, losses + 1):
+        for several in combinations(singles, count):
+            lost = sorted({rank for ranks in several for rank in ranks})
+            gone = [rank for rank in lost if rank in unit]
+            free = [rank for rank in spares if rank not in lost]
+            instead = dict(zip(gone, free, strict=False)) if len(gone) <= len(free) else {}
+            without = {unit[rank] for rank in gone if rank not in instead}
+            left = tuple(instead.get(rank, rank) for rank in whole if unit[rank] not in without)
+            if len(left) > 1 and left != whole:
+                found[left] = None
+    every = [whole, *sorted(found, key=len, reverse=True), *([whole] if rejoin else [])]
+    return every if sum(map(len, every)) <= MOST_PLACES else None
+
+
+def stand_ins(whole: Sequence[int], members: Sequence[int]) -> dict[int, int]:
+    """Of a membership, by rank of the first one that is left or has a spare in its place: who that is."""
+    return dict(zip(whole if len(whole) == len(members) else members, members, strict=True))
 
 
 class BenchmarkPlan(ScriptPlan):
     """The groups and scripts of a benchmark. `mistaken` are a rank and the size that it calls; `spared` are
-    ranks without which the others may go on. `others` are memberships that may take over from the ranks of
-    `groups`, with the operations of each.
+    ranks without which the others may go on; `later` are groups that take over from others.
     """
 
     def __init__(
@@ -431,10 +479,10 @@ class BenchmarkPlan(ScriptPlan):
         redop: str = "sum",
         mistaken: tuple[int, int] | None = None,
         spared: Sequence[int] = (),
-        others: Sequence[tuple[Sequence[int], Sequence[Operation]]] = (),
+        later: bool = False,
     ) -> None:
         super().__init__()
-        self.reasons = ("", "shrunk") if others else ("",)
+        self.reasons = ("", "shrunk") if later else ("",)
         self.spared = tuple(spared)
         self.single = True
         self.operations = tuple(operations)
@@ -444,20 +492,10 @@ class BenchmarkPlan(ScriptPlan):
         stream = [(CALL, 0, place) for place in range(len(calls))]
         by_rank: dict[int, Script] = {}
         for members in groups:
-            number = self.group(Group(kind_of(operations[0].op), 0, tuple(members)))
+            number = self.group(Group(kind_of(operations[0].op), int(later), tuple(members)))
             for rank in members:
                 # Ranks share their lists: a large job has many ranks and one list of calls.
                 by_rank[rank] = Script(rank, [number], [calls], [0], [stream])
-        if others:
-            self.memberships = [0]
-        for copy, (left, changed) in enumerate(others, 1):
-            number = self.group(Group(kind_of(operations[0].op), 1, tuple(left), copy=copy))
-            self.memberships.append(number)
-            fewer = self._calls(changed)
-            for rank in left:
-                script = by_rank.setdefault(rank, Script(rank, [], [], [], [stream]))
-                both, lists = [*script.groups, number], [*script.calls, fewer]
-                by_rank[rank] = Script(rank, both, lists, [0] * len(both), [stream])
         self.scripts = [by_rank[rank] for rank in sorted(by_rank)]
         if mistaken is not None:
             rank, size_bytes = mistaken

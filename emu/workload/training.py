@@ -20,6 +20,8 @@ share a layer's experts. Bytes are of 2-byte activations and parameters, gradien
          its gradients after its last, over DP x CP, not gathered again in between (Llama 3). `prefetch`:
          gathered from the step's beginning on, in the order of use, and scattered beside the passes that
          follow; else computing waits for each. ddp: an all_reduce of gradients alone. none: nothing.
+         With `replicas` (HSDP) both are within a replica, one of as many equal parts of DP, and each shard's
+         gradients are reduced among the replicas afterwards.
     EP   before and after the MLP an exchange of tokens x top_k x h over the group: equal shares, or with
          `expert_skew` shares by Zipf's law, the first rank having most, and computing of the MLP with them.
          Experts' parameters and gradients are shared among the DP ranks that have the same experts.
@@ -59,6 +61,7 @@ Not modelled: embeddings (a look-up), routers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -175,6 +178,8 @@ class Training:
     """Chunks of layers of a stage; above 1 the pipeline is interleaved."""
     data: str
     """fsdp, ddp or none."""
+    replicas: int
+    """Of fsdp: copies of the model, each over dp / replicas places of DP."""
     prefetch: bool
     decoupled: bool
     tp_chunks: int
@@ -204,6 +209,32 @@ class Training:
     def ranks(self) -> int:
         """How many GPUs it takes."""
         return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def copies(self) -> int:
+        """How many times the whole model is there, so that others can go on without one."""
+        return self.replicas if self.data == "fsdp" else self.dp // self.ep
+
+    @property
+    def shards(self) -> int:
+        """Places of DP over which parameters are sharded."""
+        return self.dp // self.replicas
+
+    def copy_of(self, rank: int) -> int:
+        """To which of the copies a rank belongs."""
+        return self.coordinates(rank)["dp"] // (self.dp // self.copies)
+
+    def among(self, members: Sequence[int]) -> Training:
+        """The same of the copies whose ranks these are, as the job counts them, in their order."""
+        copies = len(members) * self.copies // self.ranks
+        return replace(
+            self,
+            dp=self.dp // self.copies * copies,
+            replicas=copies if self.data == "fsdp" else 1,
+            slowdowns={
+                place: self.slowdowns[rank] for place, rank in enumerate(members) if rank in self.slowdowns
+            },
+        )
 
     def size(self, dimension: str) -> int:
         """Of a dimension."""
@@ -301,19 +332,20 @@ class Plan(ScriptPlan):
             written.setdefault(writer.kind(), script)
             self.scripts.append(script)
 
-    def ring(self, name: str, reason: int, at: dict[str, int], over: tuple[str, ...], every: int = 1) -> int:
+    def ring(
+        self, name: str, reason: int, at: dict[str, int], over: tuple[str, ...], line: range | None = None
+    ) -> int:
         """The number of the group of all ranks that differ from a place in these dimensions alone; in the
-        last of them by multiples of `every`. -1 where that is one rank.
+        last of them, if not at all places, at those of `line`. -1 where that is one rank.
         """
-        last = over[-1]
-        key = (name, at[last] % every, *(value for dimension, value in at.items() if dimension not in over))
+        last = range(self.training.size(over[-1])) if line is None else line
+        key = (name, last, *(value for dimension, value in at.items() if dimension not in over))
         found = self._rings.get(key)
         if found is None:
             places = [at]
             for dimension in reversed(over):
-                step, first = (every, at[last] % every) if dimension == last else (1, 0)
-                line = range(first, self.training.size(dimension), step)
-                places = [one | {dimension: place} for one in places for place in line]
+                several = last if dimension == over[-1] else range(self.training.size(dimension))
+                places = [one | {dimension: place} for one in places for place in several]
             members = tuple(map(self.training.rank_at, places))
             found = self.group(Group(COLLECTIVE, reason, members)) if len(members) > 1 else -1
             self._rings[key] = found
@@ -376,17 +408,22 @@ class _Writer:
         self._ring("tp", TP, ("tp",))
         self._ring("cp", CP, ("cp",))
         if training.data != "none":
-            self._ring("dp", DP, ("cp", "dp"))
+            shards, place = training.shards, at["dp"] % training.shards
+            first = at["dp"] - place
+            self._ring("dp", DP, ("cp", "dp"), range(first, first + shards))
             if training.ep > 1:
-                self._ring("experts", DP, ("cp", "dp"), training.ep)
+                alike = range(first + place % training.ep, first + shards, training.ep)
+                self._ring("experts", DP, ("cp", "dp"), alike)
+            if training.replicas > 1:
+                self._ring("replicas", DP, ("dp",), range(place, training.dp, shards))
         if training.ep > 1:
             first = at["dp"] // training.ep * training.ep
             experts = [at | {"dp": first + place} for place in range(training.ep)]
             members = tuple(training.rank_at(one) for one in experts)
             self._places["ep"] = self.script.join(self.plan.group(Group(EXCHANGE, EP, members)))
 
-    def _ring(self, name: str, reason: int, over: tuple[str, ...], every: int = 1) -> None:
-        number = self.plan.ring(name, reason, self._at, over, every)
+    def _ring(self, name: str, reason: int, over: tuple[str, ...], line: range | None = None) -> None:
+        number = self.plan.ring(name, reason, self._at, over, line)
         if number >= 0:
             self._places[name] = self.script.join(number)
 
@@ -518,15 +555,17 @@ class _Writer:
 
     # ---- parameters and gradients
 
-    def _shards(self) -> list[tuple[str, int]]:
-        """The parameters of one layer that groups share, by group."""
+    def _shared(self) -> list[tuple[str, int, int]]:
+        """The parameters of one layer that groups share: by group, how many, and over how many ranks."""
         training, model = self.training, self.training.model
         attention, experts = model.attention_parameters(), model.experts * model.expert_parameters()
+        among = training.shards * training.cp
         if training.ep == 1:
-            shards = [("dp", (attention + experts) // training.tp)]
-        else:
-            shards = [("dp", attention // training.tp), ("experts", experts // training.ep // training.tp)]
-        return [one for one in shards if one[0] in self._places]
+            return [("dp", (attention + experts) // training.tp, among)]
+        return [
+            ("dp", attention // training.tp, among),
+            ("experts", experts // training.ep // training.tp, among // training.ep),
+        ]
 
     def _own_values(self) -> int:
         """Parameters of this stage that this rank's optimizer has: its shard, or with `ddp` all of them."""
@@ -534,13 +573,14 @@ class _Writer:
         layers = training.first_layer(self._at["pp"], training.virtual)
         experts = model.experts * model.expert_parameters() // training.ep
         values = layers * (model.attention_parameters() + experts) // training.tp
-        return values // (training.dp * training.cp) if training.data == "fsdp" else values
+        return values // (training.shards * training.cp) if training.data == "fsdp" else values
 
     def _parameters(self, layer: int, after: tuple[int, ...]) -> tuple[int, ...]:
         del layer  # Layers are alike.
         return tuple(
             self.script.call(self._places[name], "all_gather", self.training.bytes_of(values), after)
-            for name, values in self._shards()
+            for name, values, _ in self._shared()
+            if name in self._places
         )
 
     def _need(self, layer: int) -> None:
@@ -555,15 +595,19 @@ class _Writer:
 
     def _gradients(self) -> None:
         """Send a layer's gradients, after its last backward pass."""
-        if "dp" not in self._places:
-            return
-        op = "reduce_scatter" if self.training.data == "fsdp" else "all_reduce"
-        for name, values in self._shards():
-            size = self.training.bytes_of(values, GRADIENT_BYTES)
-            event = self.script.call(self._places[name], op, size, (self.script.record(),))
-            if self.training.prefetch:
+        training = self.training
+        op = "reduce_scatter" if training.data == "fsdp" else "all_reduce"
+        for name, values, among in self._shared():
+            calls = [(name, op, values), ("replicas", "all_reduce", values // among)]
+            event = -1
+            for group, does, many in calls:
+                if group in self._places:
+                    size = training.bytes_of(many, GRADIENT_BYTES)
+                    after = self.script.record() if event < 0 else event
+                    event = self.script.call(self._places[group], does, size, (after,))
+            if event >= 0 and training.prefetch:
                 self._scattered.append(event)
-            else:
+            elif event >= 0:
                 self.script.wait(event, DP)
 
     def _compute(self, duration_ps: int) -> None:

@@ -238,8 +238,8 @@ class WiredJob:
 
     def members(self) -> tuple[int, ...]:
         """The ranks that begin, where others can take over; else none."""
-        places = self.script.memberships
-        return self.script.groups[places[0]].members if places else ()
+        memberships = self.script.memberships
+        return memberships[0] if memberships else ()
 
 
 def connect_groups(

@@ -30,7 +30,7 @@ from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPl
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.percentiles import percentiles
 from emu.measure.summary.request_times import serving_result
-from emu.measure.summary.steps import training_result
+from emu.measure.summary.steps import membership_of, training_result
 from emu.measure.summary.summary import (
     ClearToSends,
     Collective,
@@ -154,6 +154,24 @@ class Reported:
         failed = self.operations[plan.job, done - 1].status != STATUS_SUCCESS
         return (done - 1) // period * period if failed else max(done // period - 1, 0) * period
 
+    def memberships(self, plan: JobPlan) -> dict[int, int]:
+        """In which of its memberships a job did each step that is over, where it has several."""
+        if plan.training is None or not plan.training.members:
+            return {}
+        through: dict[int, set[int]] = {}
+        for rank, step, *_ in self.steps.get(plan.job, ()):
+            through.setdefault(step, set()).add(rank)
+        found = {step: membership_of(plan.training, plan.ranks, ranks) for step, ranks in through.items()}
+        return {step: number for step, number in found.items() if number is not None}
+
+    def calls_of(self, plan: JobPlan, call: CallPlan, membership: int | None) -> list[Outcome]:
+        """How a call ended for the ranks of a membership, or for all; of what a rank did twice, the last
+        time."""
+        ranked = self.calls.get((plan.job, call.step, call.label), {})
+        if plan.training is None or membership is None:
+            return list(ranked.values())
+        return [ranked[rank] for rank in plan.training.members[membership] if rank in ranked]
+
     def ends(self, plan: JobPlan, call: CallPlan) -> list[Outcome]:
         """Of a transfer: the calls at the other end, as far as they are over."""
         found = [self.calls.get((plan.job, call.step, label), {}).get(rank) for rank, label in call.ends]
@@ -209,7 +227,7 @@ def call_row(
     A transfer is timed with the calls at its other end: a small send is over for its sender before a byte is
     on the wire.
     """
-    whole = len(outcomes) == plan.callers and len(ends) == len(plan.ends)
+    whole = 0 < len(outcomes) == plan.callers and len(ends) == len(plan.ends)
     start_ps = min((one.start_ps for one in (*outcomes, *ends)), default=None)
     end_ps = max((one.end_ps for one in (*outcomes, *ends)), default=None) if whole else None
     time_ps = end_ps - start_ps if start_ps is not None and end_ps is not None else 0
@@ -346,6 +364,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
     training = plan.training
     if training is not None:
         outcomes += [reported.operations.get((plan.job, step)) for step in range(training.steps)]
+    memberships = reported.memberships(plan)
     clients = reported.clients.get(plan.job, [])
     outcomes += [*clients, *[None] * (plan.clients - len(clients))]
     done = [outcome for outcome in outcomes if outcome is not None]
@@ -370,9 +389,9 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         ]
         + [
             call_row(
-                one,
-                list(reported.calls.get((plan.job, one.step, one.label), {}).values()),
-                reported.ends(plan, one),
+                one.of(memberships.get(one.step, 0)),
+                reported.calls_of(plan, one, memberships.get(one.step)),
+                reported.ends(plan, one.of(memberships.get(one.step, 0))),
                 reported.compared.get((plan.job, one.label), (0, 0)),
                 reported.wrong_ranks(plan, one.label),
             )

@@ -8,7 +8,8 @@ barrier) is not in it. Over the steps of a run and the ranks of the job, in the 
     exposed    time that it waits for the communication of a dimension; of PP, what goes beyond the bubble
     bubble     time that it waits for the pipeline, in the step or at its end for the other stages, up to
                (p - 1) / v times what a micro-batch takes it
-    other      the rest: waiting at the end for slower ranks
+    other      the rest: waiting at the end for slower ranks; of a step that was done again without lost
+               ranks, all before
 
 `bubble_ideal` is the closed form (p - 1) / (v m + p - 1), of stages that are alike and a fabric that costs
 nothing. Shares are of the step time. `formula_step_ps` is the step with the bubble that SimAI adds where one
@@ -19,7 +20,7 @@ Source: PaLM (2022), section 4.1 (MFU); Megatron-LM (SC'21), section 2.2 (bubble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 
 from emu.measure.collected import TrainingFacts
@@ -78,7 +79,12 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
     steps: dict[int, list[Sequence[int]]] = {}
     for row in rows:
         steps.setdefault(row[1], []).append(row)
-    whole = [ranked for _, ranked in sorted(steps.items()) if len(ranked) == ranks]
+    memberships = facts.members or (range(ranks),)
+    whole: list[list[Sequence[int]]] = []
+    for _, ranked in sorted(steps.items()):
+        number = membership_of(facts, ranks, {row[0] for row in ranked})
+        if number is not None:
+            whole.append([row for row in ranked if row[0] in memberships[number]])
     if not whole:
         return TrainingResult(
             cut=facts.cut,
@@ -95,7 +101,7 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
         )
     times_ps = [max(row[3] for row in ranked) - min(row[2] for row in ranked) for ranked in whole]
     total_ps = sum(times_ps)
-    spent_ps = total_ps * ranks
+    spent_ps = sum(time_ps * len(ranked) for time_ps, ranked in zip(times_ps, whole, strict=True))
     compute_ps = 0
     waited_ps = [0] * len(facts.reasons)
     pipeline = facts.reasons.index(PIPELINE) if PIPELINE in facts.reasons else -1
@@ -112,7 +118,7 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
                 waited_ps[pipeline] -= idle_ps
                 bubble_ps += idle_ps + min(end_ps - row[3], budget_ps - idle_ps)
     inside_ps = sum(ps for name, ps in zip(facts.reasons, waited_ps, strict=True) if name in ("tp", "ep"))
-    flops = facts.step_flops * len(whole) * 10**12
+    flops = facts.step_flops * sum(map(len, whole)) * 10**12 / len(memberships[0])
     other_ps = spent_ps - compute_ps - sum(waited_ps) - bubble_ps
     return TrainingResult(
         cut=facts.cut,
@@ -130,16 +136,29 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
         bubble=_share(bubble_ps, spent_ps),
         bubble_ideal=facts.bubble_ideal,
         other=_share(other_ps, spent_ps),
+        step_times_ps=times_ps if facts.members else [],
+        step_ranks=[len(ranked) for ranked in whole] if facts.members else [],
         formula_step_ps=None
         if facts.formula is None
         else int((total_ps + facts.formula * (compute_ps + inside_ps) / ranks) / len(whole)),
     )
 
 
+def membership_of(facts: TrainingFacts, ranks: int, through: Collection[int]) -> int | None:
+    """In which membership of its job a step was done that these ranks are through with; None if it is not
+    over. Most jobs have one, of all ranks.
+    """
+    for number, members in enumerate(facts.members or (range(ranks),)):
+        if all(rank in through for rank in members):
+            return number
+    return None
+
+
 def step_mfu_ppm(facts: TrainingFacts | None, ranks: int, step_ps: int) -> int | None:
     """The MFU of one step, in millionths; None of what has no FLOPs."""
     if facts is None or not facts.step_flops or not step_ps:
         return None
+    ranks = len(facts.members[0]) if facts.members else ranks
     return int(facts.step_flops * 10**18 / (step_ps * ranks * facts.peak_flops_per_s))
 
 

@@ -166,6 +166,10 @@ class TrainingResult(Part):
     """The rest: waiting for slower ranks at the end of a step."""
     formula_step_ps: int | None = None
     """The step with SimAI's bubble, of a SimAI text that is run with `pipeline: formula`; null elsewhere."""
+    step_times_ps: list[int] = []
+    """Of a job with `recover`: the time of each step, of one that was done again from its first beginning."""
+    step_ranks: list[int] = []
+    """And how many ranks did it."""
 
 
 SCHEMA_VERSION: Final = 1

@@ -32,7 +32,7 @@ from emu.scenario.sections.graph import (
     able,
     by_default,
 )
-from emu.scenario.sections.program import ProgramWorkload
+from emu.scenario.sections.program import PEERED, ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
 from emu.scenario.sections.storage import (
     Checkpoint,
@@ -228,8 +228,9 @@ class MismatchSection(Section):
 
 class RecoverSection(Section):
     """A job that goes on when it loses a rank, or all ranks of a server, to whatever fault. The controller
-    finds out who is lost; the others abort the communicator and go on with another, as under a coordinator
-    of NCCLX's fault-tolerant all_reduce."""
+    finds out who is lost; the others abort their communicators and do the operation or step again with
+    others, as under a coordinator of NCCLX's fault-tolerant all_reduce. Of training, replicas go without
+    those that lose a rank."""
 
     wait_ps: AutoPositiveTimePs = None
     """How long the controller waits for reports after the first failure; who has not reported then is lost.
@@ -239,6 +240,9 @@ class RecoverSection(Section):
     (ncclCommInitRank). Without enough of them the communicator shrinks."""
     rejoin: bool = False
     """Whether ranks whose host comes back join again, once, when the next operation begins."""
+    losses: Annotated[int, Field(ge=1, le=4)] = 1
+    """How many losses, one after another, it can go on after: for each set of so many there are communicators
+    without it from the beginning."""
 
 
 class JobSection(Section):
@@ -273,7 +277,8 @@ class JobSection(Section):
     it up, these abort the communicator (ncclCommAbort), and do that operation and the rest among themselves
     (ncclCommShrink)."""
     recover: RecoverSection | None = None
-    """How a `collective` job goes on when it loses ranks that nobody named beforehand."""
+    """How a job of `collective`, `program` or `training` goes on when it loses ranks that nobody named
+    beforehand."""
     mismatch: MismatchSection | None = None
     """A rank of a `collective` job that calls with another size."""
     workload: Annotated[Section, WORKLOADS]
@@ -296,7 +301,7 @@ class JobSection(Section):
         if self.shrink:
             yield from self._check_shrink("shrink", self.shrink)
         if self.recover is not None:
-            yield from self._check_shrink("recover", self.recover.spares)
+            yield from self._check_recover(self.recover)
             if self.shrink:
                 yield Refusal(("recover",), "`shrink` names who may be lost", "one of the two")
         if self.placement != "numbered" and not isinstance(self.ranks, int):
@@ -312,24 +317,46 @@ class JobSection(Section):
         """Whether one rank alone would have nothing to do."""
         return isinstance(self.workload, (CollectiveWorkload, FlowsWorkload))
 
+    def _check_recover(self, recover: RecoverSection) -> Iterator[Refusal]:
+        where, workload = ("recover",), self.workload
+        if isinstance(workload, CollectiveWorkload):
+            yield from self._check_shrink("recover", recover.spares)
+            return
+        if isinstance(workload, ProgramWorkload):
+            for one in workload.operations:
+                if one.talks and one.do not in PEERED:
+                    yield from _told_by_rank(where, one.do, bool(one.counts), one.algorithm)
+        elif not isinstance(workload, TrainingWorkload):
+            reason = f"nobody says what is left of {getattr(workload, 'kind', 'it')} without a rank"
+            yield Refusal(where, reason, "in a job of `collective`, `program` or `training`")
+        yield from _listed_once((*where, "spares"), recover.spares)
+
     def _check_shrink(self, key: str, ranks: tuple[int, ...]) -> Iterator[Refusal]:
         where, workload = (key,), self.workload
-        accepted = "in a `collective` job"
         if not isinstance(workload, CollectiveWorkload):
+            accepted = "in a `collective` job, or `recover`"
             yield Refusal(where, "only a benchmark does an operation again without the lost", accepted)
             return
         if workload.split:
             yield Refusal(where, "the job has several communicators", "without `split`")
-        if workload.op in ROOTED or workload.counts:
-            accepted = "of all_reduce, all_gather, reduce_scatter, all_to_all, sendrecv or barrier"
-            yield Refusal(where, f"{workload.op} is told rank by rank", accepted)
-        known = (AUTO, DEFAULT, "ring", "direct", "double_binary_tree")
-        if workload.algorithm not in known:
-            reason = f"{workload.algorithm} may need ranks that are left out"
-            yield Refusal(where, reason, f"with `algorithm` {', '.join(known)}")
+        yield from _told_by_rank(where, workload.op, bool(workload.counts), workload.algorithm)
         if self.mismatch is not None:
             yield Refusal(where, "a rank that calls another size would do so again", "without `mismatch`")
-        place = (key, "spares") if key == "recover" else where
-        for at, rank in enumerate(ranks):
-            if rank in ranks[:at]:
-                yield Refusal((*place, at), f"rank {rank} is listed already", "each rank once")
+        yield from _listed_once((key, "spares") if key == "recover" else where, ranks)
+
+
+def _told_by_rank(where: tuple[str], op: str, counts: bool, algorithm: str) -> Iterator[Refusal]:
+    """Why a collective cannot be done without some of its ranks."""
+    if op in ROOTED or counts:
+        accepted = "of all_reduce, all_gather, reduce_scatter, all_to_all, sendrecv or barrier"
+        yield Refusal(where, f"{op} is told rank by rank", accepted)
+    known = (AUTO, DEFAULT, "ring", "direct", "double_binary_tree")
+    if algorithm not in known:
+        reason = f"{algorithm} may need ranks that are left out"
+        yield Refusal(where, reason, f"with `algorithm` {', '.join(known)}")
+
+
+def _listed_once(where: tuple[str, ...], ranks: tuple[int, ...]) -> Iterator[Refusal]:
+    for at, rank in enumerate(ranks):
+        if rank in ranks[:at]:
+            yield Refusal((*where, at), f"rank {rank} is listed already", "each rank once")

@@ -5,7 +5,7 @@ What they mean, and what is not modelled, is in `emu.workload.program`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -209,8 +209,12 @@ class ProgramWorkload(Section):
                 reason = f"there is no communicator {operation.on!r}"
                 yield Refusal(("operations", at, "on"), reason, ", ".join(known))
 
-    def planned(self, servers: Sequence[int], picks: Picks) -> ProgramPlan | Refusal:
-        """What ranks on these servers do, or where it does not fit them."""
+    def planned(
+        self, servers: Sequence[int], picks: Picks, left: Collection[int] | None = None
+    ) -> ProgramPlan | Refusal:
+        """What ranks on these servers do, or where it does not fit them; of the ranks alone that are `left`,
+        if some are lost: nobody calls these.
+        """
         ranks = len(servers)
         for at, one in enumerate(self.communicators):
             if len(one.split) not in (0, ranks):
@@ -226,6 +230,8 @@ class ProgramWorkload(Section):
         steps = [one.step() for one in self.operations]
         for fault in faults(steps, communicators, ranks):
             return Refusal(("operations", fault.place, fault.key), fault.reason, fault.accepted)
+        if left is not None:
+            communicators = [one.among(left) for one in communicators]
         groups = {one.name: [group for group in one.groups if len(group) > 1] for one in communicators}
         picked: dict[tuple[str, str, int, str], Choice] = {}
         for at, step in enumerate(steps):
@@ -239,7 +245,7 @@ class ProgramWorkload(Section):
                 refusal = self._misfit(at, steps[at], [servers[rank] for rank in group])
                 if refusal is not None:
                     return refusal
-        return ProgramPlan(steps, communicators, ranks)
+        return ProgramPlan(steps, communicators, ranks, left)
 
     def _misfit(self, at: int, step: Step, servers: Sequence[int]) -> Refusal | None:
         """Why an operation's algorithm does not fit a group, if it does not."""

@@ -155,6 +155,9 @@ class TrainingWorkload(Section):
     """Chunks of layers of a pipeline stage; above 1 the pipeline is interleaved."""
     data: Literal["fsdp", "ddp", "none"] = "fsdp"
     """How data-parallel ranks share parameters and gradients: sharded, gradients alone, not at all."""
+    replicas: Annotated[int, Field(ge=1, le=65536)] = 1
+    """With `data: fsdp`: copies of the model, each sharded over DP / replicas (x CP) ranks, among which the
+    shards' gradients are reduced (HSDP). `jobs[].recover` goes on without those that lose a rank."""
     overlap: Overlap = Overlap()
     """Which communication runs beside computing."""
     parallel_attention: bool = False
@@ -228,6 +231,9 @@ class TrainingWorkload(Section):
         if model.experts % self.ep or (self.dp is not None and self.dp % self.ep):
             reason = f"does not divide the experts ({model.experts}) and `dp`"
             yield Refusal(("ep",), reason, "a divisor of both")
+        if self.replicas > 1 and self.data != "fsdp":
+            reason = f"`data: {self.data}` shards nothing"
+            yield Refusal(("replicas",), reason, "1, or `data: fsdp`")
         yield from self._check_stragglers()
         if self.jitter >= 1:
             yield Refusal(("jitter",), f"{self.jitter} is not below 1", SHARE_ACCEPTED)
@@ -239,15 +245,18 @@ class TrainingWorkload(Section):
             if rank in slow[:at]:
                 yield Refusal(("stragglers", at, "rank"), f"rank {rank} is listed already", "each rank once")
 
-    def fitted(self, ranks: int) -> Training | str:
-        """The job over so many ranks, or why it does not fit them."""
+    def fitted(self, ranks: int, spares: int = 0) -> Training | str:
+        """The job over so many ranks, but for some that are spare; or why it does not fit them."""
         rest = self.tp * self.cp * self.pp
-        dp = self.dp or max(ranks // rest, 1)
+        dp = self.dp or max((ranks - spares) // rest, 1)
         cut = f"tp {self.tp} x cp {self.cp} x pp {self.pp} x dp {dp}"
-        if rest * dp != ranks:
-            return f"{cut} is {rest * dp} ranks, the job has {ranks}"
-        if dp % self.ep:
-            return f"ep {self.ep} does not divide dp {dp}"
+        if rest * dp != ranks - spares:
+            return f"{cut} is {rest * dp} ranks, the job has {ranks}" + (
+                f", {spares} to spare" if spares else ""
+            )
+        if dp % (self.replicas * self.ep):
+            parts = f"{self.replicas} replicas, each a multiple of " if self.replicas > 1 else ""
+            return f"{parts}ep {self.ep} does not divide dp {dp}"
         wrong = [one.rank for one in self.stragglers if one.rank >= ranks]
         if wrong:
             return f"there is no rank {wrong[0]} to be slow: the job has {ranks}"
@@ -266,6 +275,7 @@ class TrainingWorkload(Section):
             batch=self.micro_batch,
             virtual=self.virtual_stages,
             data=self.data,
+            replicas=self.replicas,
             prefetch=self.overlap.fsdp_prefetch,
             decoupled=self.overlap.decoupled_pipeline,
             tp_chunks=self.overlap.tp_chunks,
