@@ -1,7 +1,12 @@
 """How far transfers are: they begin, go on at rates that change when others begin or end, and end.
 
-Between two such moments every rate is constant, so time goes from one of them to the next. Rates are worked
-out anew when the set of transfers has changed; a set that was there before is looked up.
+Between two such moments every rate is constant, so time goes from one of them to the next.
+
+Only what a change can reach is worked out again. A link couples the transfers on it if it can be full: if
+together they could send more than it carries, each as fast as the links of its own path let it alone. Who is
+not coupled, directly or by way of others, is in another *part*, and keeps its rates to the bit. Where ports
+are paused, what they stop goes further: such a part is worked out with all that it shares any link with.
+Parts that were there before are looked up.
 
 Times are in ps, rates in kbit/s; what is left of a transfer is kept in billionths of bits, so that a rate
 times a time needs no division, and nothing is lost by rounding but the last ps of each transfer.
@@ -13,8 +18,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from actors.flow.filling import PAUSING, UNIT, Filling
-from actors.flow.queues import Buffers, Lane, Queues
+from actors.flow.filling import LIGHT, PAUSING, UNIT, Filling
+from actors.flow.queues import Buffers, Lane, Queues, Waiting, jammed
 
 NANOS: Final = 10**9
 """kbit/s x ps in a bit."""
@@ -44,13 +49,35 @@ class Shape(NamedTuple):
 class _Work:
     """A transfer under way."""
 
-    __slots__ = ("done", "left", "rate", "shape")
+    __slots__ = ("done", "left", "part", "rate", "shape")
 
     def __init__(self, shape: int, left: int, done: Callable[[], None]) -> None:
         self.shape = shape
         self.left = left
         self.rate = 0
         self.done = done
+        self.part: _Part | None = None
+
+
+class _Part:
+    """Transfers that are coupled, by their shapes."""
+
+    __slots__ = ("key", "together", "works")
+
+    def __init__(self, key: tuple[int, ...], works: list[_Work], together: Together) -> None:
+        self.key = key
+        self.works = works
+        self.together = together
+
+
+class Link:
+    """Who is on a link, and what they could send at most, in kbit/s."""
+
+    __slots__ = ("most", "works")
+
+    def __init__(self) -> None:
+        self.most = 0
+        self.works: dict[_Work, None] = {}
 
 
 class Together:
@@ -89,14 +116,24 @@ class Progress:
         self.now_ps = 0
         self.solves = 0
         """How often rates were worked out."""
+        self.touched = 0
+        """Of how many transfers in all."""
         self._capacities = capacities_kbps
         self._buffers = buffers
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._pushed = 0
         self._works: list[_Work] = []
-        self._changed = False
+        self._new: list[_Work] = []
+        self._shaken: dict[_Part, None] = {}
+        """Parts of which something has ended, or that are coupled with something new."""
+        self._parts: dict[_Part, None] = {}
+        self._rated: dict[_Part, frozenset[int]] = {}
+        """By part that has its rates, the links for which ports were paused; all that it was paused with."""
+        self._links: dict[int, Link] = {}
         self._numbers: dict[Shape, int] = {}
         self._shapes: list[Shape] = []
+        self._loads: list[dict[int, int]] = []
+        """By shape, what it could put on links."""
         self._known: dict[tuple[int, ...], Together] = {}
 
     def at(self, time_ps: int, call: Callable[[], None]) -> None:
@@ -110,13 +147,15 @@ class Progress:
         if number is None:
             number = self._numbers[shape] = len(self._shapes)
             self._shapes.append(shape)
-        self._works.append(_Work(number, size_bits * NANOS, done))
-        self._changed = True
+            self._loads.append(self._loads_of(shape))
+        work = _Work(number, size_bits * NANOS, done)
+        self._works.append(work)
+        self._new.append(work)
 
     def run(self, until_ps: int) -> bool:
         """Go on until nothing is under way and nobody is to be called; False if it is not so by then."""
         while self._queue or self._works:
-            if self._changed:
+            if self._new or self._shaken:
                 self._solve()
             next_ps = self._queue[0][0] if self._queue else until_ps + 1
             for work in self._works:
@@ -132,47 +171,175 @@ class Progress:
             if ended:
                 over = [work for work in self._works if work.left <= 0]
                 self._works = [work for work in self._works if work.left > 0]
-                self._changed = True
+                for work in over:
+                    self._leave(work)
                 for work in over:
                     work.done()
             while self._queue and self._queue[0][0] == next_ps:
                 heappop(self._queue)[2]()
         return True
 
-    def _solve(self) -> None:
-        self._changed = False
-        works = sorted(self._works, key=lambda work: work.shape)
+    # ---- who is coupled with whom
+
+    def _loads_of(self, shape: Shape) -> dict[int, int]:
+        """What a shape could put on its links at most, with what rounding may add. Where buffers take up what
+        links cannot pass on, only the links before one hold back what comes there.
+        """
+        shares: dict[int, int] = {}
+        entering: dict[int, int] = {}
+        for share, links, kind in shape.strands:
+            if kind == PAUSING:
+                entering[links[0]] = entering.get(links[0], 0) + share
+            for link in links if kind != LIGHT else ():
+                shares[link] = shares.get(link, 0) + share
+        most = min(self._capacities[link] * UNIT // share for link, share in shares.items())
+        most = min(most, shape.most_kbps) if shape.most_kbps else most
+        spare = shape.weight // UNIT + 2
+        found: dict[int, int] = {}
+        for share, links, kind in shape.strands:
+            comes = most * share // UNIT
+            if kind == PAUSING and self._buffers is not None:
+                comes = self._capacities[links[0]] * share // entering[links[0]]
+                if shape.most_kbps:
+                    comes = min(comes, shape.most_kbps * share // UNIT)
+            for link in links:
+                found[link] = found.get(link, 0) + comes + spare
+                comes = min(comes, self._capacities[link])
+        return found
+
+    def _couples(self, number: int, link: Link) -> bool:
+        """Whether a link can be full."""
+        return link.most >= self._capacities[number]
+
+    def _come(self, work: _Work) -> None:
+        for number, most in self._loads[work.shape].items():
+            link = self._links.get(number)
+            if link is None:
+                link = self._links[number] = Link()
+            link.works[work] = None
+            link.most += most
+            if self._couples(number, link):
+                self._shaken.update((one.part, None) for one in link.works if one.part is not None)
+
+    def _leave(self, work: _Work) -> None:
+        assert work.part is not None
+        self._shaken[work.part] = None
+        work.part.works.remove(work)
+        for number, most in self._loads[work.shape].items():
+            link = self._links[number]
+            del link.works[work]
+            link.most -= most
+            if not link.works:
+                del self._links[number]
+
+    def _part(self) -> None:
+        """Make parts of what is new, and of what was in parts that changed."""
+        for work in self._new:
+            self._come(work)
+        pool = self._new
+        self._new = []
+        for part in self._shaken:
+            pool += part.works
+            del self._parts[part]
+            self._rated.pop(part, None)
+            for work in part.works:
+                work.part = None
+        self._shaken = {}
+        for first in pool:
+            if first.part is None:
+                part = self._made(self._reached([first], anyhow=False))
+                self._parts[part] = None
+                for work in part.works:
+                    work.part = part
+
+    def _reached(self, found: list[_Work], *, anyhow: bool) -> list[_Work]:
+        """All that these are coupled with, or share any link with."""
+        known = dict.fromkeys(found)
+        seen: set[int] = set()
+        for work in found:
+            for number in self._loads[work.shape]:
+                if number in seen:
+                    continue
+                seen.add(number)
+                link = self._links[number]
+                if anyhow or self._couples(number, link):
+                    more = [one for one in link.works if one not in known]
+                    known.update(dict.fromkeys(more))
+                    found += more
+        return found
+
+    def _made(self, works: list[_Work]) -> _Part:
+        works.sort(key=lambda work: work.shape)
         key = tuple(work.shape for work in works)
         together = self._known.get(key)
         if together is None:
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
-            together = Together(self._capacities, [self._shapes[number] for number in key])
-            self._known[key] = together
-        jammed: frozenset[int] = frozenset()
-        if self._buffers is not None:
-            waiting = [
-                min(work.left // NANOS, shape.window_bits or work.left)
-                for work, shape in zip(works, together.shapes, strict=True)
-            ]
-            jammed = frozenset(together.queues.jammed(self._buffers, waiting))
+            together = self._known[key] = Together(self._capacities, [self._shapes[number] for number in key])
+        return _Part(key, works, together)
+
+    # ---- rates
+
+    def _solve(self) -> None:
+        self._part()
+        jammed = self._jammed()
+        wider: list[_Part] = []
+        within: set[_Work] = set()
+        for part in self._parts if jammed else ():
+            if part.works[0] not in within and jammed.intersection(part.together.queues.waits_for):
+                wider.append(self._made(self._reached(list(part.works), anyhow=True)))
+                within.update(wider[-1].works)
+        for part in self._parts:
+            if part.works[0] in within:
+                self._rated.pop(part, None)
+            elif part not in self._rated:
+                self._rated[part] = frozenset()
+                self._rate(part, frozenset())
+        for part in wider:
+            self._rate(part, jammed.intersection(part.together.queues.waits_for))
+
+    def _jammed(self) -> frozenset[int]:
+        """The links for which ports are paused."""
+        if self._buffers is None:
+            return frozenset()
+        waiting: list[Waiting] = []
+        for part in self._parts:
+            queues = part.together.queues
+            if queues.waits_for:
+                bits = [
+                    min(work.left // NANOS, shape.window_bits or work.left)
+                    for work, shape in zip(part.works, part.together.shapes, strict=True)
+                ]
+                waiting += queues.waiting(bits)
+        return frozenset(jammed(self._buffers, waiting))
+
+    def _rate(self, part: _Part, jammed: frozenset[int]) -> None:
+        together = part.together
         rates = together.rates.get(jammed)
         if rates is None:
             self.solves += 1
-            rates = together.unpaused() if together.free and not jammed else self._rates(together, jammed)
+            self.touched += len(part.works)
+            rates = together.queues.rates if together.free and not jammed else self._rates(together, jammed)
             together.rates[jammed] = rates
-        for work, rate in zip(works, rates, strict=True):
+        for work, rate in zip(part.works, rates, strict=True):
             work.rate = rate
 
     def _rates(self, together: Together, jammed: frozenset[int]) -> list[int]:
         """The rates of transfers, at least 1 kbit/s each."""
-        filling = Filling(self._capacities, pauses=bool(jammed))
-        for link in range(len(self._capacities)):
-            filling.jams[link] = link in jammed
+        links: dict[int, int] = {}
+        for shape in together.shapes:
+            for strand in shape.strands:
+                for link in strand.links:
+                    links.setdefault(link, link)
+        # in the order of their numbers, which is that of links that are full at one level
+        places = {link: place for place, link in enumerate(sorted(links))}
+        filling = Filling([self._capacities[link] for link in places], pauses=bool(jammed))
+        filling.jams = [link in jammed for link in places]
         for shape in together.shapes:
             transfer = filling.transfer(shape.weight)
             for strand in shape.strands:
-                filling.strand(transfer, strand.share, list(strand.links), strand.kind)
+                path = [places[link] for link in strand.links]
+                filling.strand(transfer, strand.share, path, strand.kind)
             if shape.most_kbps:
                 filling.limit(transfer, shape.most_kbps)
         return [max(rate, 1) for rate in filling.rates()]

@@ -52,6 +52,14 @@ class _Excess(NamedTuple):
     """Of what the transfer sends in that time, in units of 2^-20."""
 
 
+class Waiting(NamedTuple):
+    """Bits that came by a link and wait for another."""
+
+    before: int
+    link: int
+    bits: int
+
+
 class Queues:
     """What some transfers make of queues. `rates` are at the end of each lane's path, by place."""
 
@@ -74,6 +82,8 @@ class Queues:
             for hop in range(1, len(lane.links))
             if rates[hop] < rates[hop - 1]
         ]
+        self.waits_for = frozenset(one.link for one in self._excess)
+        """Links for which something waits."""
 
     def _pass(self, capacities_kbps: Sequence[int]) -> None:
         coming: dict[int, int] = {}
@@ -90,22 +100,29 @@ class Queues:
                 rates[hop] = before if coming[link] <= most else max(before * most // coming[link], 1)
                 before = after
 
-    def jammed(self, buffers: Buffers, waiting_bits: Sequence[int]) -> set[int]:
-        """The links for which ports are paused, where transfers have so many bits that can wait."""
-        accounts: dict[int, int] = {}
-        used: dict[int, int] = {}
-        for transfer, before, _, part in self._excess:
-            bits = waiting_bits[transfer] * part // UNIT
-            accounts[before] = accounts.get(before, 0) + bits
-            switch = buffers.switch_of[before]
-            used[switch] = used.get(switch, 0) + bits
-        full: set[int] = set()
-        for before, bits in accounts.items():
-            switch = buffers.switch_of[before]
-            free = max(buffers.pools_bits[switch] - used[switch], 0)
-            if switch >= 0 and bits > buffers.reserve_bits + free * buffers.alpha_scaled // SCALE:
-                full.add(before)
-        return {one.link for one in self._excess if one.before in full}
+    def waiting(self, waiting_bits: Sequence[int]) -> list[Waiting]:
+        """What waits where, if transfers have so many bits that can wait."""
+        return [
+            Waiting(before, link, waiting_bits[transfer] * part // UNIT)
+            for transfer, before, link, part in self._excess
+        ]
+
+
+def jammed(buffers: Buffers, waiting: Sequence[Waiting]) -> set[int]:
+    """The links for which ports are paused where so much waits."""
+    accounts: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for before, _, bits in waiting:
+        accounts[before] = accounts.get(before, 0) + bits
+        switch = buffers.switch_of[before]
+        used[switch] = used.get(switch, 0) + bits
+    full: set[int] = set()
+    for before, bits in accounts.items():
+        switch = buffers.switch_of[before]
+        free = max(buffers.pools_bits[switch] - used[switch], 0)
+        if switch >= 0 and bits > buffers.reserve_bits + free * buffers.alpha_scaled // SCALE:
+            full.add(before)
+    return {one.link for one in waiting if one.before in full}
 
 
 def _entering(capacities_kbps: Sequence[int], lanes: Sequence[Lane]) -> list[int]:

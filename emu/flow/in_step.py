@@ -19,7 +19,7 @@ from typing import Final
 from actors.fabric.paths import Delays
 from actors.flow.filling import LIGHT, PAUSING, QUIET
 from actors.flow.footprints import ACKS, DATA, INSIDE, KINDS, Footprint, Ground, Transfer
-from actors.flow.progress import Progress, Shape, Strand, Together
+from actors.flow.progress import Link, Progress, Shape, Strand, Together
 from actors.ncclx.operations import Operation
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side, WiredJob
@@ -268,6 +268,15 @@ class InStepProgress(Progress):
     def __init__(self, calls: InStepCalls) -> None:
         super().__init__([])
         self._calls = calls
+
+    def _loads_of(self, shape: Shape) -> dict[int, int]:
+        """Footprints are all over the fabric: all are coupled."""
+        del shape
+        return {0: 0}
+
+    def _couples(self, number: int, link: Link) -> bool:
+        del number, link
+        return True
 
     def _rates(self, together: Together, jammed: frozenset[int]) -> list[int]:
         del jammed

@@ -188,10 +188,12 @@ def run_flow(blueprint: Blueprint) -> Outcome:
     facts = EngineFacts(
         workers=1,
         placement=PLACEMENT,
-        windows=level.progress.solves,
+        windows=0,
         wall_s=time.perf_counter() - built_s,
         cpu_s=time.process_time() - begin_cpu_s,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        solves=level.progress.solves + level.beside.solves,
+        solved_transfers=level.progress.touched + level.beside.touched,
     )
     return Outcome(
         ending=ending,

@@ -77,6 +77,10 @@ class EngineFacts:
     snapshots: int = 0
     snapshots_s: float = 0.0
     """How long the run stood still for them."""
+    solves: int | None = None
+    """At flow level, how often rates were worked out."""
+    solved_transfers: int | None = None
+    """Of how many transfers, counted each time."""
 
 
 @dataclass(frozen=True, slots=True)

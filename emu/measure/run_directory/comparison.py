@@ -228,6 +228,7 @@ def _of_run(summary: Summary) -> Iterator[tuple[str, float | None, Callable[[Any
     yield "events", engine.events if packets else None, _plain
     yield "packet-hops", engine.packet_hops if packets else None, _plain
     yield "windows", engine.windows if packets else None, _plain
+    yield "rates worked out", engine.solves, _plain
     yield "workers", engine.workers, _plain
     yield "wall time", engine.wall_s, _seconds
     yield "CPU time", engine.cpu_s, _seconds

@@ -57,6 +57,8 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
         recoveries=facts.recoveries,
         snapshots=facts.snapshots,
         snapshots_s=round(facts.snapshots_s, 6),
+        solves=facts.solves,
+        solved_transfers=facts.solved_transfers,
     )
 
 

@@ -214,6 +214,10 @@ class Engine(Part):
     """Snapshots taken."""
     snapshots_s: float
     """Wall time for which the run stood still for them."""
+    solves: int | None = None
+    """At flow level, how often rates were worked out for transfers that share links; null at packet level."""
+    solved_transfers: int | None = None
+    """Of how many transfers in all, counted each time."""
 
 
 class ClearToSends(Part):
