@@ -5,10 +5,16 @@ pairs, a message is packets of an MTU, every `ack_every`-th packet and the last 
 a slice that waits for the receiver costs a clear-to-send with its answer. A packet makes a hop for each link
 of a shortest path. What goes over NVLink makes none.
 
-Prices are those of docs/scale.md: one worker, compiled, on the machine that was measured there.
+The busiest NIC's bytes at its rate are the least time of the run, and so the least number of samples.
+
+Prices are those of docs/scale.md: one worker, compiled, on an idle machine of the class that was measured
+there.
+
+At flow level there are no packets, and nobody knows beforehand how often rates will be worked out: what is
+told is the least.
 
 Not counted: what congestion adds (CNPs, retransmissions, pauses), and what an end before the jobs' own takes
-away (`run.max_time`, faults).
+away (faults). What a diagnosis runs again counts as one run where faults or several jobs give it a reason.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from actors.fabric.model import Topology
+from actors.fabric.model import FABRIC, Topology
 from actors.fabric.paths import first_paths
 from actors.host.storage_clients import answer_bytes, request_bytes
 from actors.ncclx.algorithms.ring import OPERATION_CODES
@@ -31,28 +37,40 @@ from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
 from actors.ncclx.transport.wiring import WiredJob, rails_between, share_domain
 from actors.wire.message import POST_READ
+from emu.build.nics import recovery_of
 from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan
 from emu.scenario.schema import Scenario
 from emu.workload.program import BenchmarkPlan
 
-HOP_US: Final = (
-    (32, 0.23),
-    (64, 0.27),
-    (128, 0.31),
-    (256, 0.39),
-    (512, 0.42),
-    (1024, 0.50),
-    (3072, 1.08),
-)
-"""Price of a hop by hosts, from the table of docs/scale.md; above 256 hosts with blocks (0.67 and 0.60)."""
-DEVICE_S: Final = 1e-4
-DEVICE_BYTES: Final = 8 << 10
-WORKER_S: Final = 0.5
-WORKER_BYTES: Final = 60 << 20
+HOP_US: Final = ((64, 0.19), (256, 0.25), (512, 0.40), (1024, 0.52), (3072, 1.1))
+"""A packet-hop, by hosts."""
+INSIDE_US: Final = 1.5
+"""A message over NVLink, with its copies."""
+SAMPLE_US: Final = 7.5
+"""A device in a sample: reading, comparing, writing."""
+START_S: Final = 0.51
+"""The process: imports, the scenario, results."""
+DEVICE_US: Final = 250
+PAIR_US: Final = 25
+"""One end of a connection."""
+SLOT_US: Final = 0.03
+"""A packet that a queue pair may hold out of order."""
+START_BYTES: Final = 67 << 20
+DEVICE_BYTES: Final = 24 << 10
+PAIR_BYTES: Final = 2 << 10
+SLOT_BYTES: Final = 24
+SAMPLE_BYTES: Final = 1 << 10
+"""A device in a sample, until somebody has taken it."""
+UNTAKEN_BYTES: Final = 32 << 20
+"""The most that samples take up."""
+SAMPLES: Final = 200
+"""That a scenario with a `run.sample_every` of its own has at least: those shipped chose it for that."""
 INTERPRETED: Final = 50
 """How many times as long a hop takes interpreted: the quickstart's 387,184 took 5 to 12 CPU seconds."""
 TCP_SEGMENTS_AN_ANSWER: Final = 2
 """RFC 5681, section 4.2."""
+PACE_MS: Final = 1.7
+"""What `emu.cli.commands.estimate` times took that machine: 20,000 rounds of a loop of Python."""
 LONG_S: Final = 600
 """A run that takes longer is worth a warning."""
 
@@ -63,6 +81,8 @@ class Estimate(NamedTuple):
     hops: int
     memory_bytes: int
     wall_s: float
+    least: bool = False
+    """Whether memory and time are only what it takes at least."""
 
     def warnings(self) -> list[str]:
         """A line if it takes more than `LONG_S`."""
@@ -91,6 +111,8 @@ class Messages(NamedTuple):
 
 def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bool = True) -> Estimate:
     """What the jobs of a scenario will cost one worker, compiled or not."""
+    if scenario.fidelity == "flow":
+        return Estimate(0, START_BYTES, START_S, least=True)
     counted = _Count(scenario, topology)
     for work in plan.jobs:
         for _ in range(_times(plan, work) if work.enabled else 0):
@@ -101,14 +123,33 @@ def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bo
             if work.wired is not None:
                 steps = 1 if isinstance(work.wired.script, BenchmarkPlan) else len(work.operations)
                 counted.library(work.wired, steps)
+    again = 1 + _runs_again(scenario, plan)
     devices = len(topology.nodes)
-    hosts = len(topology.hosts)
-    hop_us = _hop_us(hosts) * (1 if compiled else INTERPRETED)
+    pairs = sum(len(of_nic) for of_nic in plan.pairs.values())
+    slots = sum(len(of_nic) * _slots(scenario, topology, nic) for nic, of_nic in plan.pairs.items())
+    sampled = devices * counted.samples()
+    slower = 1 if compiled else INTERPRETED
+    packets_us = counted.hops * _hop_us(len(topology.hosts)) + counted.inside * INSIDE_US
+    building_us = devices * DEVICE_US + pairs * PAIR_US + slots * SLOT_US
     return Estimate(
         counted.hops,
-        WORKER_BYTES + devices * DEVICE_BYTES,
-        WORKER_S + devices * DEVICE_S + counted.hops * hop_us / 1e6,
+        START_BYTES
+        + devices * DEVICE_BYTES
+        + again * (pairs * PAIR_BYTES + slots * SLOT_BYTES)
+        + min(sampled * SAMPLE_BYTES, UNTAKEN_BYTES),
+        START_S + (again * (packets_us * slower + building_us) + sampled * SAMPLE_US) / 1e6,
     )
+
+
+def _runs_again(scenario: Scenario, plan: Plan) -> int:
+    """How often the diagnosis of a run emulates it anew, where there is something to leave out."""
+    return int(bool(scenario.faults) or sum(work.enabled for work in plan.jobs) > 1)
+
+
+def _slots(scenario: Scenario, topology: Topology, nic: int) -> int:
+    """Packets that each queue pair of a NIC has room for, beyond the one it expects."""
+    held = int(recovery_of(scenario.at(topology, nic).transport).hold_packets)
+    return 1 << (held - 1).bit_length() if held else 0
 
 
 def _times(plan: Plan, work: JobWork) -> int:
@@ -148,12 +189,32 @@ class _Count:
 
     def __init__(self, scenario: Scenario, topology: Topology) -> None:
         self.hops = 0
+        self.inside = 0
+        """Messages over NVLink."""
+        self._loads: Counter[tuple[int, bool]] = Counter()
+        """Bytes that a NIC sends, and that it receives."""
         self._scenario = scenario
         self._topology = topology
         self._links: dict[tuple[int, int], int] = {}
 
+    def samples(self) -> int:
+        """The fewest that the run can have, or `SAMPLES` if somebody chose their distance."""
+        run = self._scenario.run
+        busiest_ps = max((self._sending_ps(nic, size) for (nic, _), size in self._loads.items()), default=0)
+        least = SAMPLES if "sample_every_ps" in run.model_fields_set else 1
+        return min(max(busiest_ps // run.sample_every_ps, least), run.max_time_ps // run.sample_every_ps)
+
+    def _sending_ps(self, nic: int, size_bytes: int) -> int:
+        ends = self._topology.ports(nic)
+        return size_bytes * 8 * 10**12 // sum(end.rate_bps for end in ends if end.kind == FABRIC)
+
+    def _carried(self, source: int, destination: int, size_bytes: int) -> None:
+        self._loads[source, True] += size_bytes
+        self._loads[destination, False] += size_bytes
+
     def flow(self, flow: FlowWork) -> None:
         """Its messages and their acknowledgements; a READ's requests and their responses."""
+        self._carried(flow.source, flow.destination, flow.size_bytes)
         links = self._between(flow.source, flow.destination)
         cut = self._cut(flow.source, flow.destination)
         whole, rest = divmod(flow.size_bytes, flow.write_bytes)
@@ -173,17 +234,19 @@ class _Count:
             ):
                 cut = self._cut(*ends)
                 packets = cut.packets(size)
+                self._carried(*ends, size)
                 self.hops += links * (packets + cut.answers(packets))
 
     def library(self, job: WiredJob, steps: int) -> None:
         """Every call of a job's groups, in each of its steps."""
         for sent, count in messages_of(job):
-            self.hops += steps * count * self._exchange(job, sent)
+            self._exchange(job, sent, steps * count)
 
-    def _exchange(self, job: WiredJob, sent: Messages) -> int:
+    def _exchange(self, job: WiredJob, sent: Messages, times: int) -> None:
         gpus = [job.gpus[rank] for rank in (sent.source, sent.destination)]
         if share_domain(self._topology, *gpus):
-            return 0
+            self.inside += times * sent.sizes.total()
+            return
         nics = [self._topology.nics_of_gpu(gpu) for gpu in gpus]
         source, destination = (of_gpu[sent.channel % len(of_gpu)] for of_gpu in nics)
         cut = self._cut(source, destination)
@@ -197,7 +260,10 @@ class _Count:
         if job.settings.qp_policy == "least_loaded":
             rails = rails_between(self._topology, *gpus)
         links = sum(self._between(*rail) for rail in rails)
-        return packets * links // len(rails) + control * self._between(source, destination)
+        moved = sum(size * count for size, count in sent.sizes.items()) // len(rails)
+        for rail in rails:
+            self._carried(*rail, times * moved)
+        self.hops += times * (packets * links // len(rails) + control * self._between(source, destination))
 
     def _cut(self, source: int, destination: int) -> _Cut:
         """How messages between two NICs are cut, by the sections that hold there."""

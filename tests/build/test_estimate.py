@@ -1,11 +1,16 @@
 """Are the packet-hops of a run known before it, and is somebody warned of a long one?"""
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from emu import api
-from emu.build.estimate import about_wall
+from emu.build import estimate
+from emu.build.estimate import Estimate, about_wall
 from emu.cli.commands.estimate import estimated
 from emu.cli.main import main
 from emu.cli.terminal import time_left
@@ -25,6 +30,12 @@ SCENARIOS: dict[str, dict[str, str]] = {
 of a server, keys and values; shortened where they are long."""
 
 
+def on_known_machine(name: str, changes: dict[str, str]) -> Estimate:
+    """By the prices as they are, whatever this machine's pace."""
+    prepared = api.prepare(api.load(name, changes))
+    return estimate.estimate(prepared.scenario, prepared.topology, prepared.plan)
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_packet_hops_of_a_scenario_are_known_before_it_runs(name: str) -> None:
     loaded = api.load(name, {**SCENARIOS[name], "expect": "[]"})
@@ -40,6 +51,59 @@ def test_a_run_of_more_than_ten_minutes_is_announced() -> None:
     (line,) = estimated(large).warnings()
     assert "packet-hops" in line
     assert estimated(api.prepare(api.load("permutation"))).warnings() == []
+
+
+def test_the_page_has_the_prices_that_are_used() -> None:
+    page = Path("docs/scale.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
+    scale = {"KiB": 1 << 10, "MiB": 1 << 20}
+    for name, price in told.items():
+        known = getattr(estimate, name)
+        if isinstance(known, tuple):
+            found = re.findall(r"([\d.]+)(?: us)? with ([\d,]+)", price)
+            assert tuple((int(hosts.replace(",", "")), float(us)) for us, hosts in found) == known
+        else:
+            number, _, unit = price.partition(" ")
+            assert float(number) * scale.get(unit, 1) == known, name
+    used = {name for name in vars(estimate) if re.fullmatch(r"[A-Z]+_(S|US|MS|BYTES)|SAMPLES", name)}
+    assert used - {"LONG_S", "CTS_BYTES", "SPLIT_ALIGN_BYTES"} == told.keys()
+
+
+@pytest.mark.parametrize("name", ["tiny_all_reduce", "policies"])
+def test_memory_is_known_before_a_run_within_30_per_cent(name: str, tmp_path: Path) -> None:
+    """In a process of its own, by way of a small one: a process begins with the peak of the one that
+    started it. Queue pairs of `policies` hold 4,096 packets each.
+    """
+    command = [sys.executable, "-m", "emu.cli.main", "run", name, "--local", "--no-page", "--json"]
+    small = ["sh", "-c", '"$@" || exit 1', "sh", *command, f"--out={tmp_path / name}"]
+    ran = subprocess.run(small, capture_output=True, check=True, text=True)
+    peak_bytes = json.loads(ran.stdout)["engine"]["peak_rss_bytes"]
+    assert estimated(api.prepare(api.load(name))).memory_bytes == pytest.approx(peak_bytes, rel=0.3)
+
+
+def test_room_for_packets_out_of_order_is_paid_for_by_each_queue_pair() -> None:
+    """272 queue pairs, from a window of 4,096 packets to one of 8,192."""
+    small, large = (
+        on_known_machine("policies", {"transport.recovery.window": window}) for window in ("16MiB", "32MiB")
+    )
+    assert large.memory_bytes - small.memory_bytes == 272 * 4096 * estimate.SLOT_BYTES
+    assert large.wall_s - small.wall_s == pytest.approx(272 * 4096 * estimate.SLOT_US / 1e6)
+
+
+def test_samples_are_at_least_what_the_busiest_nic_needs_at_its_rate() -> None:
+    """64 MiB at 400G take 1,342.2 us: so many samples of 109 devices, in place of the 200 of a choice."""
+    few, many = (
+        on_known_machine("permutation", {"jobs[0].workload.size": "64MiB", "run.sample_every": every})
+        for every in ("1ms", "1us")
+    )
+    longer_s = (1342 - 200) * 109 * estimate.SAMPLE_US / 1e6
+    assert many.wall_s - few.wall_s == pytest.approx(longer_s)
+
+
+def test_at_flow_level_only_the_least_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "reproduce_all_gather"]) == 0
+    (row,) = capsys.readouterr().out.splitlines()[1:]
+    assert row.split()[1:4] == ["flow", "level", ">="]
 
 
 def test_figures_are_printed_for_each_scenario(capsys: pytest.CaptureFixture[str]) -> None:
