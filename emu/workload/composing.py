@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NewType, TypedDict, Unpack
 
-from emu.workload.program import MAIN
+from emu.workload.program import COMPUTE, MAIN, RECORD, WAIT
 from emu.workload.program import WORLD as _WORLD
 
 Communicator = NewType("Communicator", str)
@@ -57,7 +57,7 @@ class Stream:
         self._program = program
         self.name = name
         self._group: dict[str, str] = {}
-        """What is said of transfers that begin together."""
+        """What is said of calls that begin together."""
 
     def compute(self, time: str, *, ranks: Sequence[int] | None = None) -> None:
         """Be busy for a time."""
@@ -95,16 +95,16 @@ class Stream:
 
     def send(self, size: str, peer: int, *, on: Communicator = WORLD, ranks: Sequence[int]) -> None:
         """Send to a rank of the job, which is to receive as much."""
-        self._add("send", ranks=ranks, on=on, size=size, peer=peer, **self._group)
+        self._add("send", ranks=ranks, on=on, size=size, peer=peer)
 
     def recv(self, size: str, peer: int, *, on: Communicator = WORLD, ranks: Sequence[int]) -> None:
         """Receive from a rank of the job."""
-        self._add("recv", ranks=ranks, on=on, size=size, peer=peer, **self._group)
+        self._add("recv", ranks=ranks, on=on, size=size, peer=peer)
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """Sends and receives that begin together (ncclGroupStart, ncclGroupEnd): the stream goes on when all
-        are over.
+        """Collectives, sends and receives that begin together (ncclGroupStart, ncclGroupEnd): the stream goes
+        on when all are over.
         """
         self._group = {"group": self._program.new_group()}
         try:
@@ -124,6 +124,8 @@ class Stream:
 
     def _add(self, do: str, *, ranks: Sequence[int] | None = None, **keys: Any) -> None:
         operation: dict[str, Any] = {"do": do, "stream": self.name, **keys}
+        if do not in (COMPUTE, RECORD, WAIT):
+            operation |= self._group
         graph = operation.get("algorithm")
         if isinstance(graph, Mapping):
             operation |= {"algorithm": "graph", "graph": dict(graph)}

@@ -19,22 +19,24 @@ waits for its own stream and for the operation before it on the communicator, as
 `in_flight` above 1 an operation waits for the one so many places before it, and those that are under way
 have connections of their own, as a peer has several virtual connections in NCCLX.
 
-Sends and receives that stand one after the other on a stream and name one `group` begin together when the
-stream comes to the first of them, and the stream goes on when all are over. They are one operation of their
-communicators. Those between the same two ranks keep their order. Here each has a stream of its own between
-two events.
+What stands one after the other on a stream and names one `group` begins together when the stream comes to
+the first of them, and the stream goes on when all are over. They are one operation of their communicators.
+Transfers between the same two ranks keep their order. Of one communicator, collectives are done one after
+another, the larger before the smaller, and before its sends and receives, those of an all_to_all too. Here
+each has a stream of its own between two events.
 
 A list may be wrong: a rank that calls another size, or calls nothing, hangs as it does with NCCL, and the
 watchdog names it.
 
 Source: CUDA C Programming Guide, streams and events (a wait is for the last record before it); NCCL 2.30,
 `ncclCommSplit`, `ncclConfig_t.trafficClass`, `src/enqueue.cc` (ncclLaunchPrepare: a launch waits for the
-communicator's device stream, ncclLaunchFinish: that one waits for the launch); NCCL's user guide, group calls
-and point-to-point; torchcomms, CTRAN (NCCL_CTRAN_IB_NUM_VCS_PER_RANK).
+communicator's device stream, ncclLaunchFinish: that one waits for the launch; ncclPrepareTasks: collectives
+of a group come out of a sorter by size, descending, and are put on channels before sends and receives);
+NCCL's user guide, group calls and point-to-point; torchcomms, CTRAN (NCCL_CTRAN_IB_NUM_VCS_PER_RANK).
 
 Not modelled: rounds of a group with more peers than channels have places (NCCL: eight a channel at a time),
-collectives in a group, launching costs, computing of several streams that shares a GPU's SMs, host threads
-that wait.
+algorithms and channels that NCCL chooses for a group's collectives together, launching costs, computing of
+several streams that shares a GPU's SMs, host threads that wait.
 
 A benchmark (`BenchmarkPlan`) is one stream that calls one collective after another. Each operation of the job
 is one call, by every member of a group; a job that is split has several groups, each of which does every
@@ -55,6 +57,7 @@ from actors.ncclx.graph import Algorithm
 from actors.ncclx.operations import Operation
 from actors.ncclx.script import (
     CALL,
+    COLLECTIVE,
     LINE,
     TRANSFER,
     UNLABELLED,
@@ -130,7 +133,7 @@ class Step(NamedTuple):
     dtype: str = "fp32"
     redop: str = "sum"
     group: str = ""
-    """Of a transfer: what it begins with."""
+    """What it begins with."""
 
     def is_for(self, rank: int) -> bool:
         """Whether a rank does it."""
@@ -254,7 +257,7 @@ class ProgramPlan(ScriptPlan):
 
 class _Composer:
     """Puts the operations of one rank on its streams. An *operation of a communicator* is a collective, a
-    transfer, or all transfers that begin together; its *end* is a place of a stream, with an event where
+    transfer, or all that begin together; its *end* is a place of a stream, with an event where
     another stream may wait for it.
     """
 
@@ -321,18 +324,7 @@ class _Composer:
         for event, reason in self._awaited(names, [group for _, group in calls], stream):
             script.wait(event, reason, stream)
         if steps[0][1].group:
-            begun = script.record(stream)
-            used: dict[int, int] = {}
-            for one, group in calls:
-                if group not in self._lanes:
-                    self._lanes[group] = script.stream()
-                lane = self._lanes[group]
-                if lane not in used:
-                    script.wait(begun, group.reason, lane)
-                used[lane] = group.reason
-                self._call(*one, group, lane)
-            for lane, reason in used.items():
-                script.wait(script.record(lane), reason, stream)
+            self._begin_together(calls, stream)
         else:
             self._call(*steps[0], groups[0], stream)
         spread = any(name in self._plan.spread for name in names)
@@ -341,6 +333,31 @@ class _Composer:
             self._ends.setdefault(name, []).append(end)
         for _, group in calls:
             self._last[group] = end
+
+    def _begin_together(self, calls: Sequence[tuple[tuple[int, Step], Group]], stream: int) -> None:
+        """Put the calls of a group on streams of their own, which one stream begins and waits for."""
+        script = self.script
+        begun = script.record(stream)
+        used: dict[int, int] = {}
+        after: dict[int, list[int]] = {}
+        """By reason, a communicator's: the ends of its collectives."""
+        collectives = [one for one in calls if one[1].kind == COLLECTIVE]
+        collectives.sort(key=lambda one: one[0][1].size_bytes, reverse=True)
+        others = [one for one in calls if one[1].kind != COLLECTIVE]
+        for one, group in (*collectives, *others):
+            if group not in self._lanes:
+                self._lanes[group] = script.stream()
+            lane = self._lanes[group]
+            if lane not in used:
+                before = after.get(group.reason, ()) if group.kind != COLLECTIVE else ()
+                for event in before or (begun,):
+                    script.wait(event, group.reason, lane)
+            used[lane] = group.reason
+            self._call(*one, group, lane)
+            if group.kind == COLLECTIVE and others:
+                after.setdefault(group.reason, []).append(script.record(lane))
+        for lane, reason in used.items():
+            script.wait(script.record(lane), reason, stream)
 
     def _awaited(
         self, names: Sequence[str], groups: Sequence[Group], stream: int

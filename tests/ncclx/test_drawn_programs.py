@@ -48,6 +48,8 @@ def operations(draw: random.Random) -> list[dict[str, Any]]:
             found.append({"do": "recv", "peer": one, "ranks": [other], "size": sizes[1], **more})
         else:
             call: dict[str, Any] = {"do": what, "algorithm": draw.choice(COLLECTIVES[what])}
+            if draw.random() < 0.25:
+                call["group"] = "g"
             if what != "barrier":
                 call |= {"size": draw.choice(SIZES), "dtype": draw.choice(("fp32", "bf16"))}
             if draw.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Do transfers of a group run together, and operations of a communicator one after another or side by side?
+"""Do calls of a group run together, and operations of a communicator one after another or side by side?
 
 The forms are those of `tests.ncclx.test_programs`: 6 messages, a clear-to-send, the slice and its copy for a
 receive whose sender is ready.
@@ -103,6 +103,71 @@ def test_all_to_all_by_hand_takes_as_long_as_the_collective(size: str) -> None:
     assert abs(max(ends) - max(others)) <= max(others) // 100
 
 
+def two_broadcasts(program: Program) -> None:
+    """From rank 0 on one communicator, then from rank 1 on another."""
+    for root, name in enumerate("ab"):
+        pair = program.communicator(name)
+        program.main.rooted("broadcast", "64KiB", root=root, on=pair, algorithm="ring")
+
+
+def test_collectives_of_two_communicators_run_at_once_in_a_group_and_in_turn_without() -> None:
+    """Each is one slice, in its own direction: as long as a transfer."""
+    together, apart = Program(ranks=2), Program(ranks=2)
+    with together.main.group():
+        two_broadcasts(together)
+    two_broadcasts(apart)
+    once_ps = transfer_ps(SIZE)
+    found = calls(ran(together))
+    assert found[1, 0] == found[0, 1] == (0, once_ps)
+    # Without, rank 1 sends when it has received; rank 0 has cleared that long ago.
+    found = calls(ran(apart))
+    assert found[1, 0] == (0, once_ps)
+    assert found[0, 1][1] == once_ps + 6 * MESSAGE_PS + wire_ps(SIZE) + 2 * COPY_PS
+
+
+def test_ranks_that_call_two_communicators_in_different_orders_hang_without_a_group() -> None:
+    """An all_reduce ends at nobody before everybody is there."""
+    ends = []
+    for grouped in (True, False):
+        program = Program(ranks=2)
+        a, b = (program.communicator(name) for name in "ab")
+        for rank, order in ((0, (a, b)), (1, (b, a))):
+            for one in order:
+                program.main.all_reduce("64KiB", on=one, algorithm="ring", ranks=[rank])
+        if grouped:
+            program.operations = [{**one, "group": "g"} for one in program.operations]
+        given = plain(program.scenario(SMALL, ncclx={"watchdog": "1ms"}))
+        ends.append(api.run(given, local=True, diagnose=False).summary.jobs["program"].status)
+    assert ends == ["success", "timed_out"]
+
+
+def test_collectives_of_one_communicator_in_a_group_are_done_in_turn_the_larger_first() -> None:
+    """Sends and receives come after them; those of another communicator do not wait."""
+    program = Program(ranks=2)
+    pair, other = program.communicator("pair"), program.communicator("other")
+    with program.main.group():
+        program.main.send("64KiB", 1, on=pair, ranks=[0])
+        program.main.recv("64KiB", 0, on=pair, ranks=[1])
+        program.main.all_reduce("64KiB", on=pair, algorithm="ring")
+        program.main.all_reduce("256KiB", on=pair, algorithm="ring")
+        program.main.send("64KiB", 0, on=other, ranks=[1])
+        program.main.recv("64KiB", 1, on=other, ranks=[0])
+    turns = Program(ranks=2)
+    for size in ("256KiB", "64KiB"):
+        turns.main.all_reduce(size, algorithm="ring")
+    found = calls(ran(program))
+    for rank, transfer, elsewhere in ((0, 0, 5), (1, 1, 4)):
+        assert (found[rank, 3][0], found[rank, 2][0], found[rank, transfer][0]) == (
+            0,
+            found[rank, 3][1],
+            found[rank, 2][1],
+        )
+        assert found[rank, elsewhere][0] == 0
+    alone = calls(ran(turns))
+    # The other communicator's slice of 64 KiB is before theirs at one NIC.
+    assert 0 <= found[0, 2][1] - alone[0, 1][1] <= NEXT_PS + 128 * 8 * 10**12 // RATE_BPS
+
+
 def on_two_streams(in_flight: int, *, later: str = "") -> dict[tuple[int, int], tuple[int, int]]:
     """Two transfers of one communicator, each on a stream; the first one's may begin later."""
     program = Program(ranks=2)
@@ -179,8 +244,8 @@ def test_collectives_of_one_communicator_on_two_streams_give_one_answer_in_parts
             "operations[0].group: compute begins by itself",
         ),
         (
-            {"operations": [{"do": "barrier", "group": "g"}]},
-            "operations[0].group: barrier begins by itself",
+            {"operations": [{"do": "record", "event": "e", "group": "g"}]},
+            "operations[0].group: record begins by itself",
         ),
         (
             {"operations": [{"do": "barrier"}], "communicators": [{"name": "a", "in_flight": 0}]},

@@ -109,8 +109,8 @@ class OperationSection(Section):
     peer: Rank | None = None
     """Of send and recv: the other rank of the job."""
     group: Name | None = None
-    """Of send and recv: those that stand one after the other on a stream with the same name begin together,
-    and the stream goes on when all are over (ncclGroupStart, ncclGroupEnd)."""
+    """Of a collective or transfer: those that stand one after the other on a stream with the same name begin
+    together, and the stream goes on when all are over (ncclGroupStart, ncclGroupEnd)."""
     time_ps: PositiveTimePs | None = None
     """Of compute: how long."""
     event: Name | None = None
@@ -136,8 +136,8 @@ class OperationSection(Section):
             yield Refusal(("counts",), "a row has nothing for anybody", "rows with a number above 0")
         if self.root and self.do not in ROOTED:
             yield Refusal(("root",), f"{self.do} has no root", f"only with {', '.join(ROOTED)}")
-        if self.group is not None and self.do not in PEERED:
-            yield Refusal(("group",), f"{self.do} begins by itself", "only with send and recv")
+        if self.group is not None and not self.talks:
+            yield Refusal(("group",), f"{self.do} begins by itself", "only with what communicates")
         if not self.talks and self.on != WORLD:
             yield Refusal(("on",), f"{self.do} needs no communicator", "only with what communicates")
         yield from self._check_collective()
