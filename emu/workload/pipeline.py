@@ -5,8 +5,13 @@ with as many backwards. Interleaved: a stage has v chunks of layers (chunk c of 
 pipeline v times as long), takes p micro-batches of a chunk at a time, and begins with
 2 (p - r - 1) + (v - 1) p forwards; micro-batches come in multiples of p.
 
-Uncongested and with equal stages, a step takes m micro-batches and (p - 1) / v more, so that the bubble is
-(p - 1) / (v m + p - 1) of it.
+Coupled, as Megatron-LM is, a rank goes on when all that it exchanges at one point has come and gone: after
+each pass what that sends and what the next begins with; interleaved, after a forward and the backward behind
+it, what both send and what the next two begin with. Decoupled (MegaScale), a pass waits for its own input
+alone, and sends beside the passes that follow.
+
+Uncongested and with equal stages, a decoupled step takes m micro-batches and (p - 1) / v more, so that the
+bubble is (p - 1) / (v m + p - 1) of it.
 
 Sources: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM
 (SC'21), section 2.2; Megatron-LM, `core/pipeline_parallel/schedules.py`.
@@ -36,14 +41,19 @@ def schedule(stage: int, stages: int, batches: int, chunks: int) -> tuple[Pass, 
     """The passes of one stage in their order. With `chunks` above 1, `batches` is a multiple of `stages`."""
     assert chunks == 1 or batches % stages == 0, (batches, stages, chunks)
     total = batches * chunks
-    first = stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
-    warm = min(first, total)
+    warm = _forwards_first(stage, stages, batches, chunks)
     forwards = [_pass(turn, stages, chunks, forward=True) for turn in range(total)]
     backwards = [_pass(turn, stages, chunks, forward=False) for turn in range(total)]
     order = forwards[:warm]
     for turn in range(total - warm):
         order += [forwards[warm + turn], backwards[turn]]
     return (*order, *backwards[total - warm :])
+
+
+def _forwards_first(stage: int, stages: int, batches: int, chunks: int) -> int:
+    """How many forwards come before the first backward's forward."""
+    first = stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
+    return min(first, batches * chunks)
 
 
 def _pass(turn: int, stages: int, chunks: int, *, forward: bool) -> Pass:
@@ -87,6 +97,13 @@ class Stage:
         self._decoupled = decoupled
         self._label = label
         """Of a transfer, by the stage and the pass that it is for."""
+        self._partners: dict[Pass, Pass] = {}
+        """Coupled and interleaved: of a forward the backward with which it exchanges, and back."""
+        if chunks > 1 and not decoupled:
+            warm = _forwards_first(stage, len(ranks), batches, chunks)
+            alternating = self.order[warm : len(self.order) - warm]
+            pairs = list(zip(alternating[::2], alternating[1::2], strict=True))
+            self._partners = dict(pairs) | {backward: forward for forward, backward in pairs}
         self._places: dict[str, int] = {}
         self._arrivals: dict[Pass, int] = {}
         if len(ranks) > 1:
@@ -122,21 +139,30 @@ class Stage:
                     )
 
     def begin(self, one: Pass) -> None:
-        """Wait for what a pass begins with."""
-        if one in self._arrivals:
-            self._script.wait(self._arrivals[one], PP)
+        """Wait for what a pass begins with, and for what was to come with it."""
+        for awaited in (one, self._partners.get(one)):
+            if awaited in self._arrivals:
+                self._script.wait(self._arrivals.pop(awaited), PP)
 
     def end(self, one: Pass) -> None:
-        """Send what a pass ends with."""
+        """Send what a pass ends with, unless a backward behind it is to go with it."""
+        partner = self._partners.get(one)
+        if partner is not None and one.forward:
+            return
+        sent = [self._send(each) for each in (partner, one) if each is not None]
+        for call in sent:
+            if call is not None and not self._decoupled:
+                self._script.wait(call, PP)
+
+    def _send(self, one: Pass) -> int | None:
+        """Send the result of a pass to where it goes; the call, or None if it goes nowhere."""
         goes = self._next(self._stage, one)
         if goes is None:
-            return
+            return None
         place = self._places["send_forward" if one.forward else "send_backward"]
         to = (self._stage + (1 if one.forward else -1)) % self._stages
         done = self._script.record()
-        sent = self._script.call(place, TRANSFER, self._size_bytes, (done,), self._label(to, goes))
-        if not self._decoupled:
-            self._script.wait(sent, PP)
+        return self._script.call(place, TRANSFER, self._size_bytes, (done,), self._label(to, goes))
 
     def _next(self, stage: int, one: Pass) -> Pass | None:
         """The same micro-batch where the result of a stage's pass goes, as that stage calls it."""

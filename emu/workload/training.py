@@ -15,7 +15,8 @@ share a layer's experts. Bytes are of 2-byte activations and parameters, gradien
          layers are missing to divide evenly, the first and the last chunk have one fewer (Llama 3: the
          embedding and the logits are there).
          `decoupled` (MegaScale): computing goes on while they are sent; else it waits until they have left
-         for the channel buffer (which is at once, where all of them fit into it).
+         for the channel buffer (which is at once, where all of them fit into it), interleaved also until
+         what the next two passes begin with is there.
     DP   fsdp: an all_gather of each layer's parameters before its first use in the step, a reduce_scatter of
          its gradients after its last, over DP x CP, not gathered again in between (Llama 3). `prefetch`:
          gathered from the step's beginning on, in the order of use, and scattered beside the passes that

@@ -92,6 +92,22 @@ def test_an_overlap_that_is_off_costs_time_in_its_dimension(
     assert off.exposed[dimension] > on.exposed[dimension]
 
 
+def test_interleaved_and_coupled_each_pair_of_passes_pays_for_its_exchange() -> None:
+    # Megatron-LM: a rank goes on when both results are sent and both inputs of the next pair are there. Both
+    # NICs of a pair of neighbours carry two messages each way.
+    message, wire_ps_a_byte = 16 * 128 * 256 * 2, 4194 / 4096 * 1e12 / 50e9
+    knobs = SLOW | {"pp": 4, "virtual_stages": 2, "micro_batch": 16, "peak_tflops": 40}
+    for decoupled, exchange_ps in ((True, 0), (False, 2 * message * wire_ps_a_byte)):
+        lost_ps = []
+        for batches in (8, 16):
+            whole = step(4, knobs | {"micro_batches": batches, "overlap": {"decoupled_pipeline": decoupled}})
+            assert whole.compute is not None
+            lost_ps.append((1 - whole.compute) * time_of(whole))
+        pairs = (16 - 8) * 2
+        # The rest is latency: two hops, and the notice that data is there.
+        assert (lost_ps[1] - lost_ps[0]) / pairs == pytest.approx(exchange_ps, rel=0.01, abs=4e6)
+
+
 def test_chunks_of_tensor_parallelism_hide_communication_behind_computing() -> None:
     # One gather a pass: with the second, what chunks could hide is hidden already, and the wire decides.
     wide = BALANCED | {"tp": 2, "micro_batch": 32, "peak_tflops": 80, "regather": False}
