@@ -6,8 +6,8 @@
     traffic   servers whose ranks send each other most in one part of the fabric: in a pod, there in a rack
 
 A *slot* is a server's worth of ranks: with eight GPUs a server, slot 0 has ranks 0 to 7. What slots send each
-other is worked out from the plan of the job's workload, on servers under one switch, so that it depends on
-the job alone.
+other is worked out from the plan of the job's workload, on servers (2,048 at most) that are all as far from
+one another, so that it depends on the job alone.
 
 `traffic` cuts the slots into as many as the job has servers in each pod, then those of a pod into racks: a
 part grows by the slot that sends most to it, and slots of two parts change places as long as that leaves less
@@ -26,8 +26,9 @@ from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.mixing import Stream
 from emu.build.estimate import messages_of
 from emu.campaign.server_placement import FreeServers, shuffled
-from emu.preparing import prepare
+from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
 
 Traffic = Mapping[int, Mapping[int, int]]
 """By slot, the bytes that go between it and each other slot, in both directions together."""
@@ -38,9 +39,11 @@ TRIED: Final = 8
 def traffic_of(gpus: int, gpus_per_server: int, workload: Mapping[str, Any]) -> Traffic:
     """What the slots of a job of so many GPUs send each other. Raises ScenarioError where it cannot run."""
     servers = -(-gpus // gpus_per_server)
-    star = {"kind": "star", "hosts": servers, "gpus_per_host": min(gpus, gpus_per_server)}
+    alike = {"kind": "ai_zone", "racks": servers, "hosts_per_rack": 1, "spines": 1}
+    alike["gpus_per_host"] = min(gpus, gpus_per_server)
     job = {"name": "job", "ranks": gpus, "workload": workload}
-    (work,) = prepare(load_mapping({"name": "traffic", "topology": star, "jobs": [job]})).plan.jobs
+    scenario = load_mapping({"name": "traffic", "topology": alike, "jobs": [job]}).scenario
+    (work,) = blueprint_of(scenario, build_topology(scenario)).plan.jobs
     found: dict[int, dict[int, int]] = {slot: {} for slot in range(servers)}
     assert work.wired is not None, workload
     for sent, count in messages_of(work.wired):
