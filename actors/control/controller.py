@@ -53,6 +53,7 @@ from actors.wire.message import (
     BEGIN,
     BLAME_BITS,
     HALT,
+    HEALTH,
     HEARTBEAT,
     ONLY_MEET,
     PRESENT_OPERATION,
@@ -193,7 +194,7 @@ class Controller(Device):
         if message.op == STORE_ASK:
             store = self.store
             return store is not None and store.admits(message.a, message.b)
-        if message.op == HEARTBEAT:
+        if message.op == HEARTBEAT or message.op == HEALTH:
             operator = self.operator
             return operator is not None and operator.knows(message.a)
         if message.op != REPORT:
@@ -213,6 +214,11 @@ class Controller(Device):
             tender = self.operator
             assert tender is not None, (port, subject)
             tender.on_heartbeat(message.a, message.b, message.c, message.d, message.e)
+            return
+        if message.op == HEALTH:
+            tender = self.operator
+            assert tender is not None, (port, subject)
+            tender.on_health(message.a, message.b, message.c, message.d, message.e)
             return
         if message.op != REPORT:
             engineer = self.engineer
@@ -560,6 +566,7 @@ class Controller(Device):
             tables["inits"] = store.rows()
         if self.operator is not None:
             tables["operator"] = self.operator.rows
+            tables["health"] = self.operator.health_rows()
         return tables
 
     def end_states(self) -> list[int]:

@@ -10,6 +10,9 @@ is due, the operator looks at what came, and goes by its *rules*:
     failed    a process of the job failed on a host, or a GPU there is gone
     silent    the job handed no byte to any NIC for so many beats while it was in a step
     rows      a GPU has so many remapped rows: its host goes before it fails
+    straggler in so many steps a host computed for longer than its peers, the others of the job, by a share:
+              it goes as with `rows`, or is told
+    stalled   no NIC of a host had anything acknowledged for so long though bytes were under way: it is told
 
 What follows an alarm, one after the other:
 
@@ -23,6 +26,10 @@ What follows an alarm, one after the other:
     meet      the ranks meet at the store (`actors.control.store`)
     load      of the newest checkpoint, and on to the GPUs: `staged_ps`
     resume    with the step after it
+
+A host that is *told* is a line for somebody to read: nothing is done about it. A host's pace is that of its
+slowest rank, and its peers' the median; they are compared when every host has done so many steps since the
+last time.
 
 After `rows` the job goes on to the end of its step, saves, and, when that checkpoint is whole, is stopped;
 the host is evicted without a suite, and nothing is done again.
@@ -83,12 +90,15 @@ SAVED: Final = 11
 LEFT_OUT: Final = 12
 DONE: Final = 13
 GAVE_UP: Final = 14
+TOLD: Final = 15
 
 # Rules, and why it gave up.
 MISSED: Final = 0
 FAILED: Final = 1
 SILENT: Final = 2
 ROWS: Final = 3
+STRAGGLER: Final = 4
+STALLED: Final = 5
 NO_SPARE: Final = 0
 NO_RESTART: Final = 1
 
@@ -145,6 +155,15 @@ class OperatorPlan(NamedTuple):
     """Beats; 0: no such rule."""
     rows: int
     """0: no such rule."""
+    straggler_steps: int
+    """0: no such rule."""
+    straggler_permille: int
+    """How much longer than its peers."""
+    straggler_evicted: bool
+    stalled_ps: int
+    """0: no such rule."""
+    sample_ps: int
+    """From sample to sample of the NICs; 0: there are none."""
     save_every: int
     """Steps; 0: no checkpoints."""
     staged_ps: int
@@ -246,6 +265,16 @@ class Operator:
         hosts = [*plan.incarnations[0].hosts, *plan.spares]
         self.heard: dict[int, list[int]] = {host: [0, -1, 0, 0, 0] for host in hosts}
         """By host, the last heartbeat: number of looks before it, job, bytes, status, rows."""
+        self.paces: dict[int, list[int]] = {host: [0, 0] for host in hosts}
+        """By host: steps that its slowest rank has done, and how long it has computed in them."""
+        self.marks: dict[int, list[int]] = {host: [0, 0] for host in hosts}
+        """The same when all had done so many steps the last time."""
+        self.stalls: dict[int, int] = dict.fromkeys(hosts, 0)
+        """By host, the longest stall of which the last heartbeat told."""
+        self.most: dict[int, list[int]] = {host: [0, 0] for host in hosts}
+        """By host, over all heartbeats: the most bytes in a sample, and the longest stall."""
+        self.told: list[int] = []
+        """Hosts of which a rule has told, as rule x 2^32 + host."""
         self.silent_answers: list[int] = []
         """Who has not answered the present test."""
         self.failed: list[int] = []
@@ -279,6 +308,13 @@ class Operator:
     def on_heartbeat(self, host: int, job: int, handed_bytes: int, status: int, rows: int) -> None:
         """A heartbeat came."""
         self.heard[host] = [self.beats, job, handed_bytes, status, rows]
+
+    def on_health(self, host: int, computed_ps: int, steps: int, busiest_bytes: int, stall_ps: int) -> None:
+        """What follows a heartbeat came."""
+        self.paces[host] = [steps, computed_ps]
+        self.stalls[host] = stall_ps
+        most = self.most[host]
+        self.most[host] = [max(most[0], busiest_bytes), max(most[1], stall_ps)]
 
     def knows(self, host: int) -> bool:
         """Whether a host's heartbeats are for this operator."""
@@ -335,6 +371,8 @@ class Operator:
                 self.due = host
                 self._note(now, NOTICED, ROWS, host)
             handed_bytes += host_bytes
+        if all(self.heard[host][1] == one.train for host in one.hosts):
+            self._judge_health(one, now)
         if self.at != TRAINS or handed_bytes != self.handed_bytes:
             self.quiet = 0
         else:
@@ -342,6 +380,40 @@ class Operator:
         self.handed_bytes = handed_bytes
         if self.plan.silent > 0 and self.quiet >= self.plan.silent:
             self._alarm(tending, SILENT, -1, now)
+
+    def _judge_health(self, one: Incarnation, now: int) -> None:
+        """Look for a host whose NICs stalled, and for one that computes for longer than its peers."""
+        plan = self.plan
+        for host in one.hosts if plan.stalled_ps > 0 else ():
+            if self.stalls[host] >= plan.stalled_ps:
+                self._tell(STALLED, host, now)
+        steps = plan.straggler_steps
+        if steps == 0 or any(self.paces[host][0] - self.marks[host][0] < steps for host in one.hosts):
+            return
+        taken = {}
+        for host in one.hosts:
+            done, computed_ps = self.paces[host]
+            taken[host] = (computed_ps - self.marks[host][1]) // (done - self.marks[host][0])
+            self.marks[host] = [done, computed_ps]
+        slowest = max(one.hosts, key=lambda host: taken[host])
+        peers = sorted(taken[host] for host in one.hosts if host != slowest)
+        if not peers or taken[slowest] * 1000 < peers[len(peers) // 2] * (1000 + plan.straggler_permille):
+            return
+        if not plan.straggler_evicted:
+            self._tell(STRAGGLER, slowest, now)
+        elif self.due < 0:
+            self.due = slowest
+            self._note(now, NOTICED, STRAGGLER, slowest)
+
+    def _tell(self, rule: int, host: int, now: int) -> None:
+        """Tell of a host, once for each rule."""
+        if (rule << 32 | host) not in self.told:
+            self.told.append(rule << 32 | host)
+            self._note(now, TOLD, rule, host)
+
+    def health_rows(self) -> list[list[int]]:
+        """Host, the most bytes that its NICs had acknowledged in a sample, and their longest stall."""
+        return [[host, *most] for host, most in self.most.items()] if self.plan.sample_ps > 0 else []
 
     def _alarm(self, tending: Tending, rule: int, host: int, now: int) -> None:
         self._note(now, NOTICED, rule, host)
@@ -511,6 +583,10 @@ class Operator:
     def _resume(self, tending: Tending, now: int) -> None:
         self._note(now, RESUMED, self.step, 0)
         self.handed_bytes = 0
+        for host in self.paces:
+            self.paces[host] = [0, 0]
+            self.marks[host] = [0, 0]
+            self.stalls[host] = 0
         self._next_step(tending, now)
 
     def _give_up(self, tending: Tending, why: int, now: int) -> None:
@@ -530,11 +606,20 @@ class Operator:
         lists: list[Plain] = [
             list[Plain](one) for one in (self.silent_answers, self.failed, self.unfit, self.evicted)
         ]
-        return [save_fields(self, _FIELDS), heard, rows, lists]
+        health: list[Plain] = [
+            list[Plain]([*self.paces[host], *self.marks[host], self.stalls[host], *self.most[host]])
+            for host in self.paces
+        ]
+        return [save_fields(self, _FIELDS), heard, rows, lists, health, list[Plain](self.told)]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, heard, rows, lists = as_list(state)
+        fields, heard, rows, lists, health, told = as_list(state)
+        for host, values in zip(self.paces, as_list(health), strict=True):
+            numbers = [as_int(value) for value in as_list(values)]
+            self.paces[host], self.marks[host] = numbers[:2], numbers[2:4]
+            self.stalls[host], self.most[host] = numbers[4], numbers[5:]
+        self.told = [as_int(value) for value in as_list(told)]
         load_fields(self, _FIELDS, fields)
         for host, saved in zip(self.heard, as_list(heard), strict=True):
             self.heard[host] = [as_int(value) for value in as_list(saved)]

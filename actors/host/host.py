@@ -23,7 +23,10 @@ ranks meet at a store first (`actors.control.store`), the host asks for each of 
 lets the first operation begin when the last answer is here.
 
 Heartbeats. Where an operator tends a job (`actors.control.operator`), the host tells it each `beat_ps` how
-that job is: bytes handed to NICs, the first process that failed, rows of GPU memory that were remapped.
+that job is: bytes handed to NICs, the first process that failed, rows of GPU memory that were remapped. Where
+its rules ask for that, a second message says how long the rank that computed most has computed in the steps
+that it has done, and what samples of the NICs each `sample_ps` showed since the last heartbeat: the most
+bytes that were acknowledged within one, and the longest time in which none were though some were under way.
 
 Faults. A host that is lost hears nothing, and its programs are gone: when it is back, each reports to the
 controller that it failed. A slow one takes a multiple of the proxies' costs. Where a GPU is slow or hangs,
@@ -50,10 +53,12 @@ from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, LOST, ROWS, SLOW
 from actors.wire.message import (
     BEGIN,
     COMPLETED_RECEIVE,
+    COMPLETED_SEND,
     COMPLETION,
     COPIED,
     COPY,
     HALT,
+    HEALTH,
     HEARTBEAT,
     MODIFIED,
     MODIFY,
@@ -75,6 +80,7 @@ MANAGEMENT_RATE_BPS: Final = 10 * 10**9
 MEETING: Final[i64] = 0xFFFFFFF
 """Subject of the timer that ends the patience of a rank at the store; programs' own are below."""
 
+_SAMPLED: Final = ("sampled_job", "sampled_bytes", "stalled_ps", "longest_stall_ps", "busiest_bytes")
 _ATTENDANCE: Final = ("left", "operation", "patience_ps", "absent")
 
 
@@ -345,6 +351,23 @@ class Host(Device):
         """The job that heartbeats are about."""
         self.handed: list[int] = []
         """By program, the bytes that it handed to NICs; counted where there are heartbeats."""
+        self.tells_health: bool = False
+        """Whether a second message follows each heartbeat."""
+        self.sample_ps: i64 = 0
+        """From sample to sample of the NICs; 0: there are none."""
+        self.steps: list[int] = []
+        """By program, the operations that it has done, and ..."""
+        self.computed_ps: list[int] = []
+        """... how long it had computed at the end of the last; both where health is told."""
+        self.moved: list[int] = []
+        """By program, the bytes that NICs have acknowledged; counted where there are samples."""
+        self.sampled_job: i64 = -1
+        self.sampled_bytes: i64 = 0
+        """What the job of the last sample had moved by then."""
+        self.stalled_ps: i64 = 0
+        """How long it has moved none."""
+        self.longest_stall_ps: i64 = 0
+        self.busiest_bytes: i64 = 0
         self.lost: bool = False
         self.built_proxy_cost_ps: int = proxy_cost_ps
 
@@ -355,6 +378,9 @@ class Host(Device):
         self.programs.append(program)
         self._proxies.append(Proxy())
         self.handed.append(0)
+        self.steps.append(0)
+        self.computed_ps.append(0)
+        self.moved.append(0)
         return program.number
 
     def bind(self, port: int, pair: int, program: int, context: int) -> None:
@@ -370,6 +396,8 @@ class Host(Device):
                 self.push_timer(program.start_ps, JOB, program.number, 0)
         if self.beat_ps > 0:
             self.push_timer(self.beat_ps, COLLECTION, 0, 0)
+        if self.sample_ps > 0:
+            self.push_timer(self.sample_ps, COLLECTION, 1, 0)
 
     # ---- what programs ask for
 
@@ -462,6 +490,8 @@ class Host(Device):
                     return  # a receive that nobody waits for
             program: i64 = self._pairs[port].programs[message.a]
             assert program >= 0, (self.number, port, message.a)
+            if self.sample_ps > 0 and message.d == COMPLETED_SEND and not self.to_gpu[port]:
+                self.moved[program] += message.c
             if self.proxy_cost_ps == 0 or self.to_gpu[port]:
                 self.programs[program].on_completion(
                     self, self._pairs[port].contexts[message.a], message, now
@@ -486,7 +516,7 @@ class Host(Device):
     def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         now: i64 = self.queue.now_ps
         if kind == COLLECTION:
-            return self._beat(now)
+            return self._beat(now) if port == 0 else self._sample(now)
         if self.lost:
             return False
         if kind == PROXY:
@@ -557,7 +587,54 @@ class Host(Device):
             if remapped is not None and remapped[0] > rows:
                 rows = remapped[0]
         self.management.send(Message(HEARTBEAT, self.number, self.tended, handed, status, rows, 0), now)
+        if self.tells_health:
+            self._tell_health(now)
         return True
+
+    def _tell_health(self, now: i64) -> None:
+        """Say how the job's ranks compute, and what the samples since the last heartbeat showed."""
+        steps: i64 = 0
+        computed_ps: i64 = 0
+        for one in self.programs:
+            if one.job == self.tended and self.computed_ps[one.number] > computed_ps:
+                computed_ps, steps = self.computed_ps[one.number], self.steps[one.number]
+        if self.stalled_ps > self.longest_stall_ps:
+            self.longest_stall_ps = self.stalled_ps
+        found = Message(HEALTH, self.number, computed_ps, steps, self.busiest_bytes, self.longest_stall_ps, 0)
+        self.management.send(found, now)
+        self.longest_stall_ps = 0
+        self.busiest_bytes = 0
+
+    def _sample(self, now: i64) -> bool:
+        """Look at what the job that is tended has moved, and set the alarm of the next look."""
+        self.push_timer(now + self.sample_ps, COLLECTION, 1, 0)
+        if self.lost:
+            return False
+        handed: i64 = 0
+        moved: i64 = 0
+        for one in self.programs:
+            if one.job == self.tended:
+                handed += self.handed[one.number]
+                moved += self.moved[one.number]
+        if self.sampled_job != self.tended:
+            self.sampled_job, self.sampled_bytes, self.stalled_ps = self.tended, moved, 0
+        since: i64 = moved - self.sampled_bytes
+        self.sampled_bytes = moved
+        if since > self.busiest_bytes:
+            self.busiest_bytes = since
+        if since == 0 and handed > moved:
+            self.stalled_ps += self.sample_ps
+        else:
+            if self.stalled_ps > self.longest_stall_ps:
+                self.longest_stall_ps = self.stalled_ps
+            self.stalled_ps = 0
+        return True
+
+    def step_done(self, program: i64) -> None:
+        """A program has done an operation."""
+        if self.tells_health:
+            self.steps[program] += 1
+            self.computed_ps[program] = self.programs[program].computed()[0]
 
     def _halt(self, job: i64, now: i64) -> None:
         """End the processes of a job."""
@@ -718,15 +795,20 @@ class Host(Device):
         receives: list[Plain] = [list[Plain](line) for line in self._receives]
         meetings: list[Plain] = [one.save() for one in self.meetings.values()]
         management: Plain = self.management.free_ps
-        beats: list[Plain] = [self.tended, list[Plain](self.handed)]
+        counted: list[Plain] = [
+            list[Plain](one) for one in (self.handed, self.steps, self.computed_ps, self.moved)
+        ]
+        beats: list[Plain] = [self.tended, counted, save_fields(self, _SAMPLED)]
         return [super().save(), links, management, proxies, programs, receives, self.lost, meetings, beats]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
         base, links, management_free_ps, proxies, programs, receives, lost, meetings, beats = state
-        tended, handed = as_list(beats)
+        tended, counted, sampled = as_list(beats)
         self.tended = as_int(tended)
-        self.handed = [as_int(value) for value in as_list(handed)]
+        lists = [[as_int(value) for value in as_list(one)] for one in as_list(counted)]
+        self.handed, self.steps, self.computed_ps, self.moved = lists
+        load_fields(self, _SAMPLED, sampled)
         for one, saved in zip(self.meetings.values(), as_list(meetings), strict=True):
             one.load(saved)
         self.lost = lost is True

@@ -420,6 +420,7 @@ class ScriptProgram(Program):
                 return
         self.running = False
         self.waits.close(self.job, self.operation)
+        host.step_done(self.number)
         host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, STATUS_SUCCESS)
 
     def _last(self, stream: i64) -> i64:

@@ -21,6 +21,7 @@ back. A message is an operation and up to six integers; this page says what each
 | STORE_ASK | host, controller | job | rank | when it was sent | 0 | 0 | 0 |
 | STORE_ANSWER | controller, host | job | 0 | 0 | 0 | 0 | 0 |
 | HEARTBEAT | host, controller | host | job | bytes to its NICs | status | remapped rows | 0 |
+| HEALTH | host, controller | host | computed ps of a rank | its steps | bytes in a sample | stall in ps | 0 |
 | HALT | controller, host | job | 0 | 0 | 0 | 0 | 0 |
 | SHARE | host, NIC | bit/s that a copy takes of the GPU's link, more or less | 0 | 0 | 0 | 0 | 0 |
 | TRANSFER | GPU, NVSwitch, GPU | port there | pair of the last | bytes | 0 | immediate | 1: a flag |
@@ -69,6 +70,7 @@ STORE_ANSWER: Final[i64] = 18
 HEARTBEAT: Final[i64] = 19
 HALT: Final[i64] = 20
 SHARE: Final[i64] = 21
+HEALTH: Final[i64] = 22
 
 OPERATIONS: Final = (
     "pause_frame",
@@ -93,6 +95,7 @@ OPERATIONS: Final = (
     "heartbeat",
     "halt",
     "share",
+    "health",
 )
 
 POST_WITH_IMMEDIATE: Final[i64] = 1

@@ -126,6 +126,8 @@ def build_host(
         _add_server(scenario, topology, host, plan)
     if operator is not None and number in operator.racks:
         host.beat_ps = operator.beat_ps
+        host.sample_ps = operator.sample_ps
+        host.tells_health = operator.sample_ps > 0 or operator.straggler_steps > 0
         if number in operator.incarnations[0].hosts:
             host.tended = operator.incarnations[0].train
     return host

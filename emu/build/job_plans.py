@@ -72,7 +72,8 @@ def _tended(plan: Plan, work: JobWork) -> TendedFacts | None:
         return None
     suite = operator.suites[0] if operator.suites else ()
     others = tuple(one.train for one in operator.incarnations[1:])
-    return TendedFacts(work.name, others, tuple(test.name for test in suite), operator.stop_ps)
+    tests = tuple(test.name for test in suite)
+    return TendedFacts(work.name, others, tests, operator.stop_ps, operator.sample_ps)
 
 
 def disagreements(plan: Plan) -> tuple[str, ...]:

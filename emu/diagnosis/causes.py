@@ -31,7 +31,8 @@ from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, un
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 from emu.measure.summary.jobs import UNFINISHED
-from emu.measure.summary.summary import Diagnosed, RankFailure, Reference
+from emu.measure.summary.summary import Diagnosed, OperatorResult, RankFailure, Reference
+from emu.units import shown_time
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,
@@ -103,8 +104,13 @@ def _lasting(view: View, reference: Reference | None, harm: list[str]) -> list[s
 
 
 def _unexplained(view: View, harm: list[str]) -> Iterator[Finding]:
-    """Jobs that suffered where nothing tells from what."""
-    for name in failed_jobs(view):
+    """Jobs that suffered where nothing tells from what; of one that has an operator, what that did."""
+    failed = failed_jobs(view)
+    tended = view.operator
+    if tended is not None and tended.restarts and _suffers(tended.job, failed, harm):
+        yield _restarted(tended)
+        return
+    for name in failed:
         status = view.jobs[name].status
         if status != UNFINISHED:
             yield Finding("unexplained_harm", name, 50, f"{name} failed ({status}), and no cause was found")
@@ -112,6 +118,33 @@ def _unexplained(view: View, harm: list[str]) -> Iterator[Finding]:
     if harm:
         job = next((name for name in view.jobs if harm[0].startswith(f"{name}:")), view.plans[0].name)
         yield Finding("unexplained_harm", job, 50, f"{harm[0]}, and no cause was found")
+
+
+def _suffers(job: str, failed: list[str], harm: list[str]) -> bool:
+    """Whether a job failed, or what is harm is about it."""
+    return job in failed or any(line.startswith(f"{job}:") for line in harm)
+
+
+def _restarted(tended: OperatorResult) -> Finding:
+    """What the operator of a job did, which is why it took longer or failed."""
+    lines = []
+    for one in tended.restarts:
+        where = f" on {one.host}" if one.host else ""
+        went = (
+            "and it was given up" if one.resumed_ps is None else f"on again at {shown_time(one.resumed_ps)}"
+        )
+        moved = ", ".join(one.placed) or "on the same hosts"
+        lines.append(f"operator: {one.rule}{where} at {shown_time(one.alarm_ps)}, {moved}, {went}")
+    spent = tended.spent
+    away_ps = tended.end_ps - tended.begun_ps - spent.kept_ps - spent.between_ps
+    first = tended.restarts[0]
+    times = "once" if len(lines) == 1 else f"{len(lines)} times"
+    whom = f" for {first.host}" if first.host else ""
+    sentence = (
+        f"the operator stopped {tended.job} {times}, the first time by its rule `{first.rule}`{whom};"
+        f" restarts and work done again took {shown_time(away_ps)}"
+    )
+    return Finding("restarted", tended.job, 60, sentence, tuple(lines), first.alarm_ps)
 
 
 def _told(view: View, one: Accused, harm: list[str], *, first: bool) -> Diagnosed:

@@ -76,6 +76,7 @@ CAUSES = {
     "miscabling": "cables that lead elsewhere than was meant",
     CONTENTION: "a job that keeps another waiting at ports that both use",
     "imbalance": "equal ports that are loaded less evenly than where all is well",
+    "restarted": "a job that its operator stopped, and brought back or gave up, where no cause was found",
     "unexplained_harm": "a job that failed or became slower where no cause was found",
     "unexplained_wait": "who waits for whom, where no cause was found",
 }

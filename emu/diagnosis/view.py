@@ -58,6 +58,8 @@ class View:
         self.plans = tuple(plans)
         self.ending = summary.ending
         self.jobs = summary.jobs
+        self.operator = summary.operator
+        """What the operator of a job did; None where there is none."""
         self.end_ps = summary.virtual_ps
         self.cut = cut_of(scenario, summary.virtual_ps)
         """Where jobs that repeat were cut short; None where they do not."""

@@ -205,6 +205,8 @@ class TendedFacts(NamedTuple):
     """Of the self-check suite."""
     stop_ps: int
     """How long the operator gives processes to end."""
+    sample_ps: int = 0
+    """From sample to sample of NICs; 0: there are none."""
 
 
 @dataclass(frozen=True, slots=True)

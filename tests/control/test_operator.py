@@ -3,8 +3,13 @@
 A management delay is 100 us and 64 B at 10G take 51.2 ns. The operator looks two delays after each beat.
 """
 
+import contextlib
+import subprocess
+import sys
+import time
 from functools import cache
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +17,13 @@ import pytest
 from actors.control.operator import replaced
 from emu import api
 from emu.build.estimate import estimate
-from emu.errors import ScenarioError
+from emu.errors import ScenarioError, UsageError
+from emu.measure.run_directory.comparison import load_summary
 from emu.measure.summary.summary import OperatorResult
 from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.live.control_socket import ask
 from emu.runtime.outcome import Ending
+from tests.diagnosis.live_runs import injected
 from tests.runtime.spread_runs import SpreadRun
 from tests.scenario.plain import plain
 
@@ -287,3 +295,124 @@ def test_fewer_rows_than_the_rule_says_are_no_alarm() -> None:
 def test_remapped_rows_that_nobody_looks_at_are_refused() -> None:
     with pytest.raises(ScenarioError, match="nobody looks at remapped rows"):
         api.prepare(given({"kind": "row_remap", "at": "110ms", "target": "gpu-1-0"}))
+
+
+SLOW: dict[str, Any] = {"kind": "gpu_slow", "at": "10ms", "target": "gpu-1-0", "factor": 1.1}
+RULES = {"every": "100ms", "missed": 2, "silent": 3}
+
+
+def watching(**rules: Any) -> dict[str, Any]:
+    """An operator with these rules beside the usual ones."""
+    return {"heartbeat": RULES | rules}
+
+
+def test_a_host_that_computes_a_tenth_longer_for_two_steps_goes_after_a_checkpoint() -> None:
+    found = tended(SLOW, operator=watching(straggler={"steps": 2}))
+    (one,) = found.restarts
+    # Two steps of 99 ms and little more are over before the beat of 200 ms, but for what barriers take.
+    assert (one.rule, one.host, one.alarm_ps) == ("straggler", "host-1", 3 * BEAT + LOOK_PS)
+    assert (one.lost_steps, one.placed, one.checks) == (0, ["host-2 for host-1"], [])
+    slow = [each for each in found.checkpoints if each.begun_ps < one.stopped_ps]
+    assert one.from_step == slow[-1].step
+    assert found.spent.redone_ps == 0
+
+
+def test_a_straggler_may_be_told_and_nothing_is_done() -> None:
+    found = tended(SLOW, operator=watching(straggler={"steps": 2, "then": "tell"}))
+    assert [(one.rule, one.host, one.at_ps) for one in found.told] == [
+        ("straggler", "host-1", 3 * BEAT + LOOK_PS)
+    ]
+    assert found.restarts == []
+
+
+@pytest.mark.parametrize("slower_by", ["1/9", "1/2"])
+def test_a_host_that_is_slower_by_less_than_the_rule_says_stays(slower_by: str) -> None:
+    found = tended(SLOW, operator=watching(straggler={"steps": 2, "slower_by": slower_by}))
+    assert (found.restarts, found.told) == ([], [])
+
+
+def test_no_host_is_a_straggler_where_all_are_alike() -> None:
+    assert tended(operator=watching(straggler={"steps": 1, "slower_by": "1/1000"})).restarts == []
+
+
+def test_samples_see_a_stall_within_a_beat_that_heartbeats_do_not() -> None:
+    cut = {"kind": "link_down", "at": "170ms", "for": "20ms", "target": "nic-1-1:rtsw-0"}
+    found = tended(cut, operator=watching(samples={"every": "1ms", "stalled": "5ms"}))
+    assert found.restarts == []
+    (told,) = found.told
+    assert (told.rule, told.host, told.at_ps) == ("stalled", "host-0", 2 * BEAT + LOOK_PS)
+    # The queue pair waits for its timer of 4.096 us x 2^14 and tries again: the link was back by then.
+    stalled_ps = {one.host: one.longest_stall_ps for one in found.health}
+    assert stalled_ps.pop("host-0") == pytest.approx(4_096_000 * 2**14, abs=2 * MS)
+    assert stalled_ps == {"host-1": 0, "host-2": 0}
+    # A rank's NICs move 3 x 8 KiB in a step, 2 ranks: all of it within a millisecond.
+    assert found.health[1].busiest_bps >= 2 * 8192 * 8 * 1000
+
+
+def test_a_run_whose_health_is_told_goes_on_alike_from_a_snapshot_and_over_workers() -> None:
+    rules = watching(straggler={"steps": 2}, samples={"every": "1ms", "stalled": "5ms"})
+    blueprint = blueprint_of(*((one := api.prepare(given(SLOW, operator=rules))).scenario, one.topology))
+    whole = SpreadRun(spread(blueprint, 1))
+    whole.start()
+    whole.snapshot_at(250 * MS)
+    whole.run(lambda: whole.snapshot is None)
+    assert whole.snapshot is not None
+    again = SpreadRun(spread(blueprint, 3), seed=3)
+    again.resume(whole.snapshot)
+    assert (whole.run(), again.run()) == (Ending.FINISHED, Ending.FINISHED)
+    assert again.digest() == whole.digest()
+
+
+@pytest.mark.parametrize(
+    ("rules", "more", "key", "reason"),
+    [
+        ({"straggler": {"steps": 2}}, {"checkpoint": None}, "straggler", "there are none"),
+        ({"straggler": {"steps": 2}}, {"spare_hosts": 0}, "straggler", "there is none"),
+        ({"samples": {"every": "100ms"}}, {}, "samples.every", "samples stand between heartbeats"),
+        ({"samples": {"every": "1us"}}, {}, "samples.every", "samples stand between heartbeats"),
+        ({"samples": {"stalled": "5ms"}}, {}, "samples.stalled", "seen by samples"),
+    ],
+)
+def test_rules_that_nothing_could_follow_are_refused(
+    rules: dict[str, Any], more: dict[str, Any], key: str, reason: str
+) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        api.prepare(given(operator=watching(**rules) | more))
+    (problem,) = refused.value.problems
+    assert problem.key == f"operator.heartbeat.{key}"
+    assert reason in problem.reason
+
+
+def test_the_diagnosis_knows_that_the_operator_stopped_the_job() -> None:
+    remapped = {"kind": "row_remap", "at": "110ms", "target": "gpu-1-0", "rows": 4}
+    (told,) = api.run(given(remapped, operator=watching(rows=4)), local=True).summary.diagnosis
+    assert (told.cause, told.place) == ("restarted", "train")
+    assert "by its rule `rows` for host-1" in told.sentence
+    assert any("host-2 for host-1" in line for line in told.evidence)
+
+
+def test_rows_that_are_remapped_in_a_running_run_are_noticed(tmp_path: Path) -> None:
+    scenario, out = tmp_path / "live.yaml", tmp_path / "run"
+    rules = {"heartbeat": {"every": "100ms", "rows": 4}}
+    scenario.write_text(api.effective(api.load(given(operator=rules)).scenario), "utf-8")
+    words = ("up", str(scenario), "--local", "--quiet", "--no-page", "--pace", "1s/s", "--out", str(out))
+    with subprocess.Popen([sys.executable, "-m", "emu.cli.main", *words]) as process:
+        try:
+            until_s = time.monotonic() + 60
+            while process.poll() is None and time.monotonic() < until_s and not out.is_dir():
+                time.sleep(0.02)
+            while process.poll() is None and time.monotonic() < until_s:
+                with contextlib.suppress(UsageError, OSError):
+                    if ask(out, {"do": "list"})["virtual_ps"] >= BEAT:
+                        break
+                time.sleep(0.02)
+            assert injected(out, {"kind": "row_remap", "target": "gpu-1-0", "rows": 4})
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    summary = load_summary(out)
+    assert summary.operator is not None
+    (one,) = summary.operator.restarts
+    at_ps = summary.faults[0].at_ps
+    assert (one.rule, one.host, one.placed) == ("rows", "host-1", ["host-2 for host-1"])
+    assert one.alarm_ps == ceil(at_ps / BEAT) * BEAT + LOOK_PS

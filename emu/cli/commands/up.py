@@ -260,15 +260,19 @@ def command(
     junit: Path | None,
     quiet: bool,
 ) -> int:
-    """Run the jobs of SCENARIO continuously: each begins again when it is done.
+    """Run the jobs of SCENARIO continuously: each begins again when it is done, but for one that an operator
+    tends, which ends with its last step.
 
     Break it with `emu fault inject`, watch it in Prometheus, end it with Ctrl-C: results are written then,
     and expectations judged. `emu replay` does the same again, bit for bit. Pace never changes an answer. Exit
     status as of `emu run`, but Ctrl-C is an ordinary end, and so is a job that was not done once.
     """
     pace_ps = parse_pace(pace)
-    ends = ("run.repeat=true",) if for_ is None else ("run.repeat=true", f"run.max_time={for_}")
-    prepared = prepare(load_scenario(scenario, (SAMPLED, *assignments, *ends), seed, variant))
+    changes = (SAMPLED, *assignments, *(() if for_ is None else (f"run.max_time={for_}",)))
+    loaded = load_scenario(scenario, changes, seed, variant)
+    if loaded.scenario.operator is None:
+        loaded = load_scenario(scenario, (*changes, "run.repeat=true"), seed, variant)
+    prepared = prepare(loaded)
     check_unattended(prepared.scenario)
     steering = Steering(prepared.scenario, prepared.topology)
     # In this process nothing is gone back to: a live run is repeated by `emu replay`.

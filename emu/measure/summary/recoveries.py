@@ -14,21 +14,27 @@ from actors.control import operator as told
 from actors.fabric.model import Topology
 from emu.measure.collected import DeviceRecord, JobPlan, TendedFacts
 from emu.measure.summary.summary import (
+    HostHealth,
     OperatorResult,
     Recovery,
     RecoveryTimes,
     SavedCheckpoint,
     SelfCheck,
     TimeSpent,
+    ToldHost,
 )
 from emu.units import about_time
 
-RULES: Final[tuple[Literal["missed", "failed", "silent", "rows"], ...]] = (
+RULES: Final[tuple[Literal["missed", "failed", "silent", "rows", "straggler", "stalled"], ...]] = (
     "missed",
     "failed",
     "silent",
     "rows",
+    "straggler",
+    "stalled",
 )
+PLANNED: Final = ("rows", "straggler")
+"""Rules after which the job goes on to its next checkpoint first."""
 WORDS: Final = (
     "begun",
     "noticed",
@@ -45,6 +51,7 @@ WORDS: Final = (
     "left_out",
     "done",
     "gave_up",
+    "told",
 )
 """What a row tells, in the words of the journal."""
 REASONS: Final[tuple[Literal["no_spare", "no_restart"], ...]] = ("no_spare", "no_restart")
@@ -67,7 +74,7 @@ def operator_entries(
     for facts in (plan.tended for plan in plans if plan.tended is not None):
         for at_ps, what, a, b in operator_rows(records):
             entry: dict[str, Any] = {"job": facts.job, "what": WORDS[what]}
-            if what == told.NOTICED:
+            if what in (told.NOTICED, told.TOLD):
                 entry |= {"rule": RULES[a]} | ({"host": names[b].name} if b >= 0 else {})
             elif what == told.CHECKED:
                 entry |= {"test": facts.tests[a], "failed": b}
@@ -88,9 +95,10 @@ def operator_result(
     operations: Sequence[Sequence[int]],
     names: Mapping[int, str],
     virtual_ps: int,
+    health: Sequence[Sequence[int]] = (),
 ) -> OperatorResult:
-    """From the operator's rows, and those of the operations of all incarnations (job, step, start_ps, end_ps,
-    status) in their order.
+    """From the operator's rows, those of its hosts' health, and those of the operations of all incarnations
+    (job, step, start_ps, end_ps, status) in their order.
     """
     begun_ps = rows[0][0] if rows else 0
     last = rows[-1] if rows else (0, told.BEGUN, 0, 0)
@@ -119,6 +127,19 @@ def operator_result(
         restarts=recoveries,
         checkpoints=saved,
         left_out=sum(row[1] == told.LEFT_OUT for row in rows),
+        told=[
+            ToldHost(rule=RULES[rule], host=names[host], at_ps=at_ps)
+            for at_ps, what, rule, host in rows
+            if what == told.TOLD
+        ],
+        health=[
+            HostHealth(
+                host=names[host],
+                busiest_bps=most_bytes * 8 * 10**12 // facts.sample_ps,
+                longest_stall_ps=stall_ps,
+            )
+            for host, most_bytes, stall_ps in health
+        ],
         **_spent(steps, operations, recoveries, begun_ps, end_ps),
     )
 
@@ -176,7 +197,7 @@ def _recovery(
 ) -> Recovery:
     """One. `after` begins with the row that says that the job stopped."""
     stopped_ps, step = after[0][0], after[0][2]
-    planned = RULES[alarm[2]] == "rows"
+    planned = RULES[alarm[2]] in PLANNED
     noticed_ps = stopped_ps - facts.stop_ps if planned else alarm[0]
     at_ps = {row[1]: row[0] for row in after}
     checks, last_ps = [], stopped_ps
@@ -222,7 +243,9 @@ def operator_lines(result: OperatorResult | None) -> list[str]:
     """What became of the job that an operator tends."""
     if result is None:
         return []
-    lines = []
+    lines = [
+        f"# {result.job}: told of {one.host}, {one.rule}, at {about_time(one.at_ps)}" for one in result.told
+    ]
     for one in result.restarts:
         where = f" on {one.host}" if one.host else ""
         took = one.took

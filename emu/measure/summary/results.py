@@ -189,7 +189,8 @@ def _tended(
             row for one in records for row in one.results.get("operations", ()) if row[0] == plan.job
         ]
         names = {host: topology.nodes[host].name for host in topology.hosts}
-        return operator_result(facts, rows, operations, names, virtual_ps)
+        health = [row for record in records for row in record.results.get("health", ())]
+        return operator_result(facts, rows, operations, names, virtual_ps, health)
     return None
 
 

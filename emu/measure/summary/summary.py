@@ -636,7 +636,7 @@ class RecoveryTimes(Part):
 class Recovery(Part):
     """One restart of the job that an operator tends."""
 
-    rule: Literal["missed", "failed", "silent", "rows"]
+    rule: Literal["missed", "failed", "silent", "rows", "straggler", "stalled"]
     """By which alert rule the operator noticed."""
     host: str
     """Where; empty where the rule names none."""
@@ -702,6 +702,28 @@ class TimeSpent(Part):
     """Standing still for checkpoints, what the control plane takes from step to step, and the first init."""
 
 
+class ToldHost(Part):
+    """A host of which a rule told, without more."""
+
+    rule: Literal["missed", "failed", "silent", "rows", "straggler", "stalled"]
+    """Which."""
+    host: str
+    """Its name."""
+    at_ps: int
+    """When the operator looked."""
+
+
+class HostHealth(Part):
+    """What samples of a host's NICs showed, over the whole run (`operator.heartbeat.samples`)."""
+
+    host: str
+    """Its name."""
+    busiest_bps: int
+    """What its NICs had acknowledged in the busiest sample, over the sample's time."""
+    longest_stall_ps: int
+    """For how long nothing was acknowledged at most, though bytes were under way; in whole samples."""
+
+
 class OperatorResult(Part):
     """What an operator did for the job that it tends."""
 
@@ -723,6 +745,10 @@ class OperatorResult(Part):
     """In order."""
     left_out: int
     """Checkpoints that were due while the one before was still being written."""
+    told: list[ToldHost] = Field(default_factory=list)
+    """In order, each host once for each rule."""
+    health: list[HostHealth] = Field(default_factory=list)
+    """Of every host of the job and every spare one, where there are samples."""
     goodput: float
     """The share of the time that is kept."""
     spent: TimeSpent
