@@ -75,3 +75,31 @@ def test_overrides_of_the_back_end_are_refused_still() -> None:
     }
     with pytest.raises(ScenarioError, match="overrides: flow level does not have this"):
         api.run(given, local=True, diagnose=False)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("changes", "expected_ms"),
+    [
+        # 3,840 x 4 MB over 128 x 4 Gbit/s.
+        ({"topology.racks_per_pod": 960}, 240.0),
+        # Eleven requests of each host, 20 us each, one after another: name, file, file and block of four
+        # blocks, seal.
+        (
+            {
+                "jobs[0].workload.protocol": "tectonic",
+                "frontend.metadata.servers": 1,
+                "frontend.metadata.operation": "20us",
+                "frontend.metadata.queue": 65536,
+            },
+            1024 * 11 * 0.02,
+        ),
+    ],
+    ids=["3,840 hosts, disks", "1,024 hosts, metadata"],
+)
+def test_thousands_of_hosts_take_what_their_bottleneck_says(
+    changes: dict[str, Any], expected_ms: float
+) -> None:
+    job = api.run("storage_many_hosts", overrides=changes, local=True, diagnose=False).summary.jobs["save"]
+    assert job.status == "success"
+    assert (job.end_ps or 0) / 1e9 == pytest.approx(expected_ms, rel=0.05)
