@@ -181,22 +181,20 @@ class Call:
         """Bytes that one rank has for another in all_to_all and all_to_allv."""
         if self.counts:
             return self.counts[source][destination]
-        size = self.size_bytes - destination * self.block_bytes
-        return min(max(size, 0), self.block_bytes)
+        each = self.block_bytes
+        return min(max(self.size_bytes - destination * each, 0), each)
 
     def outgoing(self, source: int, destination: int) -> Extent:
         """The channel's share of what one rank has for another, in the sender's DATA."""
-        before = sum(self.count(source, other) for other in range(destination)) if self.counts else 0
-        at = before if self.counts else destination * self.block_bytes
+        at = sum(self.counts[source][:destination]) if self.counts else destination * self.block_bytes
         start, size = self.share(self.count(source, destination))
         return Extent(DATA, at + start, size)
 
     def incoming(self, source: int, destination: int) -> Extent:
         """The same in the receiver's OUTPUT."""
-        each = self.count(0, destination)
-        before = sum(self.count(other, destination) for other in range(source)) if self.counts else 0
-        at = before if self.counts else source * each
-        start, size = self.share(self.count(source, destination))
+        count = self.count(source, destination)
+        at = sum(row[destination] for row in self.counts[:source]) if self.counts else source * count
+        start, size = self.share(count)
         return Extent(OUTPUT, at + start, size)
 
 
