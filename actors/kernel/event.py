@@ -85,6 +85,9 @@ KIND_NAMES: Final = (
 FIRST_UPKEEP: Final[i64] = 12
 """Kinds from here on keep themselves alive for ever and move no payload: upkeep. The others are work."""
 
+TIMER_KINDS: Final[i64] = 0xFFC6
+"""A bit for each kind that is a timer: what is neither an arrival nor a message, pause or fault."""
+
 PORT_KINDS: Final[i64] = 0x60C2
 """A bit for each kind of timer whose port is one of the device's: LINK_STATE, SERVE, PAUSE_*, WATCHDOG."""
 

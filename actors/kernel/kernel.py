@@ -39,6 +39,7 @@ from actors.kernel.event import (
     PORT_MASK,
     PORT_SHIFT,
     SUBJECT_MASK,
+    TIMER_KINDS,
     Event,
     Message,
     describe_key,
@@ -220,9 +221,10 @@ class Kernel:
             limit: i64 = queue.stop_ps
             if until < limit:
                 limit = until
-            event = queue.pop(limit)
-            if event is None:
+            found = queue.pop(limit)
+            if found is None:
                 break
+            event: Event = found  # what is narrowed is checked again at each use
             now: i64 = event.time_ps
             key: i64 = event.key
             if now <= last_time:
@@ -230,8 +232,9 @@ class Kernel:
             last_time = now
             last_key = key
             queue.now_ps = now
-            device = devices[key >> DEVICE_SHIFT]
-            assert device is not None, describe_key(key)
+            hosted = devices[key >> DEVICE_SHIFT]
+            assert hosted is not None, describe_key(key)
+            device: Device = hosted
             done += 1
             device.executed += 1
             place: i64 = (key >> PORT_SHIFT) & PLACE_MASK
@@ -239,23 +242,28 @@ class Kernel:
             port: i64 = place & PORT_MASK
             if kind == ARRIVAL:
                 device.on_frame(cast(Frame, event), port)
-            elif kind == MESSAGE:
-                message = cast(Message, event)
-                device.mix_message(MESSAGE, port, key & SUBJECT_MASK, message)
-                device.on_message(message, port, key & SUBJECT_MASK)
-            elif kind == PAUSE:
-                pause = cast(Message, event)
-                device.mix_message(PAUSE, port, 0, pause)
-                device.on_pause(pause, port)
-            elif kind == FAULT:
-                fault = cast(Message, event)
-                device.mix_message(FAULT, fault.c if (PORT_FAULTS >> fault.op) & 1 else -1, 0, fault)
-                device.on_fault(fault)
-            elif device.on_timer(kind, port, key & SUBJECT_MASK):
-                device.mix_timer(kind, port, key & SUBJECT_MASK)
+            elif (TIMER_KINDS >> kind) & 1:
+                if device.on_timer(kind, port, key & SUBJECT_MASK):
+                    device.mix_timer(kind, port, key & SUBJECT_MASK)
+            else:
+                self._tell(device, cast(Message, event), kind, port)
         block.last_time_ps = last_time
         block.last_key = last_key
         return done
+
+    def _tell(self, device: Device, message: Message, kind: i64, port: i64) -> None:
+        """Mix a message, pause or fault into the digest of its device, and hand it over."""
+        if kind == MESSAGE:
+            subject: i64 = message.key & SUBJECT_MASK
+            device.mix_message(MESSAGE, port, subject, message)
+            device.on_message(message, port, subject)
+        elif kind == PAUSE:
+            device.mix_message(PAUSE, port, 0, message)
+            device.on_pause(message, port)
+        else:
+            assert kind == FAULT, kind
+            device.mix_message(FAULT, message.c if (PORT_FAULTS >> message.op) & 1 else -1, 0, message)
+            device.on_fault(message)
 
     def work_pending(self) -> bool:
         """Whether anything but upkeep (pause refreshes, rate timers, watchdogs) is pending."""

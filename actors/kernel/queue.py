@@ -119,31 +119,37 @@ class EventQueue:
         """Make an event pending at `event.time_ps`, which is not before now."""
         slot: i64 = event.time_ps >> SLOT_SHIFT
         ahead: i64 = slot - self._slot
-        if ahead <= 0:
+        if ahead <= 0 or ahead > self._mask:
+            self._push_aside(event, slot)
+            return
+        at: i64 = slot & self._mask
+        slots = self._slots
+        if slots[at] is None:
+            words = self._words
+            word: i64 = at >> _WORD_SHIFT
+            words[word] |= _BEYOND_WORD >> (_WORD_BITS - (at & _WORD_MASK))
+            self._used += 1
+        else:
+            event.chain = slots[at]
+        slots[at] = event
+
+    def _push_aside(self, event: Event, slot: i64) -> None:
+        """Make an event pending that the wheel has no room for: it is due in the present slot, or beyond."""
+        if slot <= self._slot:
             assert event.time_ps >= self.now_ps, (event.time_ps, self.now_ps)
             self._insert(event)
-        elif ahead <= self._mask:
-            at: i64 = slot & self._mask
-            slots = self._slots
-            behind = slots[at]
-            if behind is None:
-                self._words[at >> _WORD_SHIFT] |= _BEYOND_WORD >> (_WORD_BITS - (at & _WORD_MASK))
-                self._used += 1
-            event.chain = behind
-            slots[at] = event
-        else:
-            self._far = _push(self._far, event)
-            if slot < self._far_slot:
-                self._far_slot = slot
+            return
+        self._far = _push(self._far, event)
+        if slot < self._far_slot:
+            self._far_slot = slot
 
     def pop(self, limit_ps: i64) -> Event | None:
         """Take the first event before `limit_ps`, or None where there is none."""
-        event = self._first
-        if event is None:
-            if not self._advance(limit_ps):
-                return None
-            event = self._first
-            assert event is not None, self._slot
+        if self._first is None and not self._advance(limit_ps):
+            return None
+        first = self._first
+        assert first is not None, self._slot
+        event: Event = first  # what is narrowed is checked again at each use
         if event.time_ps >= limit_ps:
             return None
         self._first = event.chain
@@ -224,13 +230,13 @@ class EventQueue:
 
     def _next_slot(self) -> i64:
         """The first slot after the present one that holds an event; the wheel is not empty."""
-        words = self._words
-        mask: i64 = self._mask
         slot: i64 = self._slot + 1
-        word: i64 = words[(slot & mask) >> _WORD_SHIFT] >> (slot & _WORD_MASK)
+        at: i64 = (slot & self._mask) >> _WORD_SHIFT
+        word: i64 = self._words[at] >> (slot & _WORD_MASK)
         while word == 0:
             slot = (slot | _WORD_MASK) + 1
-            word = words[(slot & mask) >> _WORD_SHIFT]
+            at = (slot & self._mask) >> _WORD_SHIFT
+            word = self._words[at]
         while word & 0xF == 0:
             word >>= 4
             slot += 4
@@ -240,13 +246,14 @@ class EventQueue:
         return slot
 
     def _advance(self, limit_ps: i64) -> bool:
-        """Move to the next slot that holds an event, unless it begins at or after the limit."""
-        slot: i64 = NEVER_PS
+        """Move to the next slot that holds an event, unless it begins at or after the limit: its chain is the
+        present one then."""
+        slot: i64 = self._far_slot
+        near: i64 = NEVER_PS
         if self._used > 0:
-            slot = self._next_slot()
-        far_slot: i64 = self._far_slot
-        if far_slot < slot:
-            slot = far_slot
+            near = self._next_slot()
+        if near < slot:
+            slot = near
         if slot == NEVER_PS:
             return False
         if (slot << SLOT_SHIFT) >= limit_ps:
@@ -255,10 +262,10 @@ class EventQueue:
             if before > self._slot:
                 self._slot = before
             return False
-        if slot - self._slot <= self._mask:
-            self._unchain(slot & self._mask)
         self._slot = slot
-        if far_slot == slot:
+        if slot == near:
+            self._unchain(slot & self._mask)
+        if slot == self._far_slot:
             self._come_near(slot)
         return True
 
@@ -276,11 +283,13 @@ class EventQueue:
     def _unchain(self, at: i64) -> None:
         """Make a slot's chain the present one, which is empty."""
         slots = self._slots
-        first = slots[at]
-        if first is None:
-            return
+        found = slots[at]
+        assert found is not None, at
+        first: Event = found
         slots[at] = None
-        self._words[at >> _WORD_SHIFT] &= ~(_BEYOND_WORD >> (_WORD_BITS - (at & _WORD_MASK)))
+        words = self._words
+        word: i64 = at >> _WORD_SHIFT
+        words[word] &= ~(_BEYOND_WORD >> (_WORD_BITS - (at & _WORD_MASK)))
         self._used -= 1
         if first.chain is None:
             self._first = first
@@ -294,7 +303,7 @@ class EventQueue:
         first.chain = None
         left: i64 = _MANY
         while rest is not None and left > 0:
-            event = rest
+            event: Event = rest
             rest = event.chain
             time: i64 = event.time_ps
             key: i64 = event.key
@@ -305,15 +314,14 @@ class EventQueue:
                 continue
             left -= 1
             before = first
-            other = first.chain
-            while other is not None:
+            while before.chain is not None:
+                other: Event = before.chain
                 other_time: i64 = other.time_ps
                 if other_time > time or (other_time == time and other.key > key):
                     break
                 before = other
-                other = other.chain
             assert before.key != key or before.time_ps != time, (time, describe_key(key))
-            event.chain = other
+            event.chain = before.chain
             before.chain = event
         self._first = first
         if rest is not None:

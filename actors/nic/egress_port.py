@@ -125,17 +125,19 @@ class NicPort(Port):
     def take(self, priority: i64, now: i64) -> Frame | None:
         """The next acknowledgement of a priority, else the next packet of the queue pair whose turn it is."""
         queue = self.queues[priority]
-        frame = queue.frame
-        if frame is not None:
+        answer = queue.frame
+        if answer is not None:
+            frame: Frame = answer
             self._unlink(queue, frame, priority)
             return frame
-        pair = queue.pair
-        assert pair is not None, (self.number, priority)
-        following_pair = pair.active_next
-        queue.pair = following_pair
-        if following_pair is None:
+        first = queue.pair
+        assert first is not None, (self.number, priority)
+        pair: QueuePair = first  # what is narrowed is checked again at each use
+        queue.pair = pair.active_next
+        if pair.active_next is None:
             queue.last_pair = None
-        pair.active_next = None
+        else:
+            pair.active_next = None
         pair.active = False
         if self.fetch is not None:
             self.fetch.use(pair.qpn, now)
@@ -173,13 +175,13 @@ class NicPort(Port):
 
     def _unlink(self, queue: SendQueue, first: Frame, priority: i64) -> None:
         """Take the first acknowledgement out of its line."""
-        following = first.queue_next
-        queue.frame = following
-        first.queue_next = None
-        if following is None:
-            queue.last_frame = None
-            if queue.pair is None:
-                self.waiting &= ~(1 << priority)
+        queue.frame = first.queue_next
+        if first.queue_next is not None:
+            first.queue_next = None
+            return
+        queue.last_frame = None
+        if queue.pair is None:
+            self.waiting &= ~(1 << priority)
 
     def _starts(self, pair: QueuePair, now: i64) -> None:
         """A packet leaves now, and nothing is in flight."""

@@ -279,12 +279,14 @@ class Nic(Responder):
     def _arrived(self, frame: Frame, port_number: i64, now: i64) -> None:
         """A packet has passed whatever bottleneck there is between link and queue pair."""
         qpn: int = frame.qpn
-        pair = self._table[qpn & self._mask]
-        if pair is None or pair.qpn != qpn:
+        slot: i64 = qpn & self._mask
+        found = self._table[slot]
+        if found is None or found.qpn != qpn:
             self.unknown_qpn += 1
             show_refused(self._ports[port_number], frame, UNKNOWN_PAIR, now)
             self.mix_drop(port_number, UNKNOWN_PAIR_DROP, frame)
             return
+        pair: QueuePair = found  # what is narrowed is checked again at each use
         opcode: int = frame.opcode
         if opcode == ACKNOWLEDGE:
             self.acknowledged(pair, frame, now)

@@ -218,8 +218,9 @@ class Port(LinkEnd):
             ready: i64 = self.waiting & ~self.blocked
             while ready != 0:
                 priority: i64 = self._scheduled(ready, now) if self.shares else highest(ready)
-                frame = self.take(priority, now)
-                if frame is not None:
+                taken = self.take(priority, now)
+                if taken is not None:
+                    frame: Frame = taken
                     self.transmit(frame, now)
                     if self.shares:
                         self._sent(priority, frame.wire_bytes, now)

@@ -123,11 +123,11 @@ class SwitchPort(Port):
     def take(self, priority: i64, now: i64) -> Frame | None:
         """The first frame of a priority; its share of the buffer is released."""
         queue = self.queues[priority]
-        frame = queue.head
-        assert frame is not None, (self.number, priority)
-        following = frame.queue_next
-        queue.head = following
-        if following is None:
+        first = queue.head
+        assert first is not None, (self.number, priority)
+        frame: Frame = first  # what is narrowed is checked again at each use
+        queue.head = frame.queue_next
+        if frame.queue_next is None:
             queue.tail = None
             self.waiting &= ~(1 << priority)
         else:

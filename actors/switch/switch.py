@@ -205,8 +205,7 @@ class Switch(Device):
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:  # noqa: C901  a call per hop costs 3 %
         now: i64 = self.queue.now_ps
-        ports = self.ports
-        port = ports[port_number]
+        port = self.ports[port_number]
         if port.cuts and frame.ingress < 0:
             self._tail_came(frame, port, now)
             return
@@ -225,7 +224,8 @@ class Switch(Device):
             return
         frame.ttl = ttl - 1
         dst: i64 = frame.dst
-        group = self._groups[dst >> PREFIX_SHIFT]
+        prefix: i64 = dst >> PREFIX_SHIFT
+        group = self._groups[prefix]
         exit_number: i64 = -1
         if group.by_address:
             index: i64 = dst & INDEX_MASK
@@ -246,7 +246,7 @@ class Switch(Device):
         if exit_number < 0:
             port.drop(frame, NO_ROUTE)
             return
-        out = ports[exit_number]
+        out = self.ports[exit_number]
         priority: int = frame.priority
         place: i64 = (port_number << 3) | priority
         if self.classes is not None:

@@ -200,6 +200,40 @@ class Frame(Event):
         self.immediate: i64 = 0
         self.message_bytes: i64 = 0
 
+    def become(
+        self,
+        opcode: u8,
+        priority: u8,
+        src: i32,
+        dst: i64,
+        udp_source: i32,
+        qpn: i32,
+        psn: i32,
+        payload_bytes: i32,
+        wire_bytes: i64,
+    ) -> None:
+        """Be another packet, as if it were new: this one is done with, and waits nowhere."""
+        self.dst = dst
+        self.wire_bytes = wire_bytes
+        self.qpn = qpn
+        self.psn = psn
+        self.payload_bytes = payload_bytes
+        self.ingress = 0
+        self.opcode = opcode
+        self.priority = priority
+        self.ecn = 0
+        self.ttl = FIRST_TTL
+        self.ack_request = 0
+        self.syndrome = 0
+        self.dscp = priority << 3
+        self.corrupt = 0
+        self.src = src
+        self.udp_source = udp_source
+        self.tail = None
+        self.data = None
+        self.immediate = 0
+        self.message_bytes = 0
+
 
 def packet_word(frame: Frame) -> i64:
     """PSN, queue pair and size of a packet in 62 bits."""

@@ -26,7 +26,7 @@ from actors.kernel.event import (
 )
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
-from actors.kernel.state import as_int, as_list, load_event, save_event
+from actors.kernel.state import as_int, as_list, load_event, load_frame, save_event
 from actors.ncclx.transport.wiring import QpPlan
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
@@ -114,6 +114,11 @@ class ScriptedHost(Device):
         self.completions = [
             Completion(*(as_int(value) for value in as_list(row))) for row in as_list(state[1])
         ]
+
+
+def kept(frame: Frame) -> Frame:
+    """A frame as it is now: where it arrives it may become another one."""
+    return load_frame(save_event(frame))
 
 
 class Tap(Device):

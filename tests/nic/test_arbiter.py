@@ -9,7 +9,7 @@ from actors.nic.arbiter import Arbiter
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.wire.frame import Frame
 from emu.errors import ScenarioError
-from tests.fabric.rig import Fabric
+from tests.fabric.rig import Fabric, kept
 from tests.fabric.sections import scenario, star
 
 US = 1_000_000
@@ -31,7 +31,7 @@ def leaving(fabric: Fabric) -> list[Frame]:
     seen: list[Frame] = []
 
     def passes(frame: Frame) -> bool:
-        seen.append(frame)
+        seen.append(kept(frame))
         return False
 
     fabric.tap("nic-0", 0, passes)

@@ -14,7 +14,7 @@ from emu.errors import ScenarioError
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
-from tests.fabric.rig import Delivery, Fabric
+from tests.fabric.rig import Delivery, Fabric, kept
 from tests.fabric.sections import scenario, star, zone
 from tests.nic.test_fairness import jain
 
@@ -129,7 +129,7 @@ def lone(fabric: Fabric, lost: int, packets: int) -> list[Frame]:
     first = int(fabric.nics[0].pairs[0].una_psn)
 
     def lose(frame: Frame) -> bool:
-        seen.append(frame)
+        seen.append(kept(frame))
         return len(seen) == lost + 1 and frame.psn == (first + lost) & 0xFFFFFF
 
     fabric.tap("nic-0", 0, lose)

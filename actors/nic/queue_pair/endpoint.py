@@ -113,7 +113,16 @@ class Endpoint(Device):
         """Take a request packet that came through a port, and answer it."""
         raise NotImplementedError
 
-    def answer(self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: i64, now: i64) -> None:
+    def answer(
+        self,
+        pair: QueuePair,
+        psn: i64,
+        syndrome: i64,
+        selective: i64,
+        port: i64,
+        now: i64,
+        spare: Frame | None = None,
+    ) -> None:
         """Send an acknowledgement or a NAK for `psn` through a port; what is selective travels in AETH's
         24 bits.
         """

@@ -149,19 +149,33 @@ class Connection:
         frame.message_bytes = size
         return frame
 
-    def acknowledgement(self, psn: i64, syndrome: int) -> Frame:
-        """An acknowledgement or a NAK for `psn`."""
+    def acknowledgement(self, psn: i64, syndrome: int, spare: Frame | None = None) -> Frame:
+        """An acknowledgement or a NAK for `psn`. A packet that nobody needs any more may become it."""
         number: int = psn & PSN_MASK
-        frame = Frame(
-            ACKNOWLEDGE,
-            self.ack_priority,
-            self.address,
-            self.remote_address,
-            self.udp_source,
-            self.remote_qpn,
-            number,
-            0,
-            ACK_WIRE_BYTES,
-        )
+        if spare is None:
+            frame = Frame(
+                ACKNOWLEDGE,
+                self.ack_priority,
+                self.address,
+                self.remote_address,
+                self.udp_source,
+                self.remote_qpn,
+                number,
+                0,
+                ACK_WIRE_BYTES,
+            )
+        else:
+            frame = spare
+            frame.become(
+                ACKNOWLEDGE,
+                self.ack_priority,
+                self.address,
+                self.remote_address,
+                self.udp_source,
+                self.remote_qpn,
+                number,
+                0,
+                ACK_WIRE_BYTES,
+            )
         frame.syndrome = syndrome
         return frame

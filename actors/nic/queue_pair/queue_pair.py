@@ -370,8 +370,9 @@ class QueuePair(Connection):
 
     def next_frame(self) -> Frame:
         """Build the packet with `next_psn` and step over it; there is one to send."""
-        request = self.sending
-        assert request is not None, self.qpn
+        sending = self.sending
+        assert sending is not None, self.qpn
+        request: WorkRequest = sending  # what is narrowed is checked again at each use
         psn: i64 = self.next_psn
         end: i64 = request.first_psn + request.packets
         if request.flags & POST_READ:

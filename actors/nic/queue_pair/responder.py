@@ -129,7 +129,10 @@ class Responder(Requester):
                 following = pair.held.take(pair.expected_psn)
             if following is None:
                 if asks:
-                    self.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
+                    spare: Frame | None = None
+                    if not self.repeating and frame.tail is None:
+                        spare = frame
+                    self.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now, spare)
                 return
             frame = following
             expected = pair.expected_psn
@@ -209,8 +212,18 @@ class Responder(Requester):
 
     # ---- answers
 
-    def answer(self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: i64, now: i64) -> None:
-        """Send an acknowledgement or a NAK for `psn`; what is selective travels in AETH's 24 bits."""
+    def answer(
+        self,
+        pair: QueuePair,
+        psn: i64,
+        syndrome: i64,
+        selective: i64,
+        port: i64,
+        now: i64,
+        spare: Frame | None = None,
+    ) -> None:
+        """Send an acknowledgement or a NAK for `psn`; what is selective travels in AETH's 24 bits. A packet
+        that nobody needs any more may become the answer."""
         if pair.owed is not None and self._waits(pair, psn, syndrome):
             return
         if self.self_clocked:
@@ -220,7 +233,7 @@ class Responder(Requester):
                 self._ports[port].send_frame(own, now)
             return
         self._count(syndrome)
-        answer = pair.acknowledgement(psn, syndrome)
+        answer = pair.acknowledgement(psn, syndrome, spare)
         answer.immediate = selective
         if self._came is not None:
             came = self._came
