@@ -92,3 +92,25 @@ def test_a_run_whose_nic_fetched_contexts_says_so_and_names_the_nic() -> None:
     first = summary.diagnosis[0]
     assert first.sentence.startswith("nic-0-0 does not take what arrives as fast as its link brings it")
     assert "nic-0-0: 40000 contexts of queue pairs fetched" in first.evidence
+
+
+def test_sixteen_queue_pairs_a_connection_cost_small_messages_half_their_rate_and_large_ones_nothing() -> (
+    None
+):
+    """The published spread: 1 (NCCL), 4 and 16 (Meta) a connection with eight peers, 128 contexts at hand."""
+    took_ps: dict[int, list[int]] = {}
+    for pairs in (1, 4, 16):
+        changes = {"ncclx.qps_per_connection": pairs, "expect": "[]"}
+        summary = run(load("queue_pairs_a_nic", changes), local=True, diagnose=False).summary
+        took_ps[pairs] = [
+            one.end_ps - one.start_ps
+            for one in summary.jobs["exchange"].collectives
+            if one.end_ps is not None and one.start_ps is not None
+        ]
+        misses, of_nic = summary.fabric.nic_context_misses, 2 * 8 * pairs + 2 * 8
+        assert misses == 9 * of_nic if of_nic <= 128 else misses > 9 * 2 * 8 * 16, pairs
+    small, large = zip(*(took_ps[pairs] for pairs in (1, 4, 16)), strict=True)
+    assert small[1] / small[0] < 1.02
+    assert small[2] >= 2 * 8 * 16 * 42_000
+    assert 1.6 < small[2] / small[0] < 2
+    assert max(large) / min(large) < 1.01
