@@ -85,6 +85,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.rank_program",
     "actors.flow.filling",
     "actors.flow.footprints",
+    "actors.flow.flood",
     "actors.flow.rehearsal",
     "actors.control.store",
     "actors.control.controller",

@@ -11,15 +11,17 @@ from collections.abc import Callable
 from functools import partial
 
 from actors.fabric.paths import Delays
+from actors.fabric.paths import crossing_ps as unloaded_ps
 from actors.flow.filling import LIGHT, PAUSING, UNIT
 from actors.flow.progress import Progress, Shape
 from actors.kernel.units import serialisation_ps
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
-from actors.wire.frame import WRITE_MIDDLE, wire_size
-from actors.wire.message import POST_SEND, POST_WITH_IMMEDIATE
+from actors.wire.frame import READ_REQUEST, READ_RESPONSE_ONLY, WRITE_MIDDLE, wire_size
+from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.plan import FlowWork, JobWork
 from emu.flow.edges import PS_OF_BIT_AT_KBPS
-from emu.flow.messages import Load, crossing_ps, host_ps, message_load
+from emu.flow.floods import Asks, Floods
+from emu.flow.messages import Load, crossing_ps, host_ps, message_load, read_load
 from emu.flow.wires import Way, Wires, strands_of
 
 
@@ -27,7 +29,13 @@ class FlowRun:
     """The flows of one job. `over` is called when all have ended."""
 
     def __init__(
-        self, work: JobWork, wires: Wires, delays: Delays, progress: Progress, over: Callable[[int], None]
+        self,
+        work: JobWork,
+        wires: Wires,
+        delays: Delays,
+        progress: Progress,
+        over: Callable[[int], None],
+        floods: Floods | None,
     ) -> None:
         self.rows: dict[int, list[list[int]]] = {}
         """By host: job, flow, begun, completed, status."""
@@ -38,6 +46,8 @@ class FlowRun:
         self._delays = delays
         self._progress = progress
         self._over = over
+        self._floods = floods
+        """With which its flows go unit by unit."""
         self._open = len(work.flows)
         self._proxies: dict[int, int] = {}
         """By host, until when its proxy posts what was asked for so far."""
@@ -51,14 +61,35 @@ class FlowRun:
         now_ps = self._progress.now_ps
         busy = [place for place in range(len(flow.pairs)) if place < -(-flow.size_bytes // flow.write_bytes)]
         ended: list[int] = []
-        doorbell_ps = host_ps(self._wires.topology, flow.source, self._delays)
+        begins_ps = host_ps(self._wires.topology, flow.nic, self._delays) + self._request_ps(flow)
         posts_ps = max(self._proxies.get(flow.host, 0), now_ps)
         writes = -(-flow.size_bytes // flow.write_bytes)
         self._proxies[flow.host] = posts_ps + writes * self._delays.at(flow.host).proxy_ps
         for place in busy:
             self._progress.at(
-                posts_ps + doorbell_ps, partial(self._send, flow, place, ended, len(busy), now_ps)
+                posts_ps + begins_ps, partial(self._send, flow, place, ended, len(busy), now_ps)
             )
+
+    def _request_ps(self, flow: FlowWork) -> int:
+        """What a READ's request takes to who has the data."""
+        if not flow.flags & POST_READ:
+            return 0
+        request = int(wire_size(int(READ_REQUEST), 0))
+        ends = flow.destination, flow.source
+        return unloaded_ps(self._delays, self._wires.topology, *ends, request, request)
+
+    def _asks(self, flow: FlowWork) -> tuple[Asks, int]:
+        """How a flow's READs are asked for, and at which rate if nobody else sends; other flows are not."""
+        if not flow.flags & POST_READ:
+            return Asks(), 0
+        wires = self._wires
+        mtu_bytes = wires.mtu_bytes(flow.source, flow.destination)
+        message = read_load(min(flow.write_bytes, flow.size_bytes), mtu_bytes).wire_bytes
+        asks = Asks(message * 8, wires.max_reads, self._request_ps(flow))
+        largest = min(message, int(wire_size(int(READ_RESPONSE_ONLY), mtu_bytes)))
+        ends = flow.source, flow.destination
+        turn_ps = asks.ask_ps + unloaded_ps(self._delays, wires.topology, *ends, message, largest)
+        return asks, asks.most * asks.message_bits * PS_OF_BIT_AT_KBPS // turn_ps
 
     def _send(self, flow: FlowWork, place: int, ended: list[int], many: int, begun_ps: int) -> None:
         wires = self._wires
@@ -66,12 +97,24 @@ class FlowRun:
         load = self._load(flow, place)
         wires.count(way, load)
         acks = load.ack_bytes * UNIT // load.wire_bytes
-        strands = (*strands_of(way.there, UNIT, PAUSING), *strands_of(way.back, acks, LIGHT))
-        done = partial(self._sent, flow, place, way, ended, many, begun_ps)
         most_kbps = self._posted_kbps(flow, place, load.wire_bytes * 8)
+        asks, asked_kbps = self._asks(flow)
+        if self._floods is None and asked_kbps:
+            most_kbps = min(most_kbps or asked_kbps, asked_kbps)
         if most_kbps >= way.ends[0][1].rate_bps // 1000:
             most_kbps = 0
-        self._progress.begin(Shape(strands, most_kbps=most_kbps), load.wire_bytes * 8, done)
+        if self._floods is not None:
+            now_ps, mtu_bytes = self._progress.now_ps, wires.mtu_bytes(flow.source, flow.destination)
+            packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, flow.size_bytes, flow.write_bytes)))
+            arrived = partial(self._arrived, flow, place, way, ended, many, begun_ps)
+            self._floods.add(way, self._delays, load, packet, most_kbps, asks, now_ps, arrived)
+            return
+        strands = (*strands_of(way.there, UNIT, PAUSING), *strands_of(way.back, acks, LIGHT))
+        done = partial(self._sent, flow, place, way, ended, many, begun_ps)
+        window = asks.most * asks.message_bits
+        self._progress.begin(
+            Shape(strands, most_kbps=most_kbps, window_bits=window), load.wire_bytes * 8, done
+        )
 
     def _posted_kbps(self, flow: FlowWork, place: int, bits: int) -> int:
         """The rate at which the host's proxy posts a flow's messages, of which those of one queue pair are so
@@ -90,12 +133,17 @@ class FlowRun:
         mine = (writes - place + count - 1) // count
         immediate, send = flow.flags & POST_WITH_IMMEDIATE != 0, flow.flags & POST_SEND != 0
         every = self._wires.ack_every
-        whole = message_load(flow.write_bytes, mtu_bytes, every, immediate=immediate, send=send)
+
+        def one(size_bytes: int) -> Load:
+            if flow.flags & POST_READ:
+                return read_load(size_bytes, mtu_bytes)
+            return message_load(size_bytes, mtu_bytes, every, immediate=immediate, send=send)
+
+        whole = one(flow.write_bytes)
         if (writes - 1) % count != place:
             return Load().plus(whole, mine)
         last_bytes = flow.size_bytes - (writes - 1) * flow.write_bytes
-        last = message_load(last_bytes, mtu_bytes, every, immediate=immediate, send=send)
-        return Load().plus(whole, mine - 1).plus(last)
+        return Load().plus(whole, mine - 1).plus(one(last_bytes))
 
     def _sent(self, flow: FlowWork, place: int, way: Way, ended: list[int], many: int, begun_ps: int) -> None:
         """The last bit of a queue pair has left the slowest link."""
@@ -103,13 +151,22 @@ class FlowRun:
         mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
         packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, flow.size_bytes, flow.write_bytes)))
         at_ps = self._progress.now_ps + crossing_ps(topology, way.ends, delays, packet)
+        self._arrived(flow, place, way, ended, many, begun_ps, at_ps)
+
+    def _arrived(
+        self, flow: FlowWork, place: int, way: Way, ended: list[int], many: int, begun_ps: int, at_ps: int
+    ) -> None:
+        """The last bit of a queue pair is at the receiver."""
+        topology, delays = self._wires.topology, self._delays
         index = flow.pairs[place][1]
         number = dict(flow.last_messages())[index]
         self.deliveries.setdefault(flow.destination, []).append([index, number, at_ps, flow.write_bytes])
         ack = int(ACK_WIRE_BYTES)
         slowest_ps = serialisation_ps(ack, min(end.rate_bps for _, end in way.ends))
         back_ps = crossing_ps(topology, way.ends, delays, ack) + slowest_ps
-        ended.append(at_ps + back_ps + host_ps(topology, flow.source, delays))
+        if flow.flags & POST_READ:
+            back_ps = 0
+        ended.append(at_ps + back_ps + host_ps(topology, flow.nic, delays))
         if len(ended) == many:
             end_ps = max(ended)
             self._progress.at(end_ps, partial(self._ended, flow, begun_ps, end_ps))

@@ -23,6 +23,7 @@ from emu.build.plan import settings_of
 from emu.flow.alike import alike, each_alone
 from emu.flow.calls import Calls
 from emu.flow.edges import Edges
+from emu.flow.floods import Floods, packets_of_unit
 from emu.flow.flow_jobs import FlowRun
 from emu.flow.in_step import InStepCalls, InStepProgress, goes_in_step
 from emu.flow.messages import capacities_kbps
@@ -77,6 +78,7 @@ class FlowLevel:
         self._open = len(works)
         over = partial(self._over)
         self._in_step: InStepCalls | None = None
+        self._floods: Floods | None = None
         if len(works) == 1 and works[0].wired is not None and goes_in_step(scenario, works[0].wired):
             (work,) = works
             assert work.wired is not None
@@ -86,7 +88,12 @@ class FlowLevel:
             self.progress: Progress = InStepProgress(calls)
             self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over, parted))
             return
-        self.progress = Progress(capacities_kbps(topology), buffers_of(scenario, topology))
+        buffers = buffers_of(scenario, topology)
+        packets = packets_of_unit(self.wires, works, buffers)
+        if packets:
+            assert buffers is not None
+            self._floods = Floods(scenario, self.wires, buffers, packets)
+        self.progress = Progress(capacities_kbps(topology), buffers)
         rehearsals = Rehearsals(scenario, self.wires, self.progress)
         for work in works:
             delays = settings_of(scenario, topology, work.job).delays
@@ -95,7 +102,7 @@ class FlowLevel:
                     StorageRun(scenario, work, self.wires, delays, servers, self.beside, over)
                 )
             elif work.wired is None:
-                self.flows.append(FlowRun(work, self.wires, delays, self.progress, over))
+                self.flows.append(FlowRun(work, self.wires, delays, self.progress, over, self._floods))
             else:
                 wired = Edges(scenario, self.wires, delays)
                 each = Calls(work.wired, wired, rehearsals, delays)
@@ -110,6 +117,9 @@ class FlowLevel:
             scripts.begin()
         for storage in self.storage:
             storage.begin()
+        if self._floods is not None:
+            self.progress.run(self._max_ps)
+            self._floods.run()
         ended = [progress.run(self._max_ps) for progress in (self.progress, self.beside)]
         if not all(ended):
             self.end_ps = self._max_ps

@@ -17,6 +17,11 @@ from actors.kernel.units import serialisation_ps
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import (
     HEAD_WIRE_BYTES,
+    READ_REQUEST,
+    READ_RESPONSE_FIRST,
+    READ_RESPONSE_LAST,
+    READ_RESPONSE_MIDDLE,
+    READ_RESPONSE_ONLY,
     WRITE_FIRST,
     WRITE_LAST,
     WRITE_LAST_IMM,
@@ -45,6 +50,20 @@ class Load(NamedTuple):
             self.wire_bytes + times * other.wire_bytes,
             self.ack_bytes + times * other.ack_bytes,
         )
+
+
+@lru_cache(maxsize=4096)
+def read_load(size_bytes: int, mtu_bytes: int) -> Load:
+    """Of one READ: its responses, and the request in the place of acknowledgements."""
+    packets = max(-(-size_bytes // mtu_bytes), 1)
+    last_bytes = size_bytes - (packets - 1) * mtu_bytes
+    if packets == 1:
+        wire_bytes = int(wire_size(int(READ_RESPONSE_ONLY), last_bytes))
+    else:
+        wire_bytes = int(wire_size(int(READ_RESPONSE_FIRST), mtu_bytes))
+        wire_bytes += (packets - 2) * int(wire_size(int(READ_RESPONSE_MIDDLE), mtu_bytes))
+        wire_bytes += int(wire_size(int(READ_RESPONSE_LAST), last_bytes))
+    return Load(size_bytes, wire_bytes, int(wire_size(int(READ_REQUEST), 0)))
 
 
 @lru_cache(maxsize=4096)
@@ -87,6 +106,19 @@ def crossing_ps(topology: Topology, ends: Ends, delays: Delays, packet_bytes: in
         longest = max(longest, takes_ps)
         total += takes_ps + end.delay_ps + (own.switch_ps if to_switch else own.nic_ps)
     return total - longest
+
+
+def ahead(topology: Topology, ends: Ends, delays: Delays, packet_bytes: int) -> tuple[list[int], list[int]]:
+    """By link: what of a packet must be there before it goes on, and what follows the link."""
+    heads: list[int] = []
+    after: list[int] = []
+    for _, end in ends:
+        own = delays.at(end.peer)
+        to_switch = topology.nodes[end.peer].role is Role.SWITCH
+        on_wire = int(HEAD_WIRE_BYTES) if own.cuts_through and to_switch else packet_bytes
+        heads.append(serialisation_ps(on_wire, end.rate_bps))
+        after.append(end.delay_ps + (own.switch_ps if to_switch else own.nic_ps))
+    return heads, after
 
 
 def directed(topology: Topology, ends: Iterable[tuple[int, Attachment]]) -> tuple[int, ...]:

@@ -159,8 +159,6 @@ def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
         if isinstance(job.workload, FlowsWorkload) and job.workload.network != "backend":
             reason = "flow level has clients of storage on the front end, and no other flows"
             yield f"{key}.workload.network", reason, f"backend, or {PACKETS}"
-        if isinstance(job.workload, FlowsWorkload) and job.workload.verb == "read":
-            yield f"{key}.workload.verb", "flow level has no READs", f"write or send, or {PACKETS}"
         named = [pair.priority for flow in work.flows for pair in _pairs_of(plan, flow.source, flow.pairs)]
         classes.update(named)
         if work.wired is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from actors.fabric.model import Role
 from actors.fabric.paths import Delays
 from actors.flow.filling import UNIT
 from actors.flow.progress import Progress
@@ -19,10 +18,10 @@ from actors.ncclx.protocols import LL, LL128, SIMPLE
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
-from actors.wire.frame import HEAD_WIRE_BYTES, WRITE_MIDDLE, wire_size
+from actors.wire.frame import WRITE_MIDDLE, wire_size
 from actors.wire.message import MESSAGE_BYTES
 from emu.flow.edges import Edge, Slices, pieces
-from emu.flow.messages import Ends, crossing_ps, directed, host_ps, message_load
+from emu.flow.messages import ahead, crossing_ps, directed, host_ps, message_load
 from emu.flow.wires import Paths, Wires
 from emu.scenario.schema import Scenario
 
@@ -320,23 +319,18 @@ class Stage:
         share = whole.ack_bytes * UNIT // whole.wire_bytes
         packets_ps = [serialisation_ps(packet, end.rate_bps) for _, end in way.ends]
         parts = [1] * len(links)
-        pipe = Pipe(links, packets_ps, *self._ahead(way.ends, packet), parts, back, share, turns=True)
+        pipe = Pipe(
+            links,
+            packets_ps,
+            *ahead(wires.topology, way.ends, self._delays, packet),
+            parts,
+            back,
+            share,
+            turns=True,
+        )
         self._pipes.append(pipe)
         self._known[nic, index] = len(self._pipes) - 1
         return len(self._pipes) - 1
-
-    def _ahead(self, ends: Ends, packet: int) -> tuple[list[int], list[int]]:
-        """By link: what of a packet must be there before it goes on, and what follows the link."""
-        heads: list[int] = []
-        after: list[int] = []
-        topology = self._wires.topology
-        for _, end in ends:
-            own = self._delays.at(end.peer)
-            to_switch = topology.nodes[end.peer].role is Role.SWITCH
-            on_wire = int(HEAD_WIRE_BYTES) if own.cuts_through and to_switch else packet
-            heads.append(serialisation_ps(on_wire, end.rate_bps))
-            after.append(end.delay_ps + (own.switch_ps if to_switch else own.nic_ps))
-        return heads, after
 
     def _inside(self, send: Side, parts: list[int]) -> int:
         topology = self._wires.topology

@@ -91,6 +91,7 @@ class Wires:
         self._mtus: dict[tuple[int, int], int] = {}
         transport = scenario.transport
         self.ack_every = transport.ack_every
+        self.max_reads = transport.max_rd_atomic
         self._ack_priority = transport.ack_priority
         self._spread = scenario.routing.kind if is_spread(scenario.routing) else ""
 

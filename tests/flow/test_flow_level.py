@@ -47,6 +47,15 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "a flow over four queue pairs": of(
         {"kind": "flows", "qps": 4, "message": "64KiB", "flows": [{"src": 0, "dst": 5, "size": "1MiB"}]}
     ),
+    "READs of which four may be outstanding": of(
+        {
+            "kind": "flows",
+            "verb": "read",
+            "message": "64KiB",
+            "flows": [{"src": 0, "dst": 5, "size": "1MiB"}, {"src": 1, "dst": 6, "size": "500001B"}],
+        },
+        transport={"max_rd_atomic": 4},
+    ),
     "messages that a proxy posts more slowly than the link carries them": of(
         {
             "kind": "flows",
