@@ -453,17 +453,22 @@ class Controller(Device):
 
     def _joined(self, job: JobProgress) -> bool:
         """Whether ranks that came back join the operation that begins now, and it was begun with them."""
-        last: i64 = len(job.outline.memberships) - 1
-        if not job.outline.rejoins or job.membership == 0 or job.used[last] == 1 or job.membership == last:
+        if not job.outline.rejoins or job.membership == 0:
             return False
-        group = job.outline.memberships[last]
-        for rank in group:
+        whole = job.outline.memberships[0]
+        if job.outline.memberships[job.membership] == whole:
+            return False
+        for rank in whole:
             if job.lost[rank] == 1 and job.back[rank] == 0:
                 return False
-        for rank in group:
-            job.lost[rank] = 0
-        self._go_on_with(job, last, meets=True)
-        return True
+        for number, group in enumerate(job.outline.memberships):
+            if group == whole and job.used[number] == 0:
+                for rank in whole:
+                    job.lost[rank] = 0
+                    job.back[rank] = 0
+                self._go_on_with(job, number, meets=True)
+                return True
+        return False
 
     def _served(self, lane: i64) -> None:
         """A lane of the store is done: it takes the next; if that ends a round, all hosts are answered."""

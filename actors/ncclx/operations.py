@@ -149,7 +149,7 @@ class JobOutline(NamedTuple):
     patience_ps: int = 0
     """And after the first that is none; 0 for ever."""
     rejoins: bool = False
-    """And whether ranks that come back join again, in the last of them."""
+    """And whether ranks that come back join again, in another one that is as the first."""
 
 
 def benchmark(

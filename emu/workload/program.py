@@ -445,7 +445,8 @@ def memberships(
     """Ranks on these servers that can take over from one another: first all but the spares; then, for each
     rank and each server that may be lost, and for each set of so many `losses`, those that are left, with
     spares in the places of the lost if there are enough; last all again, if lost ranks may join again. The
-    larger come first.
+    larger come first. Since each serves once, there are as many of each as losses where lost ranks join
+    again.
 
     Ranks of one of `units`, by its number, go without one another. None where there would be too many.
     """
@@ -474,7 +475,9 @@ def memberships(
             left = tuple(instead.get(rank, rank) for rank in whole if unit[rank] not in without)
             if len(left) > 1 and left != whole:
                 found[left] = None
-    every = [whole, *sorted(found, key=len, reverse=True), *([whole] if rejoin else [])]
+    rounds = losses if rejoin else 1
+    every = [whole, *(left for left in sorted(found, key=len, reverse=True) for _ in range(rounds))]
+    every += [whole] * losses if rejoin else []
     return every if sum(map(len, every)) <= MOST_PLACES else None
 
 

@@ -164,6 +164,11 @@ def test_the_answer_depends_neither_on_parts_nor_on_a_snapshot() -> None:
         ({"recover": {"spares": [4]}}, {}, "there is no rank 4 among 4"),
         ({"recover": {"spares": [2, 3]}}, {}, "leaves fewer than 3 of 4 ranks to begin"),
         ({"recover": {}, "shrink": [2]}, {}, "`shrink` names who may be lost"),
+        (
+            {"recover": {}, "workload": {"kind": "permutation", "size": "1KiB"}},
+            {},
+            "nobody says what is left of permutation without a rank",
+        ),
         ({"recover": {}}, {"payload": "real"}, "another result than all have"),
         ({"recover": {}}, {"ncclx": {"watchdog": "auto"}}, "nobody says how long reports may take"),
     ],

@@ -181,6 +181,16 @@ def test_losses_one_after_another_are_gone_on_after(whole: int, fewer: int) -> N
     assert found == ([whole, lost_ps + fewer, lost_ps + last, last], [4, 3, 2, 2])
 
 
+def test_a_host_that_is_lost_and_back_may_be_lost_and_back_again(whole: int, fewer: int) -> None:
+    """It is back before the third step begins, at 1.05 ms, and lost again between that and the fourth."""
+    times = {"at": "1200us", "for": "500us"}
+    faults = [*host_lost(2, **{"for": "500us"}), {"kind": "host_lost", "target": "host-2", **times}]
+    job = {"recover": {"wait": "50us", "rejoin": True, "losses": 2}}
+    found = program(job, *faults, routing={"convergence": "10us"}, workload={"steps": 6})
+    lost_ps = 20 * US + FOUND_PS + 50 * US + fewer
+    assert steps(found) == ([whole, lost_ps, whole, lost_ps, whole, whole], [4, 3, 4, 3, 4, 4])
+
+
 # ---- training
 
 

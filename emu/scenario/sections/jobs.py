@@ -239,7 +239,8 @@ class RecoverSection(Section):
     """Ranks that take no part until others are lost, and then take their places, in this order
     (ncclCommInitRank). Without enough of them the communicator shrinks."""
     rejoin: bool = False
-    """Whether ranks whose host comes back join again, once, when the next operation begins."""
+    """Whether ranks whose host comes back join again, once for each of `losses`, when the next operation
+    begins."""
     losses: Annotated[int, Field(ge=1, le=4)] = 1
     """How many losses, one after another, it can go on after: for each set of so many there are communicators
     without it from the beginning."""
