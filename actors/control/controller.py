@@ -9,11 +9,11 @@ that steps the run asks for them. A report that is not a success ends the job; i
 operations are not begun.
 
 A job that goes on without ranks that it loses (`jobs[].recover`) is led to its next membership: after the
-first failure the controller waits until everybody has reported, or for a quorum's time, and takes as lost who
-said so, who did not report, or else the one rank that most others failed to reach. After a first report that
-is none it waits longer, by the time after which ranks give a call up. Whoever is left begins the operation
-again, with spare ranks in the places of the lost where there are any. A rank whose host is back may join
-again when the next operation begins. Where others join, all meet at the store first.
+first failure the controller asks who is at work, waits until everybody has reported, or for a quorum's time,
+and takes as lost who said so, who neither reported nor answered, or else the one rank that most others failed
+to reach. Where ranks are through and others are not heard of for so long, it asks, too. Whoever is left
+begins the operation again, with spare ranks in the places of the lost where there are any. A rank whose host
+is back may join again when the next operation begins. Where others join, all meet at the store first.
 
 A job that repeats (`run.repeat`) begins again with its first operation after its last, in the same way; its
 rows count on, so that operation n is what n modulo their number was.
@@ -55,9 +55,12 @@ from actors.wire.message import (
     HALT,
     HEALTH,
     HEARTBEAT,
+    MEMBERSHIP_BITS,
+    ONLY_ANSWER,
     ONLY_MEET,
     PRESENT_OPERATION,
     REPORT,
+    STATUS_ALIVE,
     STATUS_GPU_LOST,
     STATUS_HOST_LOST,
     STATUS_SUCCESS,
@@ -82,9 +85,12 @@ _FIELDS: Final = (
     "membership",
     "others",
     "due_ps",
+    "asks",
 )
 _QUORUM: Final[i64] = 2
 """The port of the timer that ends a job's wait for reports."""
+_ANSWER_PS: Final[i64] = 10_000_000
+"""What an answer may take beside the delays of the management network: its messages, and those before it."""
 
 
 class JobProgress:
@@ -120,6 +126,10 @@ class JobProgress:
         """By membership, whether it was the present one: its connections serve once."""
         self.due_ps: i64 = -1
         """Until when it waits for reports after the first; -1 if it does not."""
+        self.asks: bool = False
+        """Whether it has asked who is at work on the present operation."""
+        self.answered: list[int] = [0] * ranks
+        """By rank, whether it said so."""
 
     def within(self) -> i64:
         """The number by which hosts know its present operation."""
@@ -359,49 +369,94 @@ class Controller(Device):
         """A rank of such a job reports on an operation, or that its host is back."""
         rank: i64 = message.c
         status: i64 = message.f & ((1 << BLAME_BITS) - 1)
+        present: bool = message.f >> MEMBERSHIP_BITS == job.membership
+        if status == STATUS_ALIVE:
+            job.answered[rank] = 1 if present else 0
+            return
         if status == STATUS_HOST_LOST:
             job.back[rank] = 1
         if rank not in job.outline.memberships[job.membership]:
             return
+        if message.b != PRESENT_OPERATION and not present:
+            return  # of what has been begun again meanwhile
         gone: bool = status == STATUS_HOST_LOST or status == STATUS_GPU_LOST
         if gone:
             job.lost[rank] = 1
-        elif status != STATUS_SUCCESS and message.f >> BLAME_BITS > 0:
-            job.votes[(message.f >> BLAME_BITS) - 1] += 1
+        elif status != STATUS_SUCCESS:
+            blamed: i64 = (message.f >> BLAME_BITS) & ((1 << (MEMBERSHIP_BITS - BLAME_BITS)) - 1)
+            if blamed > 0:
+                job.votes[blamed - 1] += 1
+        first: bool = job.due_ps < 0
         if job.status == STATUS_SUCCESS:
             job.status = status
-        if job.came[rank] == 0:
-            job.came[rank] = 1
+            first = first or status != STATUS_SUCCESS
+        self._note_report(job, message)
+        if job.reported == len(job.outline.memberships[job.membership]):
+            if job.status == STATUS_SUCCESS:
+                self._operation_over(job)
+            else:
+                self._replace(job)
+        elif first and not gone and not job.asks:  # of one that is gone it knows; others have yet to notice
+            self._await_reports(job)
+
+    def _note_report(self, job: JobProgress, message: Message) -> None:
+        """A rank has reported; one that failed before has reported once."""
+        if job.came[message.c] == 0:
+            job.came[message.c] = 1
             job.reported += 1
             if message.b != PRESENT_OPERATION and message.d < job.start_ps:
                 job.start_ps = message.d
             if message.e > job.end_ps:
                 job.end_ps = message.e
-        whole: bool = job.reported == len(job.outline.memberships[job.membership])
-        if whole:
-            if job.status == STATUS_SUCCESS:
-                self._operation_over(job)
-            else:
-                self._replace(job)
-        elif job.status == STATUS_SUCCESS:
-            self._wait_for_reports(job, job.outline.patience_ps)
-        elif not gone:  # that one is known; the others have yet to notice
-            self._wait_for_reports(job, job.outline.quorum_ps)
 
-    def _wait_for_reports(self, job: JobProgress, wait_ps: i64) -> None:
-        """Wait for those who have not reported so long at most, unless it waits for less already."""
-        due_ps: i64 = self.queue.now_ps + wait_ps
-        if wait_ps > 0 and (job.due_ps < 0 or job.due_ps > due_ps):
-            job.due_ps = due_ps
-            self.push_timer(due_ps, JOB, _QUORUM, job.outline.job)
+    def _await_reports(self, job: JobProgress) -> None:
+        """The first report, or the first failure: wait for the others. Who is at work is asked before the
+        wait after a failure is over, where that leaves time for answers; after another report when it is
+        over, by which time whoever hangs has given up.
+        """
+        wait_ps: i64 = job.outline.patience_ps
+        if job.status != STATUS_SUCCESS:
+            wait_ps = job.outline.quorum_ps
+            job.asks = wait_ps <= self._answers_ps()
+            if not job.asks:
+                wait_ps -= self._answers_ps()
+        self._wait(job, wait_ps)
+
+    def _answers_ps(self) -> i64:
+        """How long answers take."""
+        return 2 * self.management_delay_ps + _ANSWER_PS
+
+    def _wait(self, job: JobProgress, wait_ps: i64) -> None:
+        job.due_ps = self.queue.now_ps + wait_ps
+        self.push_timer(job.due_ps, JOB, _QUORUM, job.outline.job)
+
+    def _ask(self, job: JobProgress, wait_ps: i64) -> None:
+        """Ask who is at work, and wait for answers and reports."""
+        job.asks = True
+        job.answered = [0] * len(job.answered)
+        for host in job.outline.hosts:
+            ask = Message(BEGIN, job.outline.job, ONLY_ANSWER, 0, 0, 0, 0)
+            self.hosts[host].send(ask, self.queue.now_ps)
+        self._wait(job, wait_ps)
 
     def _quorum_over(self, job: JobProgress) -> bool:
-        """The wait for reports is over, if it still went on: who did not report is lost."""
+        """The wait for reports is over, if it still went on: who neither reported nor answered is lost. Those
+        who answered are asked again, while nobody is known to be lost.
+        """
         if job.due_ps != self.queue.now_ps or job.ended:
             return False
+        if not job.asks:
+            self._ask(job, self._answers_ps())
+            return True
+        lost: bool = False
         for rank in job.outline.memberships[job.membership]:
-            if job.came[rank] == 0:
+            if job.came[rank] == 0 and job.answered[rank] == 0:
                 job.lost[rank] = 1
+            if job.lost[rank] == 1:
+                lost = True
+        if not lost:
+            self._ask(job, max(self._answers_ps(), job.outline.quorum_ps))
+            return True
         if job.status == STATUS_SUCCESS:
             job.status = STATUS_TIMED_OUT
         self._replace(job)
@@ -448,6 +503,7 @@ class Controller(Device):
     def _forget_reports(self, job: JobProgress) -> None:
         job.reported = 0
         job.due_ps = -1
+        job.asks = False
         job.came = [0] * len(job.came)
         job.votes = [0] * len(job.votes)
 
@@ -587,7 +643,10 @@ class Controller(Device):
         jobs: list[Plain] = [
             [
                 save_fields(job, _FIELDS),
-                *[list[Plain](line) for line in (job.came, job.lost, job.back, job.votes, job.used)],
+                *[
+                    list[Plain](line)
+                    for line in (job.came, job.lost, job.back, job.votes, job.used, job.answered)
+                ],
             ]
             for job in self.jobs
         ]
@@ -613,13 +672,14 @@ class Controller(Device):
         for port, free_ps in zip(self.hosts.values(), as_list(links), strict=True):
             port.free_ps = as_int(free_ps)
         for job, saved in zip(self.jobs, as_list(jobs), strict=True):
-            fields, came, lost, back, votes, used = as_list(saved)
+            fields, came, lost, back, votes, used, answered = as_list(saved)
             load_fields(job, _FIELDS, fields)
             job.came = [as_int(value) for value in as_list(came)]
             job.lost = [as_int(value) for value in as_list(lost)]
             job.back = [as_int(value) for value in as_list(back)]
             job.votes = [as_int(value) for value in as_list(votes)]
             job.used = [as_int(value) for value in as_list(used)]
+            job.answered = [as_int(value) for value in as_list(answered)]
         self.operations = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
         self.open_jobs = as_int(open_jobs)
         engineer = self.engineer

@@ -62,6 +62,7 @@ from actors.wire.message import (
     HEARTBEAT,
     MODIFIED,
     MODIFY,
+    ONLY_ANSWER,
     ONLY_MEET,
     POST,
     RECEIVE,
@@ -193,6 +194,9 @@ class Program:
         Returns whether this rank takes part.
         """
         return True
+
+    def on_asked(self, host: Host, now: i64) -> None:
+        """The controller asks who is at work on the present operation."""
 
     def on_halted(self, host: Host, now: i64) -> None:
         """The process is ended, for good."""
@@ -652,6 +656,9 @@ class Host(Device):
         """
         for one in self.programs:
             if one.job == job:
+                if operation == ONLY_ANSWER:
+                    one.on_asked(self, now)
+                    continue
                 if membership > 0 and not one.on_members(self, membership, now):
                     continue
                 if meets and one.number in self.meetings:

@@ -147,7 +147,7 @@ class JobOutline(NamedTuple):
     quorum_ps: int = 0
     """And how long it waits for reports after the first failure."""
     patience_ps: int = 0
-    """And after the first that is none; 0 for ever."""
+    """And after the first report that is none."""
     rejoins: bool = False
     """And whether ranks that come back join again, in another one that is as the first."""
 

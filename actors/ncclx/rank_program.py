@@ -77,7 +77,9 @@ from actors.ncclx.transport.posting import LEAST_LOADED
 from actors.wire.message import (
     BLAME_BITS,
     COMPLETED_SEND,
+    MEMBERSHIP_BITS,
     PRESENT_OPERATION,
+    STATUS_ALIVE,
     STATUS_FLUSHED,
     STATUS_SUCCESS,
     STATUS_TIMED_OUT,
@@ -200,7 +202,7 @@ class ScriptProgram(Program):
         self.broken: bool = False
         """Whether its host was lost, and its queue pairs with it, since it last took part."""
         self.blames: bool = False
-        """Whether it reports with whom it failed."""
+        """Whether it reports with whom it failed, and in which membership."""
         self.halted: bool = False
         """Whether the process was ended."""
         self.absent: bool = absent
@@ -357,6 +359,11 @@ class ScriptProgram(Program):
                 first += 1
         return True
 
+    def on_asked(self, host: Host, now: i64) -> None:
+        if self.running and self.factor > 0:
+            told: i64 = self._told(STATUS_ALIVE)
+            host.report(self.job, PRESENT_OPERATION, self.rank, self.begun_ps, now, told)
+
     def on_halted(self, host: Host, now: i64) -> None:
         if self.halted:
             return
@@ -421,7 +428,8 @@ class ScriptProgram(Program):
         self.running = False
         self.waits.close(self.job, self.operation)
         host.step_done(self.number)
-        host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, STATUS_SUCCESS)
+        told: i64 = self._told(STATUS_SUCCESS)
+        host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, told)
 
     def _last(self, stream: i64) -> i64:
         """Where a stream is at its end in this operation."""
@@ -955,10 +963,16 @@ class ScriptProgram(Program):
             self._stir(host, now)
         if self.running:
             self.running = False
-            told: i64 = status
+            told: i64 = self._told(status)
             if self.blames and why == FAILED:
                 told += (peer + 1) << BLAME_BITS
             host.report(self.job, self.operation, self.rank, self.begun_ps, now, told)
+
+    def _told(self, status: i64) -> i64:
+        """A status, with the membership where there are several."""
+        if not self.blames:
+            return status
+        return status + (self.membership << MEMBERSHIP_BITS)
 
     # ---- what is left
 

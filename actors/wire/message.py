@@ -136,11 +136,17 @@ STATUS_GPU_LOST: Final[i64] = 100
 STATUS_HOST_LOST: Final[i64] = 101
 """The host was gone, and what it ran with it."""
 
+STATUS_ALIVE: Final[i64] = 102
+"""Of a report that ends nothing: who was asked goes on."""
 BLAME_BITS: Final[i64] = 8
 """Bits of a REPORT's status; above them, where a job goes on without ranks that it loses, the rank with which
 a connection failed, plus one."""
+MEMBERSHIP_BITS: Final[i64] = 40
+"""Of a report: above these is the membership in which the rank takes part."""
 PRESENT_OPERATION: Final[i64] = 1 << 30
 """In a REPORT of who no longer knows: whatever operation of the job is under way."""
+ONLY_ANSWER: Final[i64] = (1 << 30) + 1
+"""In place of an operation in BEGIN: nobody begins, and whoever is at work says so."""
 ONLY_MEET: Final[i64] = 1 << 30
 """In a BEGIN: the ranks meet at the store, and nothing begins."""
 

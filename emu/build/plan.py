@@ -312,7 +312,7 @@ class Plan:
                 spared=() if work.wired is None else work.wired.script.spared,
                 memberships=work.memberships() if work.quorum_ps else (),
                 quorum_ps=work.quorum_ps,
-                patience_ps=work.quorum_ps and work.watchdog_ps and work.quorum_ps + work.watchdog_ps,
+                patience_ps=work.quorum_ps + work.watchdog_ps,
                 rejoins=work.rejoins,
             )
             for work in self.jobs

@@ -121,13 +121,38 @@ def test_computing_that_a_loss_interrupts_begins_anew() -> None:
 
 
 def test_a_host_that_is_lost_when_nobody_needs_it_any_more_is_missed_at_the_end_of_the_step() -> None:
-    """The all_reduce is over at 40 us, so that nobody hangs: the others report after 700 us, and the
-    controller waits for the rest as long as a watchdog and its own wait.
+    """The all_reduce is over at 40 us, so that nobody hangs. The others report after 700 us; the controller
+    waits for the fourth as long as a watchdog and its own wait, asks all, and waits two delays and 10 us for
+    an answer.
     """
     side = {"do": "compute", "time": "700us", "stream": "side"}
     found = steps(program({"recover": {"wait": "50us"}}, *host_lost(2), operations=[COMPUTE, side, REDUCE]))
-    lost_ps = 700 * US + FOUND_PS + 50 * US + 700 * US
+    lost_ps = 700 * US + FOUND_PS + 50 * US + 210 * US + 700 * US
     assert found == ([lost_ps] + [700 * US] * 3, [3] * 4)
+
+
+def test_a_rank_that_works_long_after_the_others_is_asked_and_not_taken_as_lost() -> None:
+    """Rank 3 computes for 2 ms after an all_reduce that all have ended, five times as long as anybody
+    waits."""
+    slow = {"do": "compute", "time": "2ms", "ranks": [3]}
+    found = steps(program({"recover": {"wait": "50us"}}, operations=[REDUCE, slow]))
+    plain_ps = mean_ps(program({}, operations=[REDUCE, slow]))
+    assert found == ([plain_ps] * 4, [4] * 4)
+
+
+def test_a_rank_that_fails_later_than_the_wait_answers_and_goes_on_with_the_others() -> None:
+    """Rank 0 hangs from 20 us on, and ranks 1 and 3, which compute for 250 us meanwhile, from 270 us on.
+    Their reports would come when the wait of 220 us after the first is over; their answers come before.
+    """
+    slow = {"do": "compute", "time": "250us", "ranks": [1, 3]}
+    pair = {"communicators": [{"name": "pair", "split": [0, 1, 0, 1]}]}
+    operations: list[dict[str, Any]] = [COMPUTE, {**REDUCE, "on": "pair", "ranks": [0, 2]}, slow, REDUCE]
+    lost = {"kind": "host_lost", "at": "500us", "target": "host-2"}
+    job = {"recover": {"wait": "220us"}}
+    found, ranks = steps(program(job, lost, operations=operations, workload=pair))
+    left_ps = mean_ps(program({"ranks": [0, 1, 3]}, operations=[COMPUTE, {**slow, "ranks": [1, 2]}, REDUCE]))
+    assert ranks == [4, 3, 3, 3]
+    assert found[1:] == [20 * US + FOUND_PS + 220 * US + left_ps, left_ps, left_ps]
 
 
 def test_a_spare_does_what_the_lost_rank_did(whole: int) -> None:

@@ -170,6 +170,8 @@ class Reported:
         ranked = self.calls.get((plan.job, call.step, call.label), {})
         if plan.training is None or membership is None:
             return list(ranked.values())
+        if not call.of(membership).callers:
+            return []
         return [ranked[rank] for rank in plan.training.members[membership] if rank in ranked]
 
     def ends(self, plan: JobPlan, call: CallPlan) -> list[Outcome]:
@@ -241,7 +243,7 @@ def call_row(
         start_ps=start_ps,
         end_ps=end_ps,
         algbw=bandwidth_bps(plan.size_bytes, time_ps),
-        busbw=bandwidth_bps(plan.size_bytes, time_ps, bus_factor(plan.op, plan.ranks)),
+        busbw=bandwidth_bps(plan.size_bytes, time_ps, bus_factor(plan.op, plan.ranks)) if whole else None,
         status=SUCCESS if whole else UNFINISHED,
         cts_wait=None,
         wrong=compared[0] if whole and compared[1] else None,
