@@ -319,7 +319,7 @@ class Progress:
         if rates is None:
             self.solves += 1
             self.touched += len(part.works)
-            rates = together.queues.rates if together.free and not jammed else self._rates(together, jammed)
+            rates = together.unpaused() if together.free and not jammed else self._rates(together, jammed)
             together.rates[jammed] = rates
         for work, rate in zip(part.works, rates, strict=True):
             work.rate = rate

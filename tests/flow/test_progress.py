@@ -58,6 +58,9 @@ def shapes(dice: random.Random, *, windows: bool) -> list[Shape]:
         back = Strand(UNIT // 50, path(target, source, dice.randrange(SPINES)), LIGHT)
         most = dice.choice((0, 0, 90_000_000))
         found.append(Shape((there, back), UNIT, most, 10**6 if windows else 0))
+        if source // 8 != target // 8:
+            parts = tuple(Strand(UNIT // SPINES, path(source, target, spine)) for spine in range(SPINES))
+            found.append(Shape(parts, UNIT, 0, 10**6 if windows else 0))
     for _ in range(4):
         around = dice.sample(range(NICS), 8)
         strands = tuple(
