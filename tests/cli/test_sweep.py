@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from emu.cli.commands import sweep
+from emu.cli.commands.estimate import estimated
 from emu.cli.commands.sweep import Row, SweepTable
 from emu.measure.summary.verdict import shown_quantity
 from tests.cli import telling
@@ -225,7 +226,8 @@ def test_runs_at_a_time_are_for_this_process(capsys: Captured, small: str) -> No
 def test_runs_that_take_long_together_are_told_before_the_first(
     capsys: Captured, small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "LONG_S", 0.6)  # one of these runs takes half a second by the prices
+    monkeypatch.setattr(sweep, "estimated", lambda prepared: estimated(prepared)._replace(wall_s=0.5))
+    monkeypatch.setattr(sweep, "LONG_S", 0.6)
     options = ("--local", "--set", "transport.mtu=1024,4096", "--quiet")
     _, _, err = told(capsys, small, *options, "--jobs", "2")
     assert err == []

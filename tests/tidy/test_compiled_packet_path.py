@@ -279,6 +279,7 @@ def test_bytecode_that_another_edition_of_the_loader_made_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
     source = tmp_path / "toy.py"
     source.write_text(FIELDS)
     loader = tmp_path / "fields.py"
