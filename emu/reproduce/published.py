@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, partial
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any, Final, NamedTuple
 
 from actors.kernel.mixing import Stream
@@ -677,9 +677,21 @@ def _caught_up_s(answers: Answers) -> float:
 
 # P14: AllGather on pods, a job for each of them.
 
-PODS: Final = 8
-POD_RACKS: Final = 24
-GATHERED: Final = "2GiB"
+
+class Pods(NamedTuple):
+    """A cluster of Llama 3's pods."""
+
+    pods: int
+    racks: int
+    """Of a pod."""
+    atsws: int
+    gathered: str
+    """What each job gathers."""
+
+
+PODS: Final = Pods(8, 24, 16, "2GiB")
+WHOLE_PODS: Final = Pods(8, 192, 28, "16GiB")
+IN_PACKETS: Final = Pods(4, 8, 4, "128MiB")
 RAILS_GBPS: Final = 8 * 400 * 4096 / 4194
 STATES: Final = {
     "nothing": (False, False),
@@ -688,50 +700,64 @@ STATES: Final = {
     "both": (True, True),
 }
 """Whether the scheduler knows where servers sit, and whether routing and library are tuned."""
+ENDS: Final = ("nothing", "both")
+NETWORKS: Final = ("RoCE", "InfiniBand")
 
 
-def _gathering(state: str) -> Case:
-    """As many jobs as pods: each in a pod, or on servers drawn from all of them, in the order drawn."""
+def _gathering(state: str, cluster: Pods = PODS, network: str = "") -> Case:
+    """As many jobs as pods: each in a pod, or on servers drawn from all of them, in the order drawn.
+
+    By flow level, or in packets of a network. What tunes InfiniBand is its switches.
+    """
     aware, tuned = STATES[state]
-    each = 2 * POD_RACKS
-    servers: Sequence[int] = range(PODS * each)
+    pods, racks, atsws, gathered = cluster
+    each = 2 * racks
+    servers: Sequence[int] = range(pods * each)
     if not aware:
         servers = shuffled(servers, Stream(1, 0, PURPOSE))
     jobs = [
         [8 * server + gpu for server in servers[pod * each : (pod + 1) * each] for gpu in range(8)]
-        for pod in range(PODS)
+        for pod in range(pods)
     ]
-    work = f"{{kind: collective, op: all_gather, algorithm: ring, sizes: [{GATHERED}]}}"
+    work = f"{{kind: collective, op: all_gather, algorithm: ring, sizes: [{gathered}]}}"
     listed = (f"{{name: job-{pod}, ranks: {ranks}, workload: {work}}}" for pod, ranks in enumerate(jobs))
-    return Case(
-        "reproduce_all_gather",
-        (
-            ("topology", f"{{kind: llama3, pods: {PODS}, racks_per_pod: {POD_RACKS}, atsws: 16}}"),
-            ("jobs", f"[{', '.join(listed)}]"),
-            ("expect", "[]"),
-            ("routing.kind", "e_ecmp" if tuned else "ecmp"),
-            ("ncclx.qps_per_connection", "16" if tuned else "1"),
-        ),
-    )
+    overrides = {
+        "fidelity": "packet" if network else "flow",
+        "topology": f"{{kind: llama3, pods: {pods}, racks_per_pod: {racks}, atsws: {atsws}}}",
+        "jobs": f"[{', '.join(listed)}]",
+        "expect": "[]",
+        "routing": "{kind: e_ecmp}" if tuned else "{kind: ecmp}",
+        "ncclx.qps_per_connection": "16" if tuned else "1",
+        "ncclx.qp_policy": "split",
+        "run.sample_every": "100us",
+    }
+    if network == "InfiniBand":
+        overrides["link.flow_control"] = "credits"
+        if tuned:
+            overrides["routing"] = "{kind: adaptive, granularity: packet}"
+            overrides["transport.recovery"] = (
+                "{kind: go_back_n, placement: out_of_order, reorder: 4096, window: 16MiB}"
+            )
+            overrides["ncclx.qps_per_connection"] = "1"
+    return Case("reproduce_all_gather", tuple(overrides.items()))
 
 
-def _gathered(answers: Answers, state: str, of_jobs: Callable[[Iterable[float]], float]) -> float:
+def _gathered(answers: Answers, case: Case, of_jobs: Callable[[Iterable[float]], float]) -> float:
     """Percent of what eight rails carry, of all jobs."""
-    jobs = answers[_gathering(state)].jobs.values()
+    jobs = answers[case].jobs.values()
     return of_jobs([100 * (job.collectives[-1].busbw or 0) / 1e9 / RAILS_GBPS for job in jobs])
 
 
-def _figures_14() -> Iterator[Figure]:
-    for state, least, said in (
-        ("nothing", None, "10-90"),
-        ("placement", None, "10-90"),
-        ("tuning", None, "10-90"),
-        ("both", 90, "over 90"),
-    ):
-        worst = partial(_gathered, state=state, of_jobs=min)
-        best = partial(_gathered, state=state, of_jobs=max)
-        yield Figure(f"{state}: worst job", None, "%", worst, least, None if least else 90, said)
-        yield Figure(f"{state}: best job", None, "%", best, least, None if least else 90, said)
+def _figures_14(
+    states: Iterable[str], cluster: Pods = PODS, networks: Iterable[str] = ("",)
+) -> Iterator[Figure]:
+    for network, state in product(networks, states):
+        case = _gathering(state, cluster, network)
+        least, most, said = (90, None, "over 90") if state == "both" else (None, 90, "10-90")
+        for job, of_jobs in (("worst job", min), ("best job", max)):
+            ours = partial(_gathered, case=case, of_jobs=of_jobs)
+            what = ", ".join(filter(None, (network, f"{state}: {job}")))
+            yield Figure(what, None, "%", ours, least, most, said)
 
 
 # P15 and P16.
@@ -1043,8 +1069,28 @@ ROWS: Final = (
         "AllGather on 3,072 GPUs in eight pods, before and after tuning, at flow level",
         "Meta, 2024",
         tuple(map(_gathering, STATES)),
-        tuple(_figures_14()),
+        tuple(_figures_14(STATES)),
         "single flows collide on links, and between pods is a seventh of the rate",
+        long=True,
+    ),
+    Row(
+        "P14 (24,576 GPUs)",
+        "the same on eight whole pods, at flow level",
+        "Meta, 2024",
+        tuple(_gathering(state, WHOLE_PODS) for state in ENDS),
+        tuple(_figures_14(ENDS, WHOLE_PODS)),
+        "a ring of 3,072 goes at the pace of its fullest link, and among 3,072 uplinks some are fuller than"
+        " among 384",
+        long=True,
+    ),
+    Row(
+        "P14 (512 GPUs)",
+        "the same on four small pods, packets and all, over RoCE and over InfiniBand",
+        "Meta, 2024",
+        tuple(_gathering(state, IN_PACKETS, network) for network in NETWORKS for state in ENDS),
+        tuple(_figures_14(ENDS, IN_PACKETS, NETWORKS)),
+        "hashes leave an uplink of 16 with more of the queue pairs than others; switches that look at queues"
+        " leave none",
         long=True,
     ),
     Row(

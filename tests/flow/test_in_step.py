@@ -14,6 +14,7 @@ from actors.flow.footprints import DATA, Footprint, Ground, Transfer
 from emu.api import prepare, run
 from emu.flow import in_step, rehearsals
 from emu.flow.alike import Alike, alike
+from emu.flow.cross import differences
 from emu.measure.summary.summary import Summary
 
 POD = {"kind": "llama3", "pods": 1, "racks_per_pod": 4}
@@ -104,3 +105,20 @@ def test_footprints_have_the_max_min_rates_of_filling(data: st.DataObject) -> No
         footprint = Footprint([link for link, _ in rows], [DATA] * len(rows), [count for _, count in rows])
         transfers.append(Transfer(footprint, [UNIT, 0, 0], weight * UNIT, 0))
     assert Ground(capacities).rates(transfers) == pytest.approx(filling.rates(), rel=1e-3, abs=16)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_step_of_3072_gpus_in_step_takes_what_its_packets_take() -> None:
+    """118 million packet-hops: two minutes of CPU, compiled."""
+    large = step(layers=16, scale="1/128", sequence=8192, pp=16, virtual_stages=1, micro_batches=4)
+    large["topology"] = {"kind": "llama3", "pods": 1}
+    large["switch"]["buffer"] = {"pool": "512MB"}
+    large["ncclx"] |= {"qps_per_connection": 16, "qp_policy": "split", "slices": "filled"}
+    packets, flows = (
+        run(large | {"routing": {"kind": "e_ecmp"}, "fidelity": one}, local=True, diagnose=False).summary
+        for one in ("packet", "flow")
+    )
+    steps = differences(packets, flows)
+    assert [one.what for one in steps if abs(one.part) > 1e-5] == ["train: step"]
+    assert all(one.holds for one in steps if not one.what.startswith("payload"))

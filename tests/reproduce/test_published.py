@@ -43,6 +43,8 @@ OUTSIDE = {
     - {"3,072 GPUs, MegaScale"},
     "P11": {"8,192 GPUs", "16,384 GPUs"},
     "P14": {"both: worst job"},
+    "P14 (24,576 GPUs)": {"both: worst job", "both: best job"},
+    "P14 (512 GPUs)": {"RoCE, both: worst job"},
 }
 """Figures of which the page says why they are."""
 
