@@ -80,7 +80,7 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
         check_devices(scenario, topology)
         check_made(scenario, topology)
         if scenario.fidelity == "flow":
-            check_flow_level(scenario, topology, blueprint.plan)
+            check_flow_level(scenario, topology, blueprint.plan, blueprint.resolved.faults)
     except ScenarioError as error:
         raise loaded.source.located(error) from error
     jobs = job_plans(blueprint.plan, topology)

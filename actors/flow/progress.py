@@ -33,6 +33,8 @@ class Strand(NamedTuple):
     share: int
     links: tuple[int, ...]
     kind: int = PAUSING
+    pair: int = -1
+    """Whose packets they are, where its path may change."""
 
 
 class Shape(NamedTuple):
@@ -44,9 +46,11 @@ class Shape(NamedTuple):
     """What it could have alone, where links are not what limits it; 0: links do."""
     window_bits: int = 0
     """Most that it has under way; 0: it sends without waiting for anything."""
+    turn_ps: int = 0
+    """With a window: from the time that something of it is used until it can be used again."""
 
 
-class _Work:
+class Work:
     """A transfer under way."""
 
     __slots__ = ("done", "left", "part", "rate", "shape")
@@ -64,7 +68,7 @@ class _Part:
 
     __slots__ = ("key", "together", "works")
 
-    def __init__(self, key: tuple[int, ...], works: list[_Work], together: Together) -> None:
+    def __init__(self, key: tuple[int, ...], works: list[Work], together: Together) -> None:
         self.key = key
         self.works = works
         self.together = together
@@ -77,7 +81,7 @@ class Link:
 
     def __init__(self) -> None:
         self.most = 0
-        self.works: dict[_Work, None] = {}
+        self.works: dict[Work, None] = {}
 
 
 class Together:
@@ -122,8 +126,8 @@ class Progress:
         self._buffers = buffers
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._pushed = 0
-        self._works: list[_Work] = []
-        self._new: list[_Work] = []
+        self._works: list[Work] = []
+        self._new: list[Work] = []
         self._shaken: dict[_Part, None] = {}
         """Parts of which something has ended, or that are coupled with something new."""
         self._parts: dict[_Part, None] = {}
@@ -141,16 +145,56 @@ class Progress:
         heappush(self._queue, (max(time_ps, self.now_ps), self._pushed, call))
         self._pushed += 1
 
+    def computing_ps(self, gpu: int, duration_ps: int) -> int:
+        """How long a GPU takes from now on for what usually takes so long."""
+        del gpu
+        return duration_ps
+
     def begin(self, shape: Shape, size_bits: int, done: Callable[[], None]) -> None:
         """Begin a transfer now, and call `done` when its last bit has left."""
+        self.put(shape, size_bits, done)
+
+    def put(self, shape: Shape, size_bits: int, done: Callable[[], None]) -> Work:
+        """The same; returns what can be taken away again."""
+        work = Work(self._number(shape), size_bits * NANOS, done)
+        self._works.append(work)
+        self._new.append(work)
+        return work
+
+    def take(self, work: Work) -> int:
+        """Take a transfer away: what is left of it, in bits."""
+        self._works.remove(work)
+        if work.part is None:
+            self._new.remove(work)
+        else:
+            self._leave(work)
+        return max(work.left // NANOS, 0)
+
+    def reshape(self, work: Work, shape: Shape) -> None:
+        """Let a transfer go on by other paths."""
+        if work.part is not None:
+            self._leave(work)
+            work.part = None
+            self._new.append(work)
+        work.shape = self._number(shape)
+
+    def set_capacity(self, link: int, kbps: int) -> None:
+        """A link has another rate from now on."""
+        self._capacities[link] = kbps
+        self._loads = [self._loads_of(shape) for shape in self._shapes]
+        for known in (self._known, self._links, self._parts, self._rated, self._shaken):
+            known.clear()
+        for work in self._works:
+            work.part = None
+        self._new = list(self._works)
+
+    def _number(self, shape: Shape) -> int:
         number = self._numbers.get(shape)
         if number is None:
             number = self._numbers[shape] = len(self._shapes)
             self._shapes.append(shape)
             self._loads.append(self._loads_of(shape))
-        work = _Work(number, size_bits * NANOS, done)
-        self._works.append(work)
-        self._new.append(work)
+        return number
 
     def run(self, until_ps: int) -> bool:
         """Go on until nothing is under way and nobody is to be called; False if it is not so by then."""
@@ -187,7 +231,7 @@ class Progress:
         """
         shares: dict[int, int] = {}
         entering: dict[int, int] = {}
-        for share, links, kind in shape.strands:
+        for share, links, kind, _ in shape.strands:
             if kind == PAUSING:
                 entering[links[0]] = entering.get(links[0], 0) + share
             for link in links if kind != LIGHT else ():
@@ -196,7 +240,7 @@ class Progress:
         most = min(most, shape.most_kbps) if shape.most_kbps else most
         spare = shape.weight // UNIT + 2
         found: dict[int, int] = {}
-        for share, links, kind in shape.strands:
+        for share, links, kind, _ in shape.strands:
             comes = most * share // UNIT
             if kind == PAUSING and self._buffers is not None:
                 comes = self._capacities[links[0]] * share // entering[links[0]]
@@ -211,7 +255,7 @@ class Progress:
         """Whether a link can be full."""
         return link.most >= self._capacities[number]
 
-    def _come(self, work: _Work) -> None:
+    def _come(self, work: Work) -> None:
         for number, most in self._loads[work.shape].items():
             link = self._links.get(number)
             if link is None:
@@ -221,7 +265,7 @@ class Progress:
             if self._couples(number, link):
                 self._shaken.update((one.part, None) for one in link.works if one.part is not None)
 
-    def _leave(self, work: _Work) -> None:
+    def _leave(self, work: Work) -> None:
         assert work.part is not None
         self._shaken[work.part] = None
         work.part.works.remove(work)
@@ -252,7 +296,7 @@ class Progress:
                 for work in part.works:
                     work.part = part
 
-    def _reached(self, found: list[_Work], *, anyhow: bool) -> list[_Work]:
+    def _reached(self, found: list[Work], *, anyhow: bool) -> list[Work]:
         """All that these are coupled with, or share any link with."""
         known = dict.fromkeys(found)
         seen: set[int] = set()
@@ -268,7 +312,7 @@ class Progress:
                     found += more
         return found
 
-    def _made(self, works: list[_Work]) -> _Part:
+    def _made(self, works: list[Work]) -> _Part:
         works.sort(key=lambda work: work.shape)
         key = tuple(work.shape for work in works)
         together = self._known.get(key)
@@ -284,7 +328,7 @@ class Progress:
         self._part()
         jammed = self._jammed()
         wider: list[_Part] = []
-        within: set[_Work] = set()
+        within: set[Work] = set()
         for part in self._parts if jammed else ():
             if part.works[0] not in within and jammed.intersection(part.together.queues.waits_for):
                 wider.append(self._made(self._reached(list(part.works), anyhow=True)))

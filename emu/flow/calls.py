@@ -148,7 +148,7 @@ class Calls:
                     longer and longer.operations[0].size_bytes,
                     *(early_ps.get(rank, 0) for rank in group.members),
                 ),
-                {link for one in carried for _, links, _ in one.edge.loads for link in links},
+                {link for one in carried for _, links, _, _ in one.edge.loads for link in links},
                 sum(len(one.slices.sizes) * one.edge.writes for one in carried) * EVENTS_OF_PIECE,
                 not has_closed_form(operation),
                 partial(self._on_stage, number, group, known.schedule, operation, carried, early_ps),
@@ -257,7 +257,8 @@ class Calls:
         make = self._ring_moves if is_ring(operation) else self._graph_moves
         for channel in range(channels):
             for place, rank in enumerate(group.members):
-                stage.walk(rank, make(group, schedule, operation, (channel, place), places))
+                moves = make(group, schedule, operation, (channel, place), places)
+                stage.walk(rank, self._job.gpus[rank], moves)
 
     def _ring_moves(
         self,
@@ -474,7 +475,8 @@ def _ring_leg(edges: Sequence[Edge], slices: int, parts: int, crowds: Mapping[in
     most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     weight = max(edge.pairs for edge in edges) * UNIT
     window = max(edge.slots * edge.slice_bits for edge in edges)
-    return Leg(first_ps, Shape(tuple(strands), weight, most, window), whole, tail_ps)
+    turn_ps = max(edge.turn_ps for edge in edges)
+    return Leg(first_ps, Shape(tuple(strands), weight, most, window, turn_ps), whole, tail_ps)
 
 
 def _longest_way(firsts_ps: Sequence[int], steps_ps: Sequence[int], many: int) -> int:
@@ -497,7 +499,7 @@ def _lone_leg(edge: Edge) -> Leg:
         most = edge.bits * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     first_ps = max(edge.copy_ps, edge.clear_ps)
     window = edge.slots * edge.slice_bits
-    shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window)
+    shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window, edge.turn_ps)
     return Leg(first_ps, shape, edge.bits, edge.fixed_ps + edge.copy_ps)
 
 
@@ -511,4 +513,5 @@ def _graph_leg(edges: Sequence[Edge], heard: Heard) -> Leg:
     most = max(whole * PS_OF_BIT_AT_KBPS // alone_ps, 1)
     window = max(edge.slots * edge.slice_bits for edge in edges)
     weight = max(edge.pairs for edge in edges) * UNIT
-    return Leg(first_ps, Shape(strands, weight, most, window), whole, tail_ps)
+    turn_ps = max(edge.turn_ps for edge in edges)
+    return Leg(first_ps, Shape(strands, weight, most, window, turn_ps), whole, tail_ps)

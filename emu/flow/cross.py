@@ -2,7 +2,7 @@
 
 Bounds. A collective and a training step: 3 %. A flow from its post to its last byte: 5 % where no port was
 paused, 10 % where some were. Payload of every link: none where hashes alone choose, 2 % where every packet
-gets a port of its own. All bytes on links: 1 %.
+gets a port of its own, or where faults make some be sent again. All bytes on links: 1 %.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from emu.measure.summary.summary import Flow, Job, Link, Summary
 OF_COLLECTIVES: Final = 0.03
 OF_FLOWS: Final = 0.05
 OF_PAUSED_FLOWS: Final = 0.10
-OF_SPREAD_PAYLOAD: Final = 0.02
+OF_LOADED_PAYLOAD: Final = 0.02
 OF_WIRE: Final = 0.01
 
 
@@ -41,13 +41,15 @@ class Difference(NamedTuple):
         return abs(self.part) <= self.bound
 
 
-def differences(packet: Summary, flow: Summary, *, spread: bool = False) -> list[Difference]:
-    """Of everything that both know: jobs in their order, then links, over which packets may be `spread`."""
+def differences(packet: Summary, flow: Summary, *, by_load: bool = False) -> list[Difference]:
+    """Of everything that both know: jobs in their order, then links. `by_load`: hashes alone do not say what
+    each carries.
+    """
     paused = bool(packet.fabric.pfc_transmit_xoff_frames)
     found: list[Difference] = []
     for name, job in packet.jobs.items():
         found += _of_job(name, job, flow.jobs[name], OF_PAUSED_FLOWS if paused else OF_FLOWS)
-    found += _of_links(packet.fabric.links, flow.fabric.links, OF_SPREAD_PAYLOAD if spread else 0.0)
+    found += _of_links(packet.fabric.links, flow.fabric.links, OF_LOADED_PAYLOAD if by_load else 0.0)
     return found
 
 

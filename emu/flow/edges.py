@@ -27,7 +27,7 @@ from actors.ncclx.transport.wiring import Side
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from actors.wire.message import MESSAGE_BYTES
 from emu.flow.messages import Load, crossing_ps, directed, host_ps, message_load
-from emu.flow.wires import Paths, Way, Wires, parted
+from emu.flow.wires import CONTROL, Paths, Way, Wires, parted
 from emu.scenario.schema import Scenario
 
 PS_OF_BIT_AT_KBPS: Final = 10**9
@@ -121,8 +121,8 @@ class Edge:
     """One connection in one operation. Times in ps, `bits` on the wire."""
 
     bits: int
-    loads: tuple[tuple[int, tuple[int, ...], int], ...]
-    """Bits on paths of links, and of which kind they are for `actors.flow.filling`."""
+    loads: tuple[tuple[int, tuple[int, ...], int, int], ...]
+    """Bits on paths of links, of which kind they are for `actors.flow.filling`, and of which pair."""
     pairs: int
     line_kbps: int
     """Of the slowest link."""
@@ -167,7 +167,9 @@ class Edge:
     def strands(self, whole_bits: int) -> list[Strand]:
         """Its shares of a rate of which `whole_bits` is what is to be sent."""
         return [
-            Strand(max(bits * UNIT // whole_bits, 1), links, kind) for bits, links, kind in self.loads if bits
+            Strand(max(bits * UNIT // whole_bits, 1), links, kind, pair)
+            for bits, links, kind, pair in self.loads
+            if bits
         ]
 
 
@@ -197,7 +199,7 @@ class Edges:
         self._posted[key] = first + slices.count
         mtu_bytes = wires.mtu_bytes(send.nic, send.peer_nic)
         loads = slices.loads(first, len(send.pairs), settings.qp_policy, mtu_bytes, wires.ack_every)
-        found: list[tuple[int, tuple[int, ...], int]] = []
+        found: list[tuple[int, tuple[int, ...], int, int]] = []
         ways = [wires.way(send.nic, index) for index in send.pairs]
         for way, load in zip(ways, loads, strict=True):
             if self._counted:
@@ -207,14 +209,22 @@ class Edges:
                 (load.ack_bytes * 8, way.back, LIGHT),
             ):
                 found += [
-                    (part, path.links, kind) for part, path in zip(parted(bits, paths), paths, strict=True)
+                    (part, path.links, kind, way.pair)
+                    for part, path in zip(parted(bits, paths), paths, strict=True)
                 ]
         clear_ps = 0
         if receive.control >= 0:
             clear_ps = self._clear_ps(receive)
             one = message_load(int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False)
+            control = wires.way(receive.nic, receive.control)
             if self._counted:
-                wires.count(wires.way(receive.nic, receive.control), Load().plus(one, slices.count))
+                wires.count(control, Load().plus(one, slices.count))
+            if control.pair >= 0:
+                each = parted(one.wire_bytes * slices.count * 8, control.there)
+                found += [
+                    (part, path.links, LIGHT, control.pair | CONTROL)
+                    for part, path in zip(each, control.there, strict=True)
+                ]
         bits = sum(load.wire_bytes for load in loads) * 8
         line = ways[0].line_kbps
         share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
@@ -247,9 +257,9 @@ class Edges:
         for link, part in zip(links, parts, strict=True) if self._counted else ():
             self._wires.payload_bytes[link] += slices.parted_bytes(part)
         if parts == (1, 1):
-            loads: tuple[tuple[int, tuple[int, ...], int], ...] = ((bits, links, QUIET),)
+            loads: tuple[tuple[int, tuple[int, ...], int, int], ...] = ((bits, links, QUIET, -1),)
         else:
-            loads = tuple((bits // part, (link,), QUIET) for link, part in zip(links, parts, strict=True))
+            loads = tuple((bits // part, (link,), QUIET, -1) for link, part in zip(links, parts, strict=True))
         way_ps = host_ps(topology, send.nic, Delays(0, 0, 0, cuts_through=False))
         way_ps += host_ps(topology, send.peer_nic, Delays(0, 0, 0, cuts_through=False))
         way_ps += leaving.delay_ps + arriving.delay_ps

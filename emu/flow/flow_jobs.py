@@ -109,7 +109,10 @@ class FlowRun:
             arrived = partial(self._arrived, flow, place, way, ended, many, begun_ps)
             self._floods.add(way, self._delays, load, packet, most_kbps, asks, now_ps, arrived)
             return
-        strands = (*strands_of(way.there, UNIT, PAUSING), *strands_of(way.back, acks, LIGHT))
+        strands = (
+            *strands_of(way.there, UNIT, PAUSING, way.pair),
+            *strands_of(way.back, acks, LIGHT, way.pair),
+        )
         done = partial(self._sent, flow, place, way, ended, many, begun_ps)
         window = asks.most * asks.message_bits
         self._progress.begin(

@@ -23,10 +23,12 @@ from emu.build.plan import settings_of
 from emu.flow.alike import alike, each_alone
 from emu.flow.calls import Calls
 from emu.flow.edges import Edges
+from emu.flow.fault_line import FaultLine
 from emu.flow.floods import Floods, packets_of_unit
 from emu.flow.flow_jobs import FlowRun
 from emu.flow.in_step import InStepCalls, InStepProgress, goes_in_step
 from emu.flow.messages import capacities_kbps
+from emu.flow.outages import Outages
 from emu.flow.rehearsals import Rehearsals
 from emu.flow.script_jobs import ScriptRun
 from emu.flow.storage_jobs import Servers, StorageRun
@@ -62,7 +64,7 @@ class FlowLevel:
     """One run of a blueprint."""
 
     def __init__(self, blueprint: Blueprint) -> None:
-        scenario, topology, _, plan = blueprint
+        scenario, topology, resolved, plan = blueprint
         self.topology = topology
         self.wires = Wires(scenario, topology, plan)
         self._management_ps = scenario.control.management_delay_ps
@@ -88,12 +90,17 @@ class FlowLevel:
             self.progress: Progress = InStepProgress(calls)
             self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over, parted))
             return
-        buffers = buffers_of(scenario, topology)
-        packets = packets_of_unit(self.wires, works, buffers)
-        if packets:
-            assert buffers is not None
-            self._floods = Floods(scenario, self.wires, buffers, packets)
-        self.progress = Progress(capacities_kbps(topology), buffers)
+        capacities, buffers = capacities_kbps(topology), buffers_of(scenario, topology)
+        if resolved.faults and works:
+            line = FaultLine(scenario, topology, resolved.faults, self.wires)
+            delays = settings_of(scenario, topology, works[0].job).delays
+            self.progress = Outages(capacities, buffers, scenario, self.wires, line, delays)
+        else:
+            packets = packets_of_unit(self.wires, works, buffers)
+            if packets:
+                assert buffers is not None
+                self._floods = Floods(scenario, self.wires, buffers, packets)
+            self.progress = Progress(capacities, buffers)
         rehearsals = Rehearsals(scenario, self.wires, self.progress)
         for work in works:
             delays = settings_of(scenario, topology, work.job).delays
@@ -121,7 +128,7 @@ class FlowLevel:
             self.progress.run(self._max_ps)
             self._floods.run()
         ended = [progress.run(self._max_ps) for progress in (self.progress, self.beside)]
-        if not all(ended):
+        if not all(ended) and self._open:
             self.end_ps = self._max_ps
             return Ending.TIME_LIMIT
         if self._open:

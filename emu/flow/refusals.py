@@ -6,7 +6,7 @@ is silent about losses is not an answer that there were none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
@@ -15,9 +15,12 @@ from emu.build.buffer_sizes import is_deep
 from emu.build.plan import Plan
 from emu.errors import Problem, ScenarioError
 from emu.flow.calls import PACKETS
+from emu.flow.fault_line import KNOWN, is_known
 from emu.flow.wires import is_spread
 from emu.measure.summary.fabric import UNKNOWN
 from emu.scenario.expect import SeriesExpectation, path_steps
+from emu.scenario.faults.events import Fault
+from emu.scenario.faults.targets import is_measured
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.topology.front_end import FRONT_END
@@ -26,9 +29,15 @@ Line = tuple[str, str, str]
 """Key, reason, what is accepted."""
 
 
-def check_flow_level(scenario: Scenario, topology: Topology, plan: Plan) -> None:
+def check_flow_level(scenario: Scenario, topology: Topology, plan: Plan, faults: Sequence[Fault]) -> None:
     """Refuse a scenario that flow level cannot answer. Raises ScenarioError with every reason."""
-    lines = [*_devices(scenario, topology), *_library(scenario), *_jobs(scenario, plan), *_asked(scenario)]
+    lines = [
+        *_devices(scenario, topology),
+        *_faults(scenario, topology, faults),
+        *_library(scenario),
+        *_jobs(scenario, plan),
+        *_asked(scenario),
+    ]
     if lines:
         raise ScenarioError([Problem(scenario.name, 0, *line) for line in lines])
 
@@ -66,7 +75,6 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
         ("transport.receive_queue.depth", bool(scenario.transport.receive_queue.depth)),
         ("transport.recovery.kind", scenario.transport.recovery.kind == "tcp"),
         ("overrides", any(_overridden(scenario, topology))),
-        ("faults", bool(scenario.faults)),
         ("payload", scenario.payload == "real"),
         ("run.repeat", scenario.run.repeat),
         ("run.span", bool(scenario.run.span.for_ps)),
@@ -76,6 +84,33 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
     ):
         if given:
             yield key, "flow level does not have this", f"its default, or {PACKETS}"
+
+
+def _faults(scenario: Scenario, topology: Topology, faults: Sequence[Fault]) -> Iterator[Line]:
+    """What of the faults: one line for each that flow level does not have."""
+    for entry, section in enumerate(scenario.faults):
+        occurred = [one for one in faults if one.entry == entry]
+        key = f"faults[{entry}]"
+        if is_measured(section.hits):
+            reason = "flow level does not measure what is busiest"
+            yield f"{key}.target", reason, f"a name, or {PACKETS}"
+            continue
+        if section.kind == "miscabling":
+            continue
+        unknown = next((one for one in occurred if not is_known(one)), None)
+        if unknown is not None and unknown.kind == "degrade":
+            reason = "flow level loses nothing on the way, but what a link that is down loses"
+            yield key, f"flow level has no loss and no bit errors: {reason}", f"rate alone, or {PACKETS}"
+        elif unknown is not None:
+            yield f"{key}.kind", f"flow level has no {unknown.kind}", f"{', '.join(KNOWN)}, or {PACKETS}"
+        else:
+            links = [topology.links[link] for one in occurred for link in one.down]
+            ends = {end for link in links for end in (link.a, link.b)}
+            if ends & set(topology.bonded_nics):
+                reason = "flow level has no NIC that goes over to its other port"
+                yield key, reason, f"a link between switches, or {PACKETS}"
+            elif any(topology.nodes[end].network == FRONT_END for end in ends):
+                yield key, "flow level has no faults of the front end", f"the back end, or {PACKETS}"
 
 
 def _routing(scenario: Scenario) -> Iterator[Line]:
@@ -184,7 +219,12 @@ def _asked(scenario: Scenario) -> Iterator[Line]:
         steps = path_steps(one.value)
         root = steps[1] if steps[0] == "fabric" and len(steps) > 1 else steps[0]
         words = [str(step) for step in steps]
-        if root in UNKNOWN or root in ("faults", "never_fired", "diagnosis") or _about_pauses(words):
+        if (
+            root in UNKNOWN
+            or root in ("never_fired", "diagnosis")
+            or words[-1] == "frames_lost"
+            or _about_pauses(words)
+        ):
             reason = f"flow level does not know {one.value}"
             yield f"expect[{number}].value", reason, f"what it knows (docs/flow_level.md), or {PACKETS}"
 

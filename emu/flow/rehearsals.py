@@ -121,7 +121,7 @@ class Rehearsals:
             call.heard(found.get(at))
 
     def _rehearse(self, asked: list[Asked], together: list[int], found: dict[int, Heard]) -> None:
-        key = tuple(asked[one].key for one in together)
+        key = (self._wires.epoch, *(asked[one].key for one in together))
         known = self._known.get(key)
         if known is None:
             if self._events > MOST_IN_ALL and not any(asked[one].needed for one in together):
@@ -230,12 +230,12 @@ class Stage:
         )
         return len(self._connections) - 1
 
-    def walk(self, rank: int, moves: list[Move]) -> None:
-        """A channel of a rank of the call."""
-        gpu = self._scenario.gpu
+    def walk(self, rank: int, node: int, moves: list[Move]) -> None:
+        """A channel of a rank of the call, on this GPU."""
+        gpu, slow = self._scenario.gpu, self._wires.slowness.get(node, 1000)
         place = self._ranks.setdefault((self._job, rank), len(self._ranks))
-        copy_ps = 0 if self._protocol == LL128 else gpu.copy_latency_ps
-        copy_bps = 0 if self._protocol == LL else gpu.copy_rate_bps
+        copy_ps = 0 if self._protocol == LL128 else gpu.copy_latency_ps * slow // 1000
+        copy_bps = 0 if self._protocol == LL else gpu.copy_rate_bps * 1000 // slow
         self._walks.append(Walk(place, moves, copy_ps, copy_bps, -self._early_ps.get(rank, 0)))
         self._walked.append(rank)
 
@@ -292,11 +292,11 @@ class Stage:
 
     def _hops(self, paths: Paths) -> list[int]:
         """The links of a way; those among which its packets are spread are one."""
-        links_of = self._wires.topology.links
+        rates_bps = self._wires.rates_bps
         found = []
         for hop in range(len(paths[0].links)):
             equal = tuple(sorted({path.links[hop] for path in paths}))
-            found.append(self._link(equal, sum(links_of[link // 2].rate_bps for link in equal)))
+            found.append(self._link(equal, sum(rates_bps[link] for link in equal)))
         return found
 
     def _link(self, link: tuple[int, ...], rate_bps: int) -> int:

@@ -154,7 +154,9 @@ class ScriptRun:
             kind, a, b = line[rank.places[stream]]
             if kind == COMPUTE:
                 rank.busy[stream] = True
-                self._progress.at(now_ps + a, partial(self._computed, rank, stream, a))
+                gpu = self._job.gpus[self._alike.ranks[rank.number][0]]
+                takes_ps = self._progress.computing_ps(gpu, a)
+                self._progress.at(now_ps + takes_ps, partial(self._computed, rank, stream, takes_ps))
                 return moved
             if kind == CALL:
                 if self._call(rank, stream, a, b):

@@ -174,9 +174,9 @@ class _OnHost(StorageWires):
             return
         payload, acks = (part * UNIT // load.wire_bytes for part in (size_bytes, load.ack_bytes))
         strands = (
-            *strands_of(way.there, UNIT, QUIET),
+            *strands_of(way.there, UNIT, QUIET, -1),
             Strand(payload, (disk,), QUIET),
-            *strands_of(way.back, acks, LIGHT),
+            *strands_of(way.back, acks, LIGHT, -1),
         )
 
         def begin() -> None:

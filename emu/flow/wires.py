@@ -8,7 +8,7 @@ share, or, where the load chooses, what their rates are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
@@ -22,6 +22,10 @@ from emu.flow.messages import Ends, Load, directed
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import RoutingSection
 
+_INDEX_BITS: Final = 24
+"""Of a queue pair's index, in its number."""
+CONTROL: Final = 1 << 56
+"""In the number of a pair whose messages a strand of acknowledgements stands for: clear-to-sends."""
 SPREADING: Final = ("spray", "adaptive")
 """Policies that give every packet a port of its own."""
 
@@ -45,21 +49,34 @@ Paths = tuple[Path, ...]
 class Way:
     """Where the packets of one queue pair go, and their acknowledgements."""
 
-    __slots__ = ("back", "ends", "line_kbps", "there")
+    __slots__ = ("back", "ends", "hole", "line_kbps", "pair", "returns", "there")
 
-    def __init__(self, ends: Ends, there: Paths, back: Paths, line_kbps: int) -> None:
+    def __init__(self, pair: int, ends: Ends, there: Paths, back: Paths, line_kbps: int) -> None:
+        self.pair = pair
+        """Its number in strands; -1 where no path ever changes."""
         self.ends = ends
         """Of the first path; others are as long."""
         self.there = there
         self.back = back
         self.line_kbps = line_kbps
         """What it takes at most, if nobody else sends."""
+        self.hole: tuple[int, ...] | None = None
+        """The links that packets cross before they are lost; None if they arrive."""
+        self.returns = True
+        """Whether acknowledgements come back."""
+
+    @property
+    def open(self) -> bool:
+        """Whether packets and acknowledgements arrive."""
+        return self.hole is None and self.returns
 
 
-def strands_of(paths: Paths, share: int, kind: int) -> list[Strand]:
+def strands_of(paths: Paths, share: int, kind: int, pair: int) -> list[Strand]:
     """A share of a transfer's rate on these paths."""
     parts = parted(share, paths)
-    return [Strand(max(part, 1), path.links, kind) for part, path in zip(parts, paths, strict=True) if share]
+    return [
+        Strand(max(part, 1), path.links, kind, pair) for part, path in zip(parts, paths, strict=True) if share
+    ]
 
 
 def parted(amount: int, paths: Paths) -> list[int]:
@@ -86,7 +103,17 @@ class Wires:
         """Pairs of GPUs over NVLink."""
         self._pairs = plan.pairs
         self.paths = HashedPaths(scenario, topology)
-        """Where hashes lead."""
+        """Where switches lead packets now."""
+        self.built = HashedPaths(scenario, topology) if scenario.faults else None
+        """Where with every link up; None where that never changes."""
+        self.down: set[int] = set()
+        """Links that lose what they are given."""
+        self.rates_bps = [link.rate_bps for link in topology.links for _ in (0, 1)]
+        """By directed link."""
+        self.slowness: dict[int, int] = {}
+        """Of GPUs, in thousandths of the usual time."""
+        self.epoch = 0
+        """Raised whenever something of this changes."""
         self._ways: dict[tuple[int, int], Way] = {}
         self._mtus: dict[tuple[int, int], int] = {}
         transport = scenario.transport
@@ -99,28 +126,84 @@ class Wires:
         """Of a queue pair of a NIC."""
         found = self._ways.get((nic, index))
         if found is None:
-            frame, port = self.packet(nic, index)
-            ends, there = self._paths_of(frame, port, nic)
-            _, back = self._paths_of(*self.acknowledgement(nic, index))
-            found = self._ways[nic, index] = Way(ends, there, back, self._line_kbps(there))
+            found = self._ways[nic, index] = self._way(nic, index)
         return found
 
-    def _paths_of(self, frame: Frame, port: int, nic: int) -> tuple[Ends, Paths]:
+    def way_of(self, pair: int) -> Way:
+        """That of the number in strands."""
+        return self.way((pair & ~CONTROL) >> _INDEX_BITS, pair & (1 << _INDEX_BITS) - 1)
+
+    def _way(self, nic: int, index: int) -> Way:
+        packet, ack = (*self.packet(nic, index), nic), self.acknowledgement(nic, index)
+        if self.built is None:
+            ends, there = self._paths_of(self.paths, *packet)
+            _, back = self._paths_of(self.paths, *ack)
+            return Way(-1, ends, there, back, self._line_kbps(there))
+        ends, there = self._paths_of(self.paths, *packet)
+        back_ends, back = self._paths_of(self.paths, *ack)
+        hole, back_hole = self._hole(ends, there, ack[2]), self._hole(back_ends, back, nic)
+        if hole is not None:
+            ends, there = self._paths_of(self.built, *packet)
+        if back_hole is not None:
+            _, back = self._paths_of(self.built, *ack)
+        found = Way(nic << _INDEX_BITS | index, ends, there, back, self._line_kbps(there))
+        found.hole, found.returns = hole, back_hole is None
+        return found
+
+    def _hole(self, ends: Ends, paths: Paths, destination: int) -> tuple[int, ...] | None:
+        """The links that packets cross before they are lost; None if they arrive."""
+        for path in paths:
+            for place, link in enumerate(path.links):
+                if link // 2 in self.down:
+                    return path.links[:place]
+        return None if ends[-1][1].peer == destination else paths[0].links
+
+    def _paths_of(self, paths: HashedPaths, frame: Frame, port: int, nic: int) -> tuple[Ends, Paths]:
         """The first path of a packet that leaves a NIC by a port, and all of them."""
         topology = self.topology
         if not self._spread:
-            ends = self.paths.ends_of(frame, port, nic)
+            ends = paths.ends_of(frame, port, nic)
             return ends, (Path(UNIT, directed(topology, ends)),)
-        found = self.paths.spread(frame, port, nic, by_rate=self._spread == "adaptive")
+        found = paths.spread(frame, port, nic, by_rate=self._spread == "adaptive", down=self.down)
         return found[0][1], tuple(Path(share, directed(topology, ends)) for share, ends in found)
+
+    # ---- what faults change
+
+    def lose(self, link: int) -> None:
+        """A link loses what it is given from now on."""
+        self.down.add(link)
+        self._changed()
+
+    def mend(self, link: int) -> None:
+        """It carries packets again."""
+        self.down.discard(link)
+        self._changed()
+
+    def route(self, switch: int, avoided: Iterable[int]) -> None:
+        """A switch forwards without these links from now on."""
+        self.paths.walks.groups[switch] = self.paths.walks.routes.groups(switch, sorted(avoided))
+        self._changed()
+
+    def set_rate(self, link: int, rate_bps: int) -> None:
+        """A directed link has another rate from now on."""
+        self.rates_bps[link] = rate_bps
+        self._changed()
+
+    def slow(self, gpu: int, thousandths: int) -> None:
+        """A GPU takes so many thousandths of the usual time from now on."""
+        self.slowness[gpu] = thousandths
+        self._changed()
+
+    def _changed(self) -> None:
+        self.epoch += 1
+        self._ways.clear()
 
     def _line_kbps(self, paths: Paths) -> int:
         shares: dict[int, int] = {}
         for path in paths:
             for link in path.links:
                 shares[link] = shares.get(link, 0) + path.share
-        links = self.topology.links
-        return min(links[link // 2].rate_bps // 1000 * UNIT // share for link, share in shares.items())
+        return min(self.rates_bps[link] // 1000 * UNIT // share for link, share in shares.items())
 
     def packet(self, nic: int, index: int) -> tuple[Frame, int]:
         """A data packet of a queue pair of a NIC, and the port by which it leaves."""

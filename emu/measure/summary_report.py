@@ -162,7 +162,8 @@ def fault_lines(faults: Sequence[FaultEffect]) -> list[str]:
         effect = "after the end of the run"
         if fault.happened:
             often = [f"{fault.times} times"] if fault.times > 1 else []
-            lost = [f"{fault.frames_lost} frames lost"] if fault.frames_lost or fault.kind in CUTS else []
+            known = fault.frames_lost is not None and (fault.frames_lost or fault.kind in CUTS)
+            lost = [f"{fault.frames_lost} frames lost"] if known else []
             effect = ", ".join(often + lost) or "took effect"
         target = f" {fault.target}" if fault.target else ""
         lines.append(f"fault {at}: {fault.kind}{target} at {shown_time(fault.at_ps)}{until}: {effect}")

@@ -14,6 +14,7 @@ from actors.switch.ecn import Aqm
 from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.faults.kinds import FAULTS
+from tests.measure.known import known
 from tests.scenario.plain import plain
 
 US = 10**6
@@ -114,7 +115,8 @@ def black_hole(kind: str, local_us: int) -> int:
                 "faults": [{"kind": "link_down", "target": f"rtsw-0:ctsw-{spine}", "at": "50us"}],
             }
         )
-        lost = max(lost, api.run(mapping, local=True, diagnose=False).summary.faults[0].frames_lost)
+        found = api.run(mapping, local=True, diagnose=False).summary
+        lost = max(lost, known(found.faults[0].frames_lost))
     return lost
 
 

@@ -84,6 +84,12 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         {"kind": "collective", "op": "all_gather", "algorithm": "ring", "sizes": ["1000001B"]},
         ncclx={"protocol": "simple", "channels": 2, "qps_per_connection": 3},
     ),
+    "flows whose spine goes and comes": of(
+        {"kind": "flows", "flows": [{"src": 0, "dst": 4, "size": "4MiB"}]},
+        routing={"local_convergence": "5us", "convergence": "20us"},
+        transport={"timeout": 5},
+        faults=[{"kind": "link_down", "at": "20us", "for": "30us", "target": "rtsw-1:ctsw-0"}],
+    ),
     "an exchange": of({"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": ["256KiB"]}),
     "a ring over spines whose packets are sprayed": of(
         {"kind": "collective", "op": "all_gather", "algorithm": "ring", "sizes": ["1MiB"]},
@@ -96,7 +102,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_flow_level_answers_within_the_bounds_of_packet_level(name: str) -> None:
     packet, flow = answer(CASES[name], "packet"), answer(CASES[name], "flow")
-    found = differences(packet, flow)
+    found = differences(packet, flow, by_load="faults" in CASES[name])
     assert len(found) > 1
     assert [one for one in found if not one.holds] == []
 
@@ -121,7 +127,9 @@ REFUSED: Final[dict[str, dict[str, Any]]] = {
     "routing.granularity": {"routing": {"kind": "adaptive"}},
     "switch.pfc.enabled": {"switch": {"pfc": {"enabled": False}}},
     "switch.deep_buffer.where": {"switch": {"deep_buffer": {"where": "spines"}}},
-    "faults": {"faults": [{"at": "10us", "kind": "link_down", "target": "rtsw-0:ctsw-0"}]},
+    "faults[0].kind": {"faults": [{"at": "10us", "kind": "pause_storm", "target": "rtsw-0"}]},
+    "faults[0]": {"faults": [{"at": "10us", "kind": "degrade", "loss": "1/10", "target": "rtsw-0:ctsw-0"}]},
+    "faults[0].target": {"faults": [{"at": "10us", "kind": "link_down", "target": "busiest uplink"}]},
     "payload": {"payload": "real"},
     "ncclx.qp_policy": {"ncclx": {"qp_policy": "dqplb"}},
     "expect[0].value": {"expect": [{"value": "drops.total", "equals": 0}]},
@@ -192,6 +200,16 @@ def test_a_call_of_many_loops_is_gone_through_in_part(
     assert sent == as_much
 
 
+def test_a_queue_pair_that_gives_up_is_refused() -> None:
+    scenario = of(
+        FLOWS,
+        transport={"timeout": 1, "retry_count": 1},
+        faults=[{"kind": "link_down", "at": "1us", "target": "rtsw-*:ctsw-*"}],
+    )
+    with pytest.raises(ScenarioError, match=r"gives up at .* and flow level has no failed jobs"):
+        answer(scenario, "flow")
+
+
 DIGESTS: Final = """
 import json, sys
 from emu.api import run
@@ -205,6 +223,7 @@ def test_interpreted_and_compiled_have_one_digest() -> None:
         "a ring of which no two ranks send the same",
         "an exchange",
         "a ring over spines whose packets are sprayed",
+        "flows whose spine goes and comes",
     )
     scenarios = [one | {"fidelity": "flow"} for one in (TREE, *(CASES[name] for name in names))]
     told = subprocess.run(

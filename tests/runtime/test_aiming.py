@@ -17,6 +17,7 @@ from emu.runtime.live.control_socket import fault_list
 from emu.scenario.faults.targets import Candidate, Spot, candidates
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
+from tests.measure.known import known
 from tests.scenario.plain import plain
 
 US = 10**6
@@ -112,7 +113,7 @@ def test_every_occurrence_is_aimed_anew_and_told(first: tuple[api.Result, Path])
     ]
     hit = dict.fromkeys(target for _, fault, target in aims(out) if fault == 1)
     assert result.summary.faults[1].target == f"busiest rtsw ({', '.join(hit)})"
-    assert result.summary.faults[0].frames_lost > 0
+    assert known(result.summary.faults[0].frames_lost) > 0
 
 
 def test_it_is_as_if_the_target_had_been_written_by_name(first: tuple[api.Result, Path]) -> None:

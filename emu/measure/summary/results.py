@@ -141,6 +141,7 @@ def summarise(
     flows = scenario.fidelity == "flow"
     if flows:
         fabric = known_to_flows(fabric)
+        effects = [one.model_copy(update={"frames_lost": None}) for one in effects]
     names = [node.name for node in topology.nodes]
     flipped = any(record.results.get("flips") for record in records)
     timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)

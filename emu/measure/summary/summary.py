@@ -583,9 +583,9 @@ class FaultEffect(Part):
     """Whether the run was still going on when it began."""
     times: int
     """How often it began while the run was going on; a fault of several targets counts each."""
-    frames_lost: int
-    """Frames that its links lost because they were down. Where a link has several faults and no sample
-    lies between them, the earliest has the losses of all."""
+    frames_lost: int | None
+    """Frames that its links lost because they were down; null at flow level. Where a link has several
+    faults and no sample lies between them, the earliest has the losses of all."""
 
 
 class Expectation(Part):

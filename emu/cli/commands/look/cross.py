@@ -41,19 +41,19 @@ def command(
     """
     options = replace(where, metrics=False)
     summaries: list[Summary] = []
-    spread = False
+    by_load = False
     with session_of(where):
         for level in ("flow", "packet"):
             changes = [*assignments, NO_EXPECT, f"fidelity={level}"]
             prepared = prepare(load_scenario(scenario, changes, seed, variant))
-            spread = is_spread(prepared.scenario.routing)
+            by_load = is_spread(prepared.scenario.routing) or bool(prepared.scenario.faults)
             result = run_prepared(prepared, options, diagnose=False)
             if result.exit_status:
                 click.echo(f"emu: {level} level: {result.verdict}", err=True)
                 return result.exit_status
             summaries.append(result.summary)
     flow, packet = summaries
-    found = differences(packet, flow, spread=spread)
+    found = differences(packet, flow, by_load=by_load)
     if as_json:
         rows = [{**one._asdict(), "difference": one.part, "holds": one.holds} for one in found]
         told = {"differences": rows, "cpu_s": {"packet": packet.engine.cpu_s, "flow": flow.engine.cpu_s}}
