@@ -213,7 +213,7 @@ def engine_line(summary: Summary) -> str:
     if summary.fidelity == "flow":
         return (
             f"{about_time(summary.virtual_ps)} of virtual time in {engine.wall_s:.1f}s at flow level; {how}; "
-            f"rates worked out {engine.windows} times; {about_size(engine.peak_rss_bytes)} of memory"
+            f"rates worked out {engine.solves} times; {about_size(engine.peak_rss_bytes)} of memory"
         )
     workers = "1 worker" if engine.workers == 1 else f"{engine.workers} workers"
     return (
