@@ -476,7 +476,8 @@ def _ring_leg(edges: Sequence[Edge], slices: int, parts: int, crowds: Mapping[in
     weight = max(edge.pairs for edge in edges) * UNIT
     window = max(edge.slots * edge.slice_bits for edge in edges)
     turn_ps = max(edge.turn_ps for edge in edges)
-    return Leg(first_ps, Shape(tuple(strands), weight, most, window, turn_ps), whole, tail_ps)
+    ahead = min(window, whole * max(len(edges) - 1, 1) // parts)
+    return Leg(first_ps, Shape(tuple(strands), weight, most, window, turn_ps, ahead), whole, tail_ps)
 
 
 def _longest_way(firsts_ps: Sequence[int], steps_ps: Sequence[int], many: int) -> int:
@@ -499,7 +500,7 @@ def _lone_leg(edge: Edge) -> Leg:
         most = edge.bits * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     first_ps = max(edge.copy_ps, edge.clear_ps)
     window = edge.slots * edge.slice_bits
-    shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window, edge.turn_ps)
+    shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window, edge.turn_ps, window)
     return Leg(first_ps, shape, edge.bits, edge.fixed_ps + edge.copy_ps)
 
 
@@ -514,4 +515,4 @@ def _graph_leg(edges: Sequence[Edge], heard: Heard) -> Leg:
     window = max(edge.slots * edge.slice_bits for edge in edges)
     weight = max(edge.pairs for edge in edges) * UNIT
     turn_ps = max(edge.turn_ps for edge in edges)
-    return Leg(first_ps, Shape(strands, weight, most, window, turn_ps), whole, tail_ps)
+    return Leg(first_ps, Shape(strands, weight, most, window, turn_ps, window), whole, tail_ps)

@@ -116,7 +116,9 @@ class FlowRun:
         done = partial(self._sent, flow, place, way, ended, many, begun_ps)
         window = asks.most * asks.message_bits
         self._progress.begin(
-            Shape(strands, most_kbps=most_kbps, window_bits=window), load.wire_bytes * 8, done
+            Shape(strands, most_kbps=most_kbps, window_bits=window, ahead_bits=window),
+            load.wire_bytes * 8,
+            done,
         )
 
     def _posted_kbps(self, flow: FlowWork, place: int, bits: int) -> int:

@@ -17,7 +17,8 @@ A transfer of several queue pairs (a collective) stops with the first of them. A
 
 Not modelled: what waits in buffers before the hole and is to be sent again (a full link that breaks costs
 its flows more); packets that overtake each other when a path changes under them; acknowledgements that are
-lost while data arrives, where the sender has no window; what a window of packets in the hole takes of links.
+lost while data arrives, where the sender has no window; what a window of packets in the hole takes from
+others on its links, on which it counts.
 """
 
 from __future__ import annotations
@@ -216,16 +217,23 @@ class Outages(Progress):
         if one.shape.window_bits and rate_kbps:
             window_ps = one.shape.window_bits * NANOS // rate_kbps
             one.full_ps += max(window_ps - one.shape.turn_ps, 0)
+        holes: dict[Strand, tuple[int, int]] = {}
         for strand in one.shape.strands:
             place = next((at for at, link in enumerate(strand.links) if link // 2 in self._wires.down), -1)
             if strand.kind != PAUSING or strand.pair < 0 or place < 0:
                 continue
             ends = self._wires.way_of(strand.pair).ends
             there_ps = crossing_ps(self._topology, ends[: place + 1], self._delays, self._packet_bytes)
-            lost = rate_kbps * there_ps // NANOS
-            one.bits = max(one.bits, left + lost)
-            self._count(one.shape._replace(strands=(strand,)), -lost, place)
+            holes[strand] = place, rate_kbps * there_ps // NANOS
             one.heard_ps = max(one.heard_ps, self.now_ps + max(self._round_trip_ps(ends) - there_ps, 0))
+        again = max((lost for _, lost in holes.values()), default=0)
+        one.bits += again
+        for strand in one.shape.strands:
+            place, lost = holes.get(strand, (0, 0))
+            self._count(one.shape._replace(strands=(strand,)), lost - again)
+            self._count(one.shape._replace(strands=(strand,)), -lost, place)
+            if strand in holes:
+                self._waste(one, strand, one.shape.ahead_bits - lost)
         self._wait(one)
 
     @property
@@ -242,7 +250,8 @@ class Outages(Progress):
         one.round += 1
         one.retries = 0
         one.deaf = False
-        one.held = any(way.hole == () for way in self._ways(one))
+        holes = [way.hole for way in self._ways(one) if way.hole is not None]
+        one.held = bool(holes) and not any(holes)
         one.wait_ps = first_timeout_ps(self._scenario.transport)
         self._pour(one, one.bits)
         if one.wait_ps:
@@ -258,6 +267,14 @@ class Outages(Progress):
         )
         self._count(shape, bits)
         one.pour = self.put(shape, bits, partial(self._poured, one))
+
+    def _waste(self, one: _Transfer, strand: Strand, bits: int) -> None:
+        """Count what a queue pair sends in vain: up to the hole, or again where only answers are lost."""
+        if strand.kind != PAUSING or strand.pair < 0 or self._wires.way_of(strand.pair).open:
+            return
+        way = self._wires.way_of(strand.pair)
+        links = strand.links if way.hole is None or len(way.there) > 1 else way.hole
+        self._count(one.shape._replace(strands=(strand._replace(links=links),)), max(min(bits, one.bits), 0))
 
     def _hole(self, one: _Transfer) -> tuple[int, ...] | None:
         return next((way.hole for way in self._ways(one) if way.hole is not None), None)
@@ -295,6 +312,8 @@ class Outages(Progress):
             raise ScenarioError([Problem(self._scenario.name, 0, "faults", reason, accepted)])
         self._close(one)
         self._pour(one, one.bits)
+        for strand in one.shape.strands:
+            self._waste(one, strand, one.shape.ahead_bits)
         self.at(self.now_ps + one.wait_ps, partial(self._timed_out, one, number))
 
     def _nic(self, one: _Transfer) -> int:

@@ -20,6 +20,7 @@ from emu.errors import ScenarioError
 from emu.flow.cross import differences
 from emu.flow.rehearsals import Heard, Stage
 from emu.measure.summary.summary import Summary
+from emu.measure.summary_report import engine_line
 
 LOT: Final = [{"src": source, "dst": 0, "size": "2MiB"} for source in (1, 4, 5, 6)]
 """Three behind an uplink and one beside the receiver."""
@@ -198,6 +199,31 @@ def test_a_call_of_many_loops_is_gone_through_in_part(
         [(one.data_bytes, one.wire_bytes) for one in each.fabric.links] for each in (part, whole)
     )
     assert sent == as_much
+
+
+def test_a_ring_waits_for_the_timer_of_who_sends_to_a_nic_that_lost_its_link() -> None:
+    """Not for the link. What is sent in vain meanwhile counts on the way there, and nowhere else."""
+    packet, flow = (
+        run("single_tor_repair", overrides={"fidelity": one, "expect": []}, local=True).summary
+        for one in ("packet", "flow")
+    )
+    beyond = {one.what: one.part for one in differences(packet, flow, by_load=True) if not one.holds}
+    assert beyond.keys() == {
+        "payload nic-0-0 -> tor-0-0-0",
+        "payload tor-0-0-0 -> nic-0-0",
+        "payload tor-0-0-0 -> nic-1-0",
+        "payload nic-1-1 -> tor-0-1-0",
+        "payload tor-0-1-0 -> agg-0-0-1",
+        "payload agg-0-0-1 -> tor-0-0-0",
+        "bytes on all links",
+    }
+    assert all(abs(part) < 0.21 for part in beyond.values())
+
+
+def test_a_run_says_how_often_rates_were_worked_out() -> None:
+    summary = answer(CASES["flows whose spine goes and comes"], "flow")
+    assert summary.engine.solves
+    assert f"rates worked out {summary.engine.solves} times" in engine_line(summary)
 
 
 def test_a_queue_pair_that_gives_up_is_refused() -> None:
