@@ -375,11 +375,13 @@ class Controller(Device):
             return
         if status == STATUS_HOST_LOST:
             job.back[rank] = 1
+        gone: bool = status == STATUS_HOST_LOST or status == STATUS_GPU_LOST
         if rank not in job.outline.memberships[job.membership]:
+            if gone:
+                job.lost[rank] = 1  # it takes nobody's place, and comes back when its host does
             return
         if message.b != PRESENT_OPERATION and not present:
             return  # of what has been begun again meanwhile
-        gone: bool = status == STATUS_HOST_LOST or status == STATUS_GPU_LOST
         if gone:
             job.lost[rank] = 1
         elif status != STATUS_SUCCESS:

@@ -27,7 +27,8 @@ Long computing, and making many queue pairs, is cut in pieces of `PIECE_PS`, so 
 new pace. Where channels take SMs, computing is `actors.ncclx.sm_share`'s, and a call begins when it has its
 SMs.
 
-A call over no bytes, or among one rank, ends the moment it begins.
+A call over no bytes, or among one rank, ends the moment it begins. A rank that is to begin on a GPU that is
+gone reports that at once.
 
 Connections on demand. With `pair_ps` above 0 queue pairs are made before the first call that uses them, one
 after the other for all groups of the rank; their numbers then go to the peers and back. Only then does the
@@ -74,6 +75,7 @@ from actors.ncclx.transport.clear_to_send import (
     Waits,
 )
 from actors.ncclx.transport.posting import LEAST_LOADED
+from actors.wire.fault import GPU_GONE
 from actors.wire.message import (
     BLAME_BITS,
     COMPLETED_SEND,
@@ -81,6 +83,7 @@ from actors.wire.message import (
     PRESENT_OPERATION,
     STATUS_ALIVE,
     STATUS_FLUSHED,
+    STATUS_GPU_LOST,
     STATUS_SUCCESS,
     STATUS_TIMED_OUT,
 )
@@ -298,6 +301,9 @@ class ScriptProgram(Program):
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
         if self.status != STATUS_SUCCESS or self.absent or self.first < 0:
+            return
+        if len(host.ailments) > 0 and host.ailment(int(GPU_GONE), self.gpu_port) is not None:
+            self.on_lost(host, self.gpu_port, STATUS_GPU_LOST, now)
             return
         assert not self.running, (self.job, self.rank, self.operation, operation)
         if self.single or self.operation != operation or not self.again:

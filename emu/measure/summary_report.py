@@ -50,6 +50,8 @@ CUTS: Final = frozenset(
 )
 """Kinds of fault that take links down, so that frames may be lost on them."""
 MOST_CAUSES: Final = 3
+MOST_RANKS: Final = 8
+"""Of those that gave up."""
 """Of a diagnosis, how many causes are told."""
 
 
@@ -233,6 +235,7 @@ def closing_lines(summary: Summary) -> list[str]:
         [line for name, job in summary.jobs.items() for line in serving_lines(name, job.serving)],
         [line for name, job in summary.jobs.items() for line in storage_lines(name, job.storage)],
         operator_lines(summary.operator),
+        [] if summary.operator is not None else survived_lines(summary.jobs),
         unfinished_lines(summary.jobs),
         _link_lines("busiest links", busiest_links(summary.fabric.links)),
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),
@@ -334,6 +337,20 @@ def storage_lines(name: str, result: StorageResult | None) -> list[str]:
     ]
     moved = f"{result.clients} clients moved {about_size(result.bytes)}{rate}"
     return [f"# {name}: {moved}", *aligned(rows)]
+
+
+def survived_lines(jobs: dict[str, Job]) -> list[str]:
+    """One line for each job that went on though ranks failed (`shrink`, `recover`)."""
+    lines: list[str] = []
+    for name, job in jobs.items():
+        if job.status == "success" and job.failures:
+            ranks = sorted({one.rank for one in job.failures})
+            who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MOST_RANKS]))}"
+            more = f" and {len(ranks) - MOST_RANKS} more" if len(ranks) > MOST_RANKS else ""
+            first = min(job.failures, key=lambda one: one.at_ps)
+            when = f"the first at {about_time(first.at_ps)}: {first.status}"
+            lines.append(f"# {name}: went on after {who}{more} gave up ({when})")
+    return lines
 
 
 def unfinished_lines(jobs: dict[str, Job]) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from emu import api
 from emu.errors import ScenarioError
+from emu.measure.summary_report import survived_lines
 from emu.workload.program import memberships
 from tests.ncclx.test_shrink import MANAGED_PS, RESETS_PS, WATCHDOG_PS
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
@@ -64,7 +65,23 @@ def test_a_host_that_does_not_answer_is_found_out_after_the_wait(lost: int, whol
 
 def test_a_gpu_that_is_lost_is_reported_and_nobody_is_waited_for(whole: int, fewer: int) -> None:
     faults = [{"kind": "gpu_lost", "at": "213us", "target": "gpu-1-0"}]
-    assert times_ps(ran({"recover": {}}, faults)) == [whole, FOUND_PS + fewer, fewer, fewer, fewer]
+    result = ran({"recover": {}}, faults)
+    assert times_ps(result) == [whole, FOUND_PS + fewer, fewer, fewer, fewer]
+    (line,) = survived_lines(result.summary.jobs)
+    assert line.startswith("# train: went on after ranks 0, 2, 3 gave up (the first at ")
+
+
+def test_a_gpu_that_was_gone_when_its_job_began_is_reported_as_well(fewer: int) -> None:
+    faults = [{"kind": "gpu_lost", "at": "213us", "target": "gpu-1-0"}]
+    assert times_ps(ran({"recover": {}, "start": "1ms"}, faults)) == [FOUND_PS + fewer, *[fewer] * 4]
+
+
+def test_a_spare_whose_gpu_is_gone_takes_nobodys_place(whole: int, fewer: int) -> None:
+    faults = [
+        {"kind": "gpu_lost", "at": f"{at}us", "target": f"gpu-{gpu}-0"} for at, gpu in ((50, 4), (213, 1))
+    ]
+    found = times_ps(ran({"ranks": 5, "recover": {"spares": [4], "losses": 2}}, faults))
+    assert found == [whole, FOUND_PS + fewer, fewer, fewer, fewer]
 
 
 def test_a_rank_behind_a_dead_link_is_the_one_that_another_failed_to_reach(fewer: int) -> None:
@@ -163,6 +180,11 @@ def test_the_answer_depends_neither_on_parts_nor_on_a_snapshot() -> None:
     [
         ({"recover": {"spares": [4]}}, {}, "there is no rank 4 among 4"),
         ({"recover": {"spares": [2, 3]}}, {}, "leaves fewer than 3 of 4 ranks to begin"),
+        (
+            {"recover": {}, "ranks": 2},
+            {},
+            r"jobs\[0\].recover: too few to lose one of 2; accepted: a job of at least 3",
+        ),
         ({"recover": {}, "shrink": [2]}, {}, "`shrink` names who may be lost"),
         (
             {"recover": {}, "workload": {"kind": "permutation", "size": "1KiB"}},
