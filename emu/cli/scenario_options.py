@@ -14,7 +14,7 @@ import click
 from emu.errors import UsageError
 from emu.scenario.load import Loaded, load
 from emu.scenario.set_options import parse_override
-from emu.shipped import files_of, is_name, scenario_named, scenario_names
+from emu.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.spelling import did_you_mean, listed
 from emu.units import parse_time
 
@@ -71,6 +71,9 @@ def no_such_scenario(given: str) -> UsageError:
     if name in known:
         reason = f"there is no such file; the scenario {name} is in {known[name][0]}: `emu run {name}`"
         return UsageError(f"{given}: {reason}")
+    for folder, verb in ((CAMPAIGNS, "campaign"), (JOB_MIXES, "schedule")):
+        if given in files_of(folder):
+            return UsageError(f"{given}: is no scenario; accepted: `emu {verb} {given}`, or a scenario")
     hint = did_you_mean(given, known) or "; `emu list` names them"
     return UsageError(f"{given}: there is no such file, nor a scenario of that name{hint}")
 

@@ -39,6 +39,7 @@ KNOWN: Final = (
     "(.et), a script that sets NCCL's variables, or a topology of NCCL (XML)"
 )
 _RANKED: Final = re.compile(r"\.\d+$")
+_NAMED: Final = re.compile(r"(?<=name: )\w+")
 
 
 class NoVariableError(FormatError):
@@ -78,7 +79,11 @@ def imported(paths: Sequence[Path], directory: Path, wish: Wish, read_file: Call
     parts: list[Part] = []
     texts = {path: "" if path.suffix == ".et" else decode(read_file(path), str(path)) for path in paths}
     numbers = next((ranks_of(text) for text in texts.values() if _kind(text) == "ns3"), None)
+    sets: dict[Path, Path] = {}
     for path, text in texts.items():
+        first = sets.setdefault(_set_of(path), path)
+        if first != path:
+            continue  # another rank of traces that are one job
         file = _File(path, os.path.relpath(path, directory), text)
         kind = "chakra" if path.suffix == ".et" else _kind(text)
         if not kind:
@@ -88,6 +93,11 @@ def imported(paths: Sequence[Path], directory: Path, wish: Wish, read_file: Call
         except FormatError as error:
             raise ScenarioError([Problem(str(path), error.line, "", error.reason, error.accepted)]) from error
     return _written(paths, parts, wish)
+
+
+def _set_of(path: Path) -> Path:
+    """The traces of all ranks that a Chakra trace belongs to, without rank and ending; else the file."""
+    return path.with_name(_RANKED.sub("", path.stem)) if path.suffix == ".et" else path
 
 
 def _kind(text: str) -> str:
@@ -269,6 +279,7 @@ def _written(paths: Sequence[Path], parts: Sequence[Part], wish: Wish) -> str:
     for key in ("topology", "ncclx"):
         if sum(bool(getattr(part, key)) for part in parts) > 1:
             raise ScenarioError([Problem(str(paths[-1]), 0, "", f"is the second that gives `{key}`", "one")])
+    parts = _with_own_names(parts)
     joined = {
         key: "".join(getattr(part, key) for part in parts) for key in ("topology", "host", "ncclx", "jobs")
     }
@@ -282,6 +293,20 @@ def _written(paths: Sequence[Path], parts: Sequence[Part], wish: Wish) -> str:
     names = ", ".join(path.name for path in paths)
     head = f"# Written by `emu import` from {names}; edit it freely.\nname: {wish.name}\n"
     return head + "".join(_section(key, text) for key, text in joined.items() if text)
+
+
+def _with_own_names(parts: Sequence[Part]) -> list[Part]:
+    """Jobs of which no two have one name: the second trace is trace_2."""
+    found: list[Part] = []
+    counts: dict[str, int] = {}
+    for part in parts:
+        named = _NAMED.search(part.jobs)
+        if named is not None:
+            count = counts[named[0]] = counts.get(named[0], 0) + 1
+            if count > 1:
+                part = part._replace(jobs=_NAMED.sub(rf"\g<0>_{count}", part.jobs, count=1))  # noqa: PLW2901
+        found.append(part)
+    return found
 
 
 def _section(key: str, text: str) -> str:

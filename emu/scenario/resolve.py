@@ -299,13 +299,14 @@ def planned(
     if isinstance(workload, TrainingWorkload):
         fitted = workload.fitted(ranks, len(recover.spares if recover else ()))
         if isinstance(fitted, str):
-            return Refusal(("workload",), fitted, "dimensions whose product is the number of ranks")
+            return Refusal(("workload",), fitted, _FITTING)
         if recover is None:
             return _tuned_calls(TrainingPlan(fitted, seed, job), picks)
         return _recovering_training(fitted, servers, picks, seed, job, recover)
     return None
 
 
+_FITTING: Final = "dimensions whose product is the number of ranks, replicas and ep that divide dp"
 _TOO_MANY: Final = Refusal(
     ("recover",),
     "each set of ranks that may be lost has communicators of its own without it: there would be more than"
@@ -617,6 +618,12 @@ def _with_operator(
     made = operated(scenario, topology, index, tended.gpus, free, steps)
     if isinstance(made, Refusal):
         raise ScenarioError([problem_at(scenario, *made)])
+    sections = [one.section.workload for one in made.jobs]
+    requests = sum(one.requests_of(len(tended.gpus)) for one in sections if isinstance(one, Checkpoint))
+    if requests > MOST_REQUESTS:
+        reason = f"about {requests} requests of checkpoints, those of every placement counted"
+        accepted = f"at most {MOST_REQUESTS}: larger blocks, smaller parts, fewer restarts or spares"
+        raise ScenarioError([problem_at(scenario, ("operator", "checkpoint", "size"), reason, accepted)])
     jobs[index] = tended._replace(role=TRAINS)
     for one in made.jobs:
         if one.flows is None:
@@ -778,7 +785,10 @@ def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
             reason = f"there is no rank {rank} among {ranks}"
             yield problem_at(scenario, ("jobs", index, *location), reason, f"0 to {ranks - 1}")
     if job.shrink:
-        yield from _shrinking(scenario, index, ranks, "shrink")
+        if ranks - len(set(job.shrink)) < 2:
+            reason = f"leaves fewer than 2 of {ranks} ranks"
+            yield problem_at(scenario, ("jobs", index, "shrink"), reason, "at least 2 ranks beside those")
+        yield from _shrinking(scenario, index, "shrink")
     if job.recover is not None:
         yield from _recovering(scenario, index, ranks, job.recover)
 
@@ -786,22 +796,21 @@ def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
 def _recovering(scenario: Scenario, index: int, ranks: int, recover: RecoverSection) -> Iterator[Problem]:
     """Why a job cannot go on without ranks that nobody names beforehand."""
     where = ("jobs", index, "recover")
-    yield from _shrinking(scenario, index, ranks, "recover")
-    if ranks - len(set(recover.spares)) < 3:
+    yield from _shrinking(scenario, index, "recover")
+    if ranks < 3:
+        yield problem_at(scenario, where, f"too few to lose one of {ranks}", "a job of at least 3 ranks")
+    elif ranks - len(set(recover.spares)) < 3:
         reason = f"leaves fewer than 3 of {ranks} ranks to begin"
-        yield problem_at(scenario, (*where, "spares"), reason, f"at most {max(ranks - 3, 0)} spares")
+        yield problem_at(scenario, (*where, "spares"), reason, "at least 3 ranks beside the spares")
     if recover.wait_ps is None and scenario.ncclx.watchdog_ps is None:
         accepted = "`wait`, or `ncclx.watchdog`"
         yield problem_at(scenario, (*where, "wait"), "nobody says how long reports may take", accepted)
 
 
-def _shrinking(scenario: Scenario, index: int, ranks: int, key: str) -> Iterator[Problem]:
+def _shrinking(scenario: Scenario, index: int, key: str) -> Iterator[Problem]:
     """Why a job cannot go on without some of its ranks."""
-    job, ncclx = scenario.jobs[index], scenario.ncclx
+    ncclx = scenario.ncclx
     where = ("jobs", index, key)
-    if ranks - len(set(job.shrink)) < 2:
-        reason = f"leaves fewer than 2 of {ranks} ranks"
-        yield problem_at(scenario, where, reason, f"at most {ranks - 2} ranks")
     if scenario.payload == "real":
         accepted = "with `payload: sizes`"
         yield problem_at(scenario, where, "what is left would have another result than all have", accepted)

@@ -71,7 +71,7 @@ class Scenario(Environment):
         job = self.jobs[names.index(operator.job)]
         if isinstance(job.workload, FlowsWorkload):
             yield Refusal(where, f"{job.name} has no steps", "a collective, training, a trace or a program")
-        for key in ("shrink", "mismatch", "submitted"):
+        for key in ("shrink", "recover", "mismatch", "submitted"):
             if getattr(job, key):
                 reason = f"{job.name} has `{key}`, and the operator decides how it goes on"
                 yield Refusal(where, reason, f"a job without `{key}`")

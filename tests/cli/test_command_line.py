@@ -227,6 +227,10 @@ def test_new_copies_a_scenario_with_what_it_reads_and_replaces_nothing(
             ["new", "quickstart", "no/where.yaml"],
             "no/where.yaml: cannot be written: No such file or directory",
         ),
+        (
+            ["run", "four_pods"],
+            "four_pods: is no scenario; accepted: `emu schedule four_pods`, or a scenario",
+        ),
         (["docs", "sclae"], "sclae: there is no such page; did you mean 'scale'?"),
         (["docs", "zzzzzz"], "zzzzzz: there is no such page; `emu docs` lists them"),
     ],

@@ -1,15 +1,18 @@
 """Does `emu import` write scenarios that load, and say what they come from?"""
 
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
 from emu.cli.main import main
 from emu.scenario.load import load
 from emu.scenario.schema import Scenario
+from emu.shipped import folder
 from tests.scenario.test_nccl_topology import DUMP, gpu, net, system
 from tests.workload.test_simai import staged
 
+SCENARIOS = folder("scenarios") / "workloads"
 EDGES = "4 1 3\n3\n0 3 100Gbps 0.001ms 0\n1 3 100Gbps 1us 0\n2 3 100Gbps 1us 0\n\nexplanations\n"
 FLOWS = "2\n2 1 3 100 200000000 2\n0 1 3 100 4096 0.5\n"
 CONWEAVE = "2 \n2 1 3 200000000 2.000000000\n0 1 3 4096 0.5\n\n"
@@ -88,6 +91,7 @@ def test_gpus_that_share_a_nic_are_drawn_node_by_node(tmp_path: Path) -> None:
         ([("a.sh", "NCCL_VERSION=2\n")], "a.sh:1: sets no variable of NCCL's that is modelled"),
         ([("a.sh", "NCCL_NET=Socket\n")], "ncclx.env.NCCL_NET: 'Socket': only RDMA is modelled"),
         ([("a.txt", FLOWS), ("a.yaml", "")], "a.yaml:1: is no file that emu knows"),
+        ([("a.et", "x")], "out.yaml (not written):11: jobs[0].workload.traces[0]"),
     ],
 )
 def test_what_cannot_be_imported_is_one_line_and_nothing_is_written(
@@ -99,6 +103,18 @@ def test_what_cannot_be_imported_is_one_line_and_nothing_is_written(
     assert main(["import", *(str(tmp_path / name) for name, _ in files), "-o", str(out)]) == 2
     assert reason in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_traces_of_all_ranks_are_one_job_and_each_text_is_a_job_of_its_own(tmp_path: Path) -> None:
+    for rank in range(4):
+        copy(SCENARIOS / f"chakra.{rank}.et", tmp_path)
+    for name in ("stage.txt", "more.txt"):
+        (tmp_path / name).write_text(staged(4, 2, 8), encoding="utf-8")
+    out = tmp_path / "out.yaml"
+    assert main(["import", *map(str, sorted(tmp_path.iterdir())), "-o", str(out)]) == 0
+    assert "file: chakra}" in out.read_text("utf-8")
+    names = [(one.name, one.ranks) for one in load(out).scenario.jobs]
+    assert names == [("trace", 4), ("training", 4), ("training_2", 4)]
 
 
 def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -255,9 +255,15 @@ def test_a_spare_host_of_the_same_rack_is_taken_first() -> None:
             "operator.restarts",
             "more than 64 placements",
         ),
+        (
+            {"operator": {"checkpoint": {"every": 3, "size": "512GiB"}}},
+            "operator.checkpoint.size",
+            "requests of checkpoints",
+        ),
         ({"host": {"memory": "200KiB"}}, "operator.checkpoint.size", "more than its memory"),
         ({"run": {"repeat": True}}, "run.repeat", "ends with its last step"),
         ({"job": {"submitted": True}}, "operator.job", "the operator decides"),
+        ({"job": {"recover": {}}}, "operator.job", "train has `recover`"),
         (
             {"operator": {"heartbeat": {"rows": 4, "every": "1s"}, "checkpoint": None}},
             "operator.heartbeat.rows",

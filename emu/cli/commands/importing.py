@@ -47,7 +47,7 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
     name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in files[0].stem)
     wish = Wish(f"{name[:LONGEST_NAME].strip('_').lower() or 'imported'}", hosts, rate_bps)
     text = imported(files, directory, wish, read_file)
-    loaded = load_text(text, str(target), directory)
+    loaded = load_text(text, f"{target} (not written)", directory)
     if prints:
         click.echo(text, nl=False)
         return

@@ -205,9 +205,10 @@ def _csv_cell(value: Bound | None) -> Bound:
 
 
 def _shown_alike(rows: Sequence[Row]) -> bool:
-    """Whether runs that ended well show the same."""
+    """Whether runs that ended well show the same, and something at all."""
     first = rows[0]
-    return all(row.exit_status == 0 and row.values == first.values for row in rows)
+    shown = any(value is not None for value in first.values.values())
+    return shown and all(row.exit_status == 0 and row.values == first.values for row in rows)
 
 
 def busiest_uplink(summary: Summary) -> float | None:

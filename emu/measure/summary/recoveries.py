@@ -250,15 +250,14 @@ def operator_lines(result: OperatorResult | None) -> list[str]:
         where = f" on {one.host}" if one.host else ""
         took = one.took
         parts = [
-            f"stop {about_time(took.stop_ps)}",
-            f"self-check {about_time(took.self_check_ps)}",
-            f"launch {about_time(took.launch_ps)}",
-            f"init {about_time(took.init_ps)}",
-            f"load {about_time(took.load_ps)}",
+            ("stop", took.stop_ps, True),
+            ("self-check", took.self_check_ps, bool(one.checks)),
+            ("launch", took.launch_ps, one.resumed_ps is not None),
+            ("init", took.init_ps, one.resumed_ps is not None),
+            ("load", took.load_ps, one.resumed_ps is not None),
         ]
-        lines.append(
-            f"# {result.job}: {one.rule}{where}, noticed at {about_time(one.noticed_ps)}: {', '.join(parts)}"
-        )
+        said = ", ".join(f"{part} {about_time(ps)}" for part, ps, done in parts if done or ps > 0)
+        lines.append(f"# {result.job}: {one.rule}{where}, noticed at {about_time(one.noticed_ps)}: {said}")
         if one.resumed_ps is None:
             continue
         moved = ", ".join(one.placed) or "on the same hosts"

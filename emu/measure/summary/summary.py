@@ -617,7 +617,7 @@ class SelfCheck(Part):
 
 
 class RecoveryTimes(Part):
-    """What the parts of a restart took."""
+    """What the parts of a restart took; 0 of a part that it did not come to."""
 
     stop_ps: int
     """From the alarm until the job's processes had ended."""

@@ -27,7 +27,7 @@ from emu.scenario.yaml.values import (
     PositiveTimePs,
     TimePs,
 )
-from emu.units import parse_size, parse_time
+from emu.units import format_time, parse_size, parse_time
 
 
 class OutstandingSection(Section):
@@ -217,6 +217,10 @@ class NcclxSection(Section):
         if self.connect.when == "first_use" and self.admission == "none":
             reason = "a sender that is not admitted would not wait for the other end"
             yield Refusal(("connect", "when"), reason, "with `admission: receiver_driven`")
+        watchdog_ps, pair_ps = self.watchdog_ps, self.connect.pair_ps
+        if self.connect.when == "first_use" and watchdog_ps is not None and watchdog_ps <= pair_ps:
+            reason = f"is over before the first queue pair is made, which takes {format_time(pair_ps)}"
+            yield Refusal(("watchdog",), reason, "longer than all queue pairs of a rank take, or auto")
         buffers = (
             ("ll_buffsize", 16, self.ll_buffsize_bytes),
             ("ll128_buffsize", 128, self.ll128_buffsize_bytes),

@@ -255,8 +255,10 @@ class TrainingWorkload(Section):
                 f", {spares} to spare" if spares else ""
             )
         if dp % (self.replicas * self.ep):
-            parts = f"{self.replicas} replicas, each a multiple of " if self.replicas > 1 else ""
-            return f"{parts}ep {self.ep} does not divide dp {dp}"
+            parts = f"{self.replicas} replicas" if self.replicas > 1 else ""
+            whole = f"{parts} x ep {self.ep}" if parts and self.ep > 1 else parts or f"ep {self.ep}"
+            verb = "does not" if whole.startswith("ep") else "do not"
+            return f"{whole} {verb} divide dp {dp}"
         wrong = [one.rank for one in self.stragglers if one.rank >= ranks]
         if wrong:
             return f"there is no rank {wrong[0]} to be slow: the job has {ranks}"

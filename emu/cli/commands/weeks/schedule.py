@@ -16,15 +16,17 @@ from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Level, followed, summary_of
 from emu.campaign.moment import moment_of
 from emu.cli.scenario_options import file_named, forcing
-from emu.errors import UsageError
+from emu.errors import Problem, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary.verdict import evaluate
 from emu.measure.summary_report import expectation_line
 from emu.scenario.dump import mapping_to_yaml
+from emu.scenario.expect import path_steps
 from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import parse_override
+from emu.scenario.yaml.document import Node
 from emu.shipped import JOB_MIXES
 from emu.units import aligned
 
@@ -65,8 +67,8 @@ def command(
 ) -> int:
     """Follow the jobs of a cluster: who waits how long, and which racks and pods each job is spread over.
 
-    MIX is a file, or one that comes with emu: pods. Exit status: 0; 1 if an expectation failed; 2 for bad
-    input.
+    MIX is a file, or one that comes with emu: four_pods, pods or segments. Exit status: 0; 1 if an
+    expectation failed; 2 for bad input.
     """
     if (moment is None) != (write is None):
         raise UsageError("--moment and --write go together; accepted: both, or neither")
@@ -78,7 +80,10 @@ def command(
     found = checked(JobMix, tree, file)
     bare = mapping_to_yaml({"name": found.name, "topology": found.topology.model_dump(by_alias=True)})
     topology = build_topology(load_text(bare, file, jobless=True).scenario)
-    course = followed(found, topology, file)
+    try:
+        course = followed(found, topology, file)
+    except ScenarioError as error:
+        raise ScenarioError(_with_line(one, tree) for one in error.problems) from error
     summary = summary_of(found, topology, course)
     verdicts = evaluate(found.expect, summary)
     if moment is not None and write is not None:
@@ -92,6 +97,11 @@ def command(
     for one in verdicts:
         click.echo(expectation_line(one), err=as_json)
     return int(any(not one.passed for one in verdicts))
+
+
+def _with_line(problem: Problem, tree: Node) -> Problem:
+    """A problem of a value, with the line that the value is in."""
+    return problem._replace(line=problem.line or tree.find(path_steps(problem.key)).line)
 
 
 def _time(text: str, mix: JobMix) -> int:
