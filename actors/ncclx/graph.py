@@ -140,6 +140,8 @@ class Call:
     """Channels of the communicator, by which rings are turned; 0: `channels`."""
     cut_as_bytes: int = 0
     """The size of the operation of which this is a part, by which it is cut into chunks; 0: `size_bytes`."""
+    protocol: int = 0
+    """Of `actors.ncclx.protocols`."""
 
     @property
     def cut_bytes(self) -> int:

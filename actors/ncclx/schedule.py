@@ -194,6 +194,7 @@ class Schedule:
             turned=settings.turned_rings,
             rings=self.channels,
             cut_as_bytes=self._cut_as_bytes,
+            protocol=protocol,
         )
 
     def edges(self, channel: int) -> list[list[Edge]]:

@@ -19,14 +19,15 @@ is taken.
     halving_doubling     all_reduce                  2 l             2 S (n - 1) / n
     both, bruck          all_gather, reduce_scatter  l               S (n - 1) / n
     bruck                all_to_all                  l               S l / 2
-    double_binary_tree   all_reduce                  2 l             2 S
+    double_binary_tree   all_reduce                  2 log2 M        2 S
                          broadcast, reduce           l               S
     hierarchical         all_reduce                  2 (M - 1)       2 S / L (M - 1) / M
                          all_gather, reduce_scatter  M - 1           S / L (M - 1) / M
 
-with l = log2 n, rounded up, and for `hierarchical` M servers of L ranks and a hop inside (two for all_reduce)
-besides. Of the others' hops are inside a server: of a ring those that its ranks' order makes inside; of l, as
-many as log2 L; of one round, none; of a single server all.
+with l = log2 n, rounded up, and M servers of L ranks. Besides, `hierarchical` has a hop inside (two for
+all_reduce), and the chains of an all_reduce's tree 2 (L - 1). Of the others' hops are inside a server: of a
+ring those that its ranks' order makes inside; of l, as many as log2 L; of one round, none; of a single server
+all.
 
 What goes over NVLink, of the GPU that sends most there:
 
@@ -177,7 +178,10 @@ def modelled(algorithm: str, op: str, shape: Shape, size_bytes: int) -> Work:
         sent = (1 + twice) * size_bytes
         inside = sent if shape.inside > 1 else 0
         leaving = shape.inside if twice and shape.turns else 1
-        work = Work((1 + twice) * (rounds - near), (1 + twice) * near, shape.per_nic(sent, leaving), inside)
+        far = rounds - near
+        if twice:  # chains in servers, and a tree of those
+            far, near = 2 * (shape.servers - 1).bit_length(), 2 * (shape.inside - 1)
+        work = Work(far, near, shape.per_nic(sent, leaving), inside)
         return _alone(shape, work, sent)
     if algorithm == "bruck":
         inside = 0

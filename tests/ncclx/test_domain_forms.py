@@ -158,6 +158,21 @@ FORMS: Final[dict[tuple[str, str], Callable[[int, int, int], float]]] = {
 }
 
 
+def test_a_tree_goes_along_a_chain_in_each_server_and_between_the_first_of_them() -> None:
+    """A chunk m of each tree: up and down L - 1 edges and the tree of servers, whose siblings meet."""
+    wrong = []
+    for gpus, servers in (*SHAPES, (4, 4)):
+        for size in (4 << 10, 32 << 10, 128 << 10, 2 * SLICE):
+            took = took_ps("all_reduce", "double_binary_tree", gpus * servers, size, gpus)
+            m, (hops, meeting) = size / 2, {2: (2, 0), 3: (4, 0), 4: (4, 2)}[servers]
+            form = (
+                nfirst(m) + 2 * (gpus - 1) * nstep(m) + 2 * over(m) + hops * step(m) + shared(*[m] * meeting)
+            )
+            if abs(took - form) > 0.02 * form:
+                wrong.append((gpus, servers, size, took, round(form), round(took / form, 4)))
+    assert wrong == []
+
+
 @pytest.mark.parametrize("channels", [1, 2, 4])
 def test_a_flat_ring_has_a_nic_of_each_server_for_every_channel(channels: int) -> None:
     wrong = []

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from actors.ncclx.algorithms.ring import OPERATION_CODES
-from actors.ncclx.algorithms.trees import double_tree
+from actors.ncclx.algorithms.trees import chains, double_tree, place_in, tree_chunk_bytes
 from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import DATA, NOBODY, Call, Extent, Step, StepList, cut, waits
 from actors.ncclx.operations import ALGORITHMS, ROOTED
@@ -177,6 +177,31 @@ def workload(algorithm: str, op: str, ranks: int) -> dict[str, Any]:
     if op in ROOTED:
         made["root"] = ranks - 1
     return {"name": "bench", "workload": made}
+
+
+def test_a_tree_of_an_all_reduce_is_a_chain_in_each_server_below_a_tree_of_servers() -> None:
+    """Four servers of two; on channel 1 chains begin with the second rank (trees.cc, worked by hand)."""
+    call = Call("all_reduce", 8, 64, 2, 1, 256, 64, nodes=(0, 0, 1, 1, 2, 2, 3, 3), turned=True)
+    first = {rank: place_in(chains(call), rank, 0) for rank in range(8)}
+    assert first[1] == (-1, (0, 5))
+    assert first[5] == (1, (4, 3, 7))
+    assert first[3] == (5, (2,))
+    assert first[2] == (3, ())
+    second = place_in(chains(call), 7, 1)
+    assert second == (-1, (6, 3))
+    assert chains(call).depth == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("size", "servers", "chunk"),
+    [(32 << 20, 8, 72_000), (8 << 20, 8, 36_000), (1 << 20, 8, 18_000), (32 << 20, 64, 18_000)],
+)
+def test_a_tree_with_ll128_halves_its_chunk_while_there_are_few(size: int, servers: int, chunk: int) -> None:
+    """64 ranks, 16 channels. calcCollChunking on 8 servers: 38.4 chunks down to 128 KiB, 9.6 below."""
+    nodes = tuple(rank * servers // 64 for rank in range(64))
+    call = Call("all_reduce", 64, size, 16, 0, 576_000, 576_000, nodes=nodes, protocol=2)
+    assert tree_chunk_bytes(call) == chunk
+    assert tree_chunk_bytes(replace(call, protocol=0)) == 576_000
 
 
 @pytest.mark.parametrize(("algorithm", "op"), CASES)

@@ -218,7 +218,7 @@ def test_the_model_knows_what_stays_inside_servers_and_how_many_nics_a_ring_leav
     assert modelled("hierarchical", "all_reduce", strided, size) == (6, 2, 6 * part, 24 * part, False)
     assert modelled("hierarchical", "all_gather", strided, size) == (3, 1, 3 * part, 12 * part, False)
     near = Shape(16, 4, 4)
-    assert modelled("double_binary_tree", "all_reduce", near, size) == (4, 4, 2 * size, 2 * size, True)
+    assert modelled("double_binary_tree", "all_reduce", near, size) == (4, 6, 2 * size, 2 * size, True)
     assert modelled("recursive_doubling", "all_reduce", near, size) == (2, 2, 2 * size, 2 * size, False)
     assert modelled("halving_doubling", "all_reduce", near, size) == (4, 4, 24 * part, 6 * part, False)
     assert modelled("recursive_doubling", "all_gather", near, size) == (2, 2, 12 * part, 3 * part, False)
@@ -245,7 +245,7 @@ def test_a_tree_of_turned_channels_leaves_a_server_by_all_its_nics() -> None:
 
 @pytest.mark.parametrize("channels", [1, 4])
 def test_between_two_servers_of_four_gpus_the_tuner_takes_the_tree_and_is_right(channels: int) -> None:
-    """1 MiB: a ring has 14 hops and a tree 6, and either leaves a server by one NIC for each channel."""
+    """1 MiB: a ring has 14 hops and a tree 8, and either leaves a server by one NIC for each channel."""
     took = {}
     for algorithm in ("auto", "ring", "double_binary_tree"):
         changes = {"jobs[0].workload.algorithm": algorithm}

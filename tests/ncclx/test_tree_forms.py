@@ -73,15 +73,6 @@ def rooted_trees(ranks: int) -> list[dict[int, int]]:
     return found
 
 
-def chunk_of(op: str, ranks: int, size: int) -> int:
-    """One step of the channel buffer; all_reduce halves it while there are few for each level."""
-    chunk = SLICE
-    for per_level, least in ((8, 128 << 10), (4, 64 << 10), (1, 32 << 10)):
-        while op == "all_reduce" and chunk > least and size // chunk < per_level * (ranks - 1).bit_length():
-            chunk //= 2
-    return chunk
-
-
 class Pipeline:
     """Chunks in two trees. `ends_ps` is when the last copy is known to be done."""
 
@@ -224,7 +215,7 @@ class Pipeline:
 def test_trees_take_the_time_of_their_pipeline(op: str, ranks: int) -> None:
     wrong = []
     for size in SIZES:
-        chunk = chunk_of(op, ranks, size)
+        chunk = min(SLICE, size // 2)  # one step of the channel buffer
         chunks = size // 2 // chunk
         took = took_ps(op, "double_binary_tree", ranks, size)
         form = Pipeline(op, ranks, chunk, chunks).run()

@@ -1,24 +1,32 @@
 """Double binary tree: two trees, each over half of the data, in which nobody is an inner node twice.
 
-all_reduce goes up and down NCCL's trees: the second is the first mirrored (n even) or shifted by one (n
-odd). broadcast goes down, reduce up, with the root outside: the trees span the other ranks, and the root
-talks to both of their roots. Data moves in chunks of one step of the channel buffer, halved, for all_reduce,
-while there are fewer than 8 chunks per level (down to 128 KiB), 4 (64 KiB), 1 (32 KiB). On the way up a rank
-reduces one child's chunk into its own and forwards the other's in the same GPU operation. Each tree has
-connections of its own. An all_reduce's trees go through the ranks in the order of the channel's ring, so that
-channels leave a server by different NICs.
+all_reduce goes up and down NCCL's trees. They are trees of servers, the second the first mirrored (their
+number even) or shifted by one (odd); inside a server the data goes along a chain, whose first rank talks to
+the other servers. Each channel begins its chains with another rank, so that channels leave a server by
+different NICs. broadcast goes down, reduce up, with the root outside: the trees span the other ranks, and the
+root talks to both of their roots. Data moves in chunks of one step of the channel buffer, with LL128 halved
+while there are few of them. On the way up a rank reduces all but one child's chunk into its own and
+forwards the last one's in the same GPU operation. Each tree has connections of its own.
+
+Not as in NCCL: a channel has both trees (NCCL's second half of the channels has the second one), and the
+first rank of a chain has both children on other servers (NCCL gives one of them to the second rank, by way of
+the same NIC).
 
 Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009;
-NCCL 2.30, `src/graph/trees.cc`, `src/device/all_reduce.h` (runTreeUpDown), `src/enqueue.cc`.
+NCCL 2.30, `src/graph/trees.cc`, `src/graph/connect.cc`, `src/device/all_reduce.h` (runTreeSplit),
+`src/enqueue.cc` (calcCollChunking).
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
 from actors.ncclx.graph import Algorithm, Call, Extent, Step, StepList, cut, parts
+from actors.ncclx.protocols import LL128
 
-_SMALLER: Final = ((8, 128 << 10), (4, 64 << 10), (1, 32 << 10))
+_SMALLER: Final = ((64, 128 << 10), (16, 32 << 10))
+"""Chunks that LL128 wants for each level and rank of a server, and the size from which it halves no more."""
 
 
 class Node(NamedTuple):
@@ -66,14 +74,54 @@ def double_tree(ranks: int, rank: int, tree: int) -> Node:
     )
 
 
+class Chains(NamedTuple):
+    """The ranks of each server in the order of a channel's chains."""
+
+    servers: list[list[int]]
+    server_of: dict[int, int]
+
+    @property
+    def depth(self) -> int:
+        """The most edges on the way to the root, as NCCL counts them."""
+        return len(self.servers[0]) - 1 + (len(self.servers) - 1).bit_length()
+
+
+def chains(call: Call) -> Chains:
+    """Of one channel. Ranks whose server is not told are alone on theirs."""
+    return _chains(call.nodes or tuple(range(call.ranks)), call.channel if call.turned else 0)
+
+
+@lru_cache(maxsize=64)
+def _chains(nodes: tuple[int, ...], turn: int) -> Chains:
+    found: dict[int, list[int]] = {}
+    for rank, node in enumerate(nodes):
+        found.setdefault(node, []).append(rank)
+    servers = [[*ranks[turn % len(ranks) :], *ranks[: turn % len(ranks)]] for ranks in found.values()]
+    return Chains(servers, {rank: at for at, ranks in enumerate(servers) for rank in ranks})
+
+
+def place_in(chain: Chains, rank: int, tree: int) -> Node:
+    """A rank's place in one of the trees of an all_reduce."""
+    server = chain.server_of[rank]
+    ranks = chain.servers[server]
+    at = ranks.index(rank)
+    after = tuple(ranks[at + 1 : at + 2])
+    if at:
+        return Node(ranks[at - 1], after)
+    node = double_tree(len(chain.servers), server, tree)
+    below = tuple(chain.servers[child][0] for child in node.children)
+    return Node(chain.servers[node.parent][0] if node.parent >= 0 else -1, (*after, *below))
+
+
 def tree_chunk_bytes(call: Call) -> int:
     """How much a tree forwards at once."""
     chunk = call.step_bytes
-    if call.op == "all_reduce":
-        depth = (call.ranks - 1).bit_length()
+    if call.op == "all_reduce" and call.protocol == LL128:
+        servers = len(set(call.nodes)) or call.ranks
+        levels = 10 * servers.bit_length() * servers + call.ranks  # 1 + log2 M + L / 10, times 10 M
         share = call.cut_bytes // call.channels
-        for per_level, least in _SMALLER:
-            while share // chunk < depth * per_level and chunk > least:
+        for wanted, least in _SMALLER:
+            while 10 * call.ranks * (share // chunk) < wanted * levels and chunk > least:
                 chunk //= 2
     return max(chunk, 1)
 
@@ -86,37 +134,22 @@ class DoubleBinaryTree(Algorithm):
     def steps(self, call: Call, rank: int) -> list[Step]:
         chunk = tree_chunk_bytes(call)
         made = StepList(chunk)
+        nodes = [self._place(call, rank, tree) for tree in (0, 1)]
         halves = [cut((half,), chunk) for half in parts(call.whole(), 2)]
         for at in range(max(len(half) for half in halves)):
             for tree, half in enumerate(halves):
                 if at < len(half):
-                    self._chunk(call, rank, tree, half[at], made)
+                    _chunk(call.op, nodes[tree], half[at], tree, made)
         return made.steps
 
     def loop(self, call: Call) -> tuple[int, int]:
-        return 2 * call.channels * tree_chunk_bytes(call), 2 * (call.ranks - 1).bit_length()
+        depth = chains(call).depth if call.op == "all_reduce" else (call.ranks - 1).bit_length()
+        return 2 * call.channels * tree_chunk_bytes(call), 2 * depth
 
-    def _chunk(self, call: Call, rank: int, tree: int, data: tuple[Extent, ...], made: StepList) -> None:
-        n = call.ranks
+    def _place(self, call: Call, rank: int, tree: int) -> Node:
         if call.op in ("broadcast", "reduce"):
-            node = self._rooted(n, rank, call.root, tree)
-            if call.op == "broadcast":
-                _down(node, data, tree, made)
-            else:
-                _up(node, data, tree, made)
-            return
-        ring = call.ring()
-        place = double_tree(n, ring.index(rank), tree)
-        node = Node(
-            ring[place.parent] if place.parent >= 0 else -1, tuple(ring[child] for child in place.children)
-        )
-        if node.parent >= 0:
-            _up(node, data, tree, made)
-            made.forward(node.parent, data, node.children, lane=tree)
-        else:
-            for child in node.children[:-1]:
-                made.receive(child, data, reduce=True, lane=tree)
-            made.forward(node.children[-1], data, node.children, reduce=True, lane=tree)
+            return self._rooted(call.ranks, rank, call.root, tree)
+        return place_in(chains(call), rank, tree)
 
     def _rooted(self, ranks: int, rank: int, root: int, tree: int) -> Node:
         """Trees over all but the root, which are hung below it."""
@@ -131,6 +164,21 @@ class DoubleBinaryTree(Algorithm):
         node = double_tree(others, (rank - root - 1) % ranks, tree)
         parent = back(node.parent) if node.parent >= 0 else root
         return Node(parent, tuple(back(child) for child in node.children))
+
+
+def _chunk(op: str, node: Node, data: tuple[Extent, ...], tree: int, made: StepList) -> None:
+    """Down or up, or up and down."""
+    if op == "broadcast":
+        _down(node, data, tree, made)
+    elif op == "reduce":
+        _up(node, data, tree, made)
+    elif node.parent >= 0:
+        _up(node, data, tree, made)
+        made.forward(node.parent, data, node.children, lane=tree)
+    else:
+        for child in node.children[:-1]:
+            made.receive(child, data, reduce=True, lane=tree)
+        made.forward(node.children[-1], data, node.children, reduce=True, lane=tree)
 
 
 def _up(node: Node, data: tuple[Extent, ...], tree: int, made: StepList) -> None:
