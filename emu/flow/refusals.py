@@ -46,7 +46,7 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
     """What of fabric and NICs."""
     control, routing = scenario.transport.congestion_control.kind, scenario.routing
     if control != "none":
-        reason = f"flow level has no congestion control ({control})"
+        reason = f"flow level has no congestion control: {control} needs many round trips to even rates"
         yield "transport.congestion_control.kind", reason, f"none, or {PACKETS}"
     yield from _routing(scenario)
     if getattr(routing, "resilient_buckets", 0):
