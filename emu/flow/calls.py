@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -33,14 +34,17 @@ from actors.ncclx.script import TRANSFER, Group
 from actors.ncclx.transport.channel import RECEIVES, SENDS
 from actors.ncclx.transport.wiring import Side, WiredJob
 from emu.errors import Problem, ScenarioError
+from emu.flow import rehearsals
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
-from emu.flow.rehearsals import EVENTS_OF_PIECE, Asked, Heard, Rehearsals, Stage
+from emu.flow.rehearsals import BEGINNINGS, EVENTS_OF_PIECE, EVENTS_OF_UNIT, Asked, Heard, Rehearsals, Stage
 
 PACKETS: Final = "fidelity: packet"
 MOST_WALKED: Final = 1024
 """Ranks of a ring of which each one's slices are looked at; of more, the first one's count for all."""
 FEWEST: Final = 4
 """How many times as many loops as are under way at once a call has that is not gone through whole."""
+UNITS_BY_TURNS: Final = 32
+"""Of a slice, where queue pairs take whole slices by turns: coarser ones wait less for one another."""
 
 DIRECT: Final = (
     "all_to_all",
@@ -81,6 +85,10 @@ class Carried(NamedTuple):
         whole = self.slices
         return self._replace(slices=Slices(whole.loop + whole.sizes, whole.parts))
 
+    def first(self, many: int) -> Carried:
+        """No more than the first slices of it."""
+        return self._replace(slices=Slices(self.slices.sizes[:many]))
+
 
 class Parts(NamedTuple):
     """An operation of a group: what its connections carry (of rings, one by one), and by which schedule.
@@ -107,10 +115,10 @@ class Launch(NamedTuple):
 class Calls:
     """The calls of one job."""
 
-    def __init__(self, job: WiredJob, edges: Edges, rehearsals: Rehearsals | None, delays: Delays) -> None:
+    def __init__(self, job: WiredJob, edges: Edges, rehearsed: Rehearsals | None, delays: Delays) -> None:
         self._job = job
         self._edges = edges
-        self._rehearsals = rehearsals
+        self._rehearsals = rehearsed
         self._delays = delays
         self._slices: dict[Hashable, dict[_Connection, list[int]]] = {}
         """Known ones of operations of groups."""
@@ -137,7 +145,15 @@ class Calls:
             launch(Launch([], 0, {}))
             return
         part, more = operation, None
-        if longer is not None:
+        times: Fraction | int = known.loops
+        stage_part = carried
+        few, many = self._beginnings(operation, known.rings)
+        if few < many:
+            sizes = carried[0].slices.sizes
+            times = Fraction(sum(sizes[few:]), sum(sizes[few:many]))
+            stage_part, stage_more = ([one.first(end) for one in carried] for end in (few, many))
+            more = partial(self._on_stage, number, group, known.schedule, operation, stage_more, early_ps)
+        elif longer is not None:
             part = operation._replace(size_bytes=known.schedule.operations[0].size_bytes)
             stage_more = [one.longer() for one in carried]
             more = partial(self._on_stage, number, group, longer, operation, stage_more, early_ps)
@@ -149,14 +165,37 @@ class Calls:
                     *(early_ps.get(rank, 0) for rank in group.members),
                 ),
                 {link for one in carried for _, links, _, _ in one.edge.loads for link in links},
-                sum(len(one.slices.sizes) * one.edge.writes for one in carried) * EVENTS_OF_PIECE,
+                sum(len(one.slices.sizes) * one.edge.writes for one in stage_part) * EVENTS_OF_PIECE,
                 not has_closed_form(operation),
-                partial(self._on_stage, number, group, known.schedule, operation, carried, early_ps),
+                partial(self._on_stage, number, group, known.schedule, operation, stage_part, early_ps),
                 lambda heard: launch(self._launch(operation, group, known.rings, heard)),
                 more,
-                known.loops,
+                times,
+                BEGINNINGS if many else 1,
             )
         )
+
+    def _beginnings(self, operation: Operation, rings: Sequence[Sequence[Carried]]) -> tuple[int, int]:
+        """How many slices of each connection two beginnings of a long ring have, whose queue pairs take whole
+        slices by turns: so many that the first one's first slice has been all round, where ranks still go in
+        step. Both have all if that is not too much. (0, 0): nothing of the kind.
+        """
+        carried = [one for each in rings for one in each]
+        turns = max(one.edge.pairs for one in carried)
+        slices = len(carried[0].slices.sizes)
+        if turns == 1 or not is_ring(operation) or any(one.edge.writes > 1 for one in carried):
+            return 0, 0
+        units = sum(1 if one.edge.inside else UNITS_BY_TURNS for one in carried)
+        events = EVENTS_OF_PIECE * len(carried) + EVENTS_OF_UNIT * units
+        if events * slices <= rehearsals.MOST_EVENTS or any(
+            len(one.slices.sizes) != slices for one in carried
+        ):
+            return 0, 0
+        rounds = BEGINNINGS * rehearsals.MOST_EVENTS // (events * turns)
+        if rounds * turns >= slices:
+            return slices, slices
+        few, round_trip = rounds // 2 * turns, len(rings[0]) * slices // rings[0][0].slices.parts
+        return (few, rounds * turns) if few >= round_trip else (0, 0)
 
     def legs(self, number: int, operation: Operation) -> list[Leg]:
         """The transfers of an operation of a group, by closed forms."""
@@ -254,7 +293,9 @@ class Calls:
             places[one.channel, rank, peer, one.lane] = stage.connect(
                 *self._ends(number, one), one.edge, one.slices, ends
             )
-        make = self._ring_moves if is_ring(operation) else self._graph_moves
+        make = self._graph_moves
+        if is_ring(operation):
+            make = partial(self._ring_moves, max(len(one.slices.sizes) for one in carried))
         for channel in range(channels):
             for place, rank in enumerate(group.members):
                 moves = make(group, schedule, operation, (channel, place), places)
@@ -262,6 +303,7 @@ class Calls:
 
     def _ring_moves(
         self,
+        most: int,
         group: Group,
         schedule: Schedule,
         operation: Operation,
@@ -275,6 +317,9 @@ class Calls:
         goes = places.get((channel, rank, after, 0), -1)
         moves: list[Move] = []
         for flags, size, _ in _walk(schedule, operation, place, channel):
+            most -= bool(flags & SENDS)
+            if most < 0:  # of a beginning
+                break
             sends = [goes] if flags & SENDS else []
             order = [len(moves) - 1] if moves else []
             moves.append(Move(came if flags & RECEIVES else -1, sends, [size], order))

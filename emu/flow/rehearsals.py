@@ -1,12 +1,14 @@
 """Rehearsals of calls: connections and steps of the library for `actors.flow.rehearsal`, and what it tells.
 
 A rehearsal costs an event for each unit on each link, so a call that has more than `MOST_EVENTS` of them has
-none: what it would take alone is then a closed form (`emu.flow.calls`), or is refused.
+none: what it would take alone is then a closed form (`emu.flow.calls`), or is refused. Of rings over queue
+pairs by turns the first slices are rehearsed, and stand for the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.fabric.paths import Delays
@@ -35,6 +37,10 @@ EVENTS_OF_STAGE: Final = 1000
 """What it costs to set one up, in events."""
 EVENTS_OF_PIECE: Final = 10
 """Beside those of its units: copy, post, arrival, acknowledgement, clear-to-send."""
+EVENTS_OF_UNIT: Final = 3
+"""About; one for each link where others come in."""
+BEGINNINGS: Final = 4
+"""How many times `MOST_EVENTS` a beginning of a call may have, where it stands for all of it."""
 UNITS: Final = 8
 """Of a slice, where nobody takes turns with it."""
 
@@ -61,7 +67,8 @@ class Asked:
         on_stage: Callable[[Stage], None],
         heard: Callable[[Heard | None], None],
         more: Callable[[Stage], None] | None = None,
-        times: int = 0,
+        times: Fraction | int = 0,
+        share: int = 1,
     ) -> None:
         self.key = key
         self.links = links
@@ -76,15 +83,17 @@ class Asked:
         """Of a call that is gone through in part: what brings a longer part of it to a stage."""
         self.times = times
         """How often what the longer part has more is to be added."""
+        self.share = share
+        """How many times `MOST_EVENTS` its units may be."""
 
     def whole(self, part: Heard, longer: Heard) -> Heard:
         """What a rehearsal of a call tells, by those of two parts of it."""
         if self.more is None:
             return longer
         return Heard(
-            part.end_ps + self.times * (longer.end_ps - part.end_ps),
+            int(part.end_ps + self.times * (longer.end_ps - part.end_ps)),
             part.begun_ps,
-            tuple(a + self.times * (b - a) for a, b in zip(part.of_ranks, longer.of_ranks, strict=True)),
+            tuple(int(a + self.times * (b - a)) for a, b in zip(part.of_ranks, longer.of_ranks, strict=True)),
         )
 
 
@@ -114,7 +123,7 @@ class Rehearsals:
                 self._rehearse(asked, together, found)
             else:
                 for one in together:
-                    most = MOST_NEEDED_EVENTS if asked[one].needed else MOST_EVENTS
+                    most = MOST_NEEDED_EVENTS if asked[one].needed else asked[one].share * MOST_EVENTS
                     if asked[one].events <= most:
                         self._rehearse(asked, [one], found)
         for at, call in enumerate(asked):
@@ -126,15 +135,16 @@ class Rehearsals:
         if known is None:
             if self._events > MOST_IN_ALL and not any(asked[one].needed for one in together):
                 return
-            part = longer = self._run([asked[one].on_stage for one in together])
+            share = max(asked[one].share for one in together)
+            part = longer = self._run([asked[one].on_stage for one in together], share)
             if any(asked[one].more for one in together):
-                longer = self._run([asked[one].more or asked[one].on_stage for one in together])
+                longer = self._run([asked[one].more or asked[one].on_stage for one in together], share)
             known = self._known[key] = part, longer
         for one, *heard in zip(together, *known, strict=True):
             found[one] = asked[one].whole(*heard)
 
-    def _run(self, calls: Iterable[Callable[[Stage], None]]) -> list[Heard]:
-        stage = Stage(self.scenario, self._wires)
+    def _run(self, calls: Iterable[Callable[[Stage], None]], share: int) -> list[Heard]:
+        stage = Stage(self.scenario, self._wires, share)
         for on_stage in calls:
             on_stage(stage)
         found = stage.run()
@@ -168,11 +178,12 @@ def _sharing(asked: list[Asked]) -> list[list[int]]:
 class Stage:
     """Calls to be rehearsed together. Connections and walks are numbered as they come."""
 
-    def __init__(self, scenario: Scenario, wires: Wires) -> None:
+    def __init__(self, scenario: Scenario, wires: Wires, share: int) -> None:
         self.events = 0
         """That it took."""
         self._scenario = scenario
         self._wires = wires
+        self._most = share * MOST_EVENTS
         self._delays = Delays(0, 0, 0, cuts_through=False)
         self._job = -1
         self._protocol = int(SIMPLE)
@@ -269,7 +280,8 @@ class Stage:
 
     def _unit_bits(self) -> int:
         """A packet where queue pairs take turns at a NIC, if that is not too much; else larger."""
-        least = 3 * self._bits // max(MOST_EVENTS - EVENTS_OF_PIECE * self._pieces, MOST_EVENTS // 8)
+        most = max(self._most - EVENTS_OF_PIECE * self._pieces, self._most // 8)
+        least = EVENTS_OF_UNIT * self._bits // most
         data = sorted({pipe for one in self._connections if not one.inside for pipe in one.pipes})
         firsts = [int(self._pipes[pipe].links[0]) for pipe in data]
         if len(set(firsts)) == len(firsts):

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from emu.api import run
+from emu.flow import rehearsals
 from emu.flow.cross import differences
 
 ZONE: Final = {"kind": "ai_zone", "gpus_per_host": 8, "hosts_per_rack": 2, "spines": 4}
@@ -229,3 +230,18 @@ def test_flow_level_is_within_its_bounds_or_listed(name: str) -> None:
     assert len(beyond) == many, beyond
     assert all(abs(one.part) <= most for one in beyond)
     assert {one.what.split()[0] for one in beyond} <= BEYOND_ARE.get(name, {"job:"})
+
+
+def test_a_long_ring_over_queue_pairs_by_turns_is_told_from_how_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rehearsals, "MOST_EVENTS", 500_000)  # 144 and 288 of 378 slices
+    long: dict[str, Any] = {
+        "topology": BARE | {"racks": 4},
+        "ncclx": {"channels": 1, "protocol": "simple", "qps_per_connection": 16, "buffsize": "256KiB"},
+        "jobs": collective("reduce_scatter", "ring", "24MiB", order="strided"),
+    }
+    packet, flow = (
+        run({"name": "cross", "fidelity": one} | long, local=True).summary for one in ("packet", "flow")
+    )
+    assert [one for one in differences(packet, flow) if not one.holds] == []

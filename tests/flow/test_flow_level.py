@@ -117,6 +117,13 @@ def test_what_flow_level_does_not_know_is_null_and_not_zero() -> None:
     assert summary.never_fired == []
 
 
+def test_the_line_on_the_run_says_how_often_rates_were_worked_out() -> None:
+    ring = {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["64KiB"]}
+    summary = answer(of(ring), "flow")
+    assert summary.engine.solves
+    assert f"rates worked out {summary.engine.solves} times" in engine_line(summary)
+
+
 def test_a_run_at_flow_level_repeats_to_the_bit() -> None:
     scenario = CASES["a parking lot with pauses"]
     assert answer(scenario, "flow").digest == answer(scenario, "flow").digest
