@@ -42,6 +42,13 @@ PORTS_DOWN: Final = "ports_down"
 class View:
     """One run, as it can be seen from outside."""
 
+    def job_name(self, job: int) -> str:
+        """What results call a job: that of the scenario, also where an operator began it again."""
+        for plan in self.plans:
+            if plan.job == job or (plan.tended is not None and job in plan.tended.incarnations):
+                return plan.name
+        return "the operator's test"
+
     def __init__(
         self,
         scenario: Scenario,

@@ -165,7 +165,7 @@ def _from_rank(view: View, ranks: dict[tuple[int, int], _Rank], start: tuple[int
             return Chain(more.grade, (*words, *more.words))
         held = _held_by(view, job, one.peer)
         if held is not None:
-            name = view.plans[held[0]].name
+            name = view.job_name(held[0])
             words.append(f"rank {one.peer} waits for SMs of its GPU, which rank {held[1]} of {name} holds")
             if held in seen:
                 return Chain(0, (*words, "and so on in a circle"))
@@ -193,7 +193,7 @@ def _held_by(view: View, job: int, rank: int) -> tuple[int, int] | None:
 
 
 def _waiting(view: View, job: int, rank: int, one: _Rank, first: bool) -> str:
-    whose = f"{view.plans[job].name} rank {rank}" if first else f"rank {rank}"
+    whose = f"{view.job_name(job)} rank {rank}" if first else f"rank {rank}"
     where = f" on {view.name(one.nic)}" if one.nic >= 0 else ""
     operation = f" in operation {one.operation}" if first else ""
     return f"{whose} waits{operation} for {WAITS[one.why]} from rank {one.peer}{where}"
@@ -349,7 +349,7 @@ def waits(view: View) -> list[str]:
         for job, rank, operation, why, peer, port, pair in view.rows(host, "ranks"):
             where = view.name(view.topology.ports(host)[port].peer) if port >= 0 else "its NIC"
             lines.append(
-                f"{view.plans[job].name} rank {rank} waits in operation {operation} for {WAITS[why]} from "
+                f"{view.job_name(job)} rank {rank} waits in operation {operation} for {WAITS[why]} from "
                 f"rank {peer}, on {where} queue pair {pair}"
             )
     lines += [_own_wait(view, nic, row) for nic, row in stuck(view)]

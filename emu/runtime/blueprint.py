@@ -77,7 +77,9 @@ class RunPlan:
 
     def machine(self, worker: int, end_ps: int = NEVER_PS) -> WindowMachine:
         """One worker's side of the window protocol; the run ends at `end_ps`, if not before."""
-        grid = replace(self.grid, max_time_ps=min(self.grid.max_time_ps, end_ps))
+        grid = self.grid
+        if end_ps < grid.max_time_ps:  # somebody ended it then
+            grid = replace(grid, max_time_ps=end_ps, open_ended=True)
         return WindowMachine(worker, self.lookahead, neighbours_of(worker, self.crossings), grid)
 
     def partition(self, worker: int) -> Partition:

@@ -92,7 +92,7 @@ class RunOptions:
     until_ps: int = -1
     """If not negative: take a snapshot then, and end as if interrupted."""
     end_ps: int = NEVER_PS
-    """The end of a live run that is repeated: where somebody ended it."""
+    """The end of a live run that is done again: where somebody ended it, as finished."""
     pace_ps: int = 0
     """Virtual time a second of wall time, at most; 0 for as fast as can be."""
     steering: Steering | None = None

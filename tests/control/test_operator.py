@@ -7,6 +7,7 @@ import contextlib
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -17,8 +18,11 @@ import pytest
 from actors.control.operator import replaced
 from emu import api
 from emu.build.estimate import estimate
+from emu.cli.commands.replay import recorded
 from emu.errors import ScenarioError, UsageError
+from emu.measure.collected import Sample
 from emu.measure.run_directory.comparison import load_summary
+from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.summary.summary import OperatorResult
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.control_socket import ask
@@ -395,6 +399,40 @@ def test_the_diagnosis_knows_that_the_operator_stopped_the_job() -> None:
     assert (told.cause, told.place) == ("restarted", "train")
     assert "by its rule `rows` for host-1" in told.sentence
     assert any("host-2 for host-1" in line for line in told.evidence)
+
+
+def test_a_run_that_breaks_off_after_a_restart_is_diagnosed() -> None:
+    """Ranks of the second incarnation, a job that the scenario has not, wait for their checkpoint then."""
+    slow = {"enabled": True, "fsws": 1, "storage": {"servers": 2, "disk": "1M"}}
+    lost = {"kind": "gpu_lost", "at": "230ms", "target": "gpu-1-0"}
+    made = given(lost, frontend=slow, run={"sample_every": "1s", "max_time": "1300ms"})
+    summary = api.run(made, local=True).summary
+    assert (summary.ending, summary.diagnosis[0].cause) == ("time_limit", "gpu_lost")
+
+
+class Ender(api.Observer):
+    """Ends a run after its first sample, in the middle of a step."""
+
+    def __init__(self, steering: api.Steering) -> None:
+        self._steering = steering
+
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+        del sample, mixes
+        self._steering.end()
+
+
+def test_a_live_run_with_an_operator_that_somebody_ended_replays_to_the_same_digest(tmp_path: Path) -> None:
+    prepared = api.prepare(given(run={"sample_every": "130ms", "max_time": "9s"}))
+    steering = api.Steering(prepared.scenario, prepared.topology)
+    with RunDirectory.create("tended", tmp_path / "run") as opened:
+        options = api.RunOptions(metrics=False, local=True, steering=steering, progress_every_s=0.0)
+        live = api.run_prepared(prepared, options, Ender(steering), opened)
+    found = recorded(tmp_path / "run")
+    assert found.end_ps == live.outcome.virtual_ps < 9000 * MS
+    assert live.summary.operator is not None
+    assert live.summary.operator.ending == "unfinished"
+    again = api.run_prepared(prepared, api.RunOptions(metrics=False, local=True, end_ps=found.end_ps))
+    assert (again.outcome.ending, again.outcome.digest) == (live.outcome.ending, found.digest)
 
 
 def test_rows_that_are_remapped_in_a_running_run_are_noticed(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def recorded(directory: Path) -> Recorded:
         scenario = changed(scenario, entry["change"], int(entry["virtual_ps"]))
     ends = [entry for entry in entries if entry["kind"] == "end"]
     digest = str(ends[-1].get("digest", "")) if ends else ""
-    end_ps = int(ends[-1]["virtual_ps"]) if digest and scenario.run.repeat else int(NEVER_PS)
+    live = scenario.run.repeat or scenario.operator is not None  # where somebody may have ended it
+    end_ps = int(ends[-1]["virtual_ps"]) if digest and live else int(NEVER_PS)
     begun = next((entry for entry in entries if entry["kind"] == "begin"), {})
     kind = int(begun.get("digest_kind", EARLIER_KIND))
     return Recorded(scenario, len(changes), end_ps, digest, kind)

@@ -150,7 +150,7 @@ def _text(summary: dict[str, Any], mix: JobMix) -> Iterator[str]:
         waits = (f"{name} {_shown(wait[f'{name}_s'])}" for name in ("mean", "p50", "p95", "max"))
         rows.append(("a job waits", ", ".join(waits)))
     for tier, spans in summary["spans"].items():
-        words = f"{spans['mean']:.1f} a job, {spans['least']:.1f} were it alone"
+        words = f"{spans['mean']:.1f} a job, {spans['least']:.1f} alone"
         rows.append((f"{tier}s", f"{words}; more for {spans['wider_share']:.0%} of GPU time"))
     yield from aligned(rows, left=2)
 
