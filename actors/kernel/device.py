@@ -18,7 +18,17 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.kernel.event import PORT_KINDS, PORT_MASK, PORT_SHIFT, Event, Message, pack_key
+from actors.kernel.event import (
+    NEVER_PS,
+    PORT_BITS,
+    PORT_KINDS,
+    PORT_MASK,
+    PORT_SHIFT,
+    SERVE,
+    Event,
+    Message,
+    pack_key,
+)
 from actors.kernel.event_log import EventLog
 from actors.kernel.mixing import DROP_TAG, ECN_SHIFT, KIND_TAG, TAG_SHIFT, mix
 from actors.kernel.queue import EventQueue
@@ -114,6 +124,24 @@ def by_priority(metric: str, port: int) -> list[Series]:
     return found
 
 
+class Deferred:
+    """A port, as its device knows it that keeps when it sends next."""
+
+    def __init__(self) -> None:
+        self.due_ps: i64 = 0
+        self.number: i64 = 0
+        self.due_next: Deferred | None = None
+        """The next one of the device, by time and number."""
+
+    def on_serve(self, now: i64) -> None:
+        """It is time to send."""
+        raise NotImplementedError
+
+    def serve_event(self) -> Event:
+        """The event that it would be."""
+        raise NotImplementedError
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Device:
     """Base of switches, NICs, hosts, GPUs and control-plane devices.
@@ -129,6 +157,12 @@ class Device:
         self.queue: EventQueue = queue
         self._mixes: vec[i64] = vec[i64]([0])
         self.executed: i64 = 0
+        self.due_ps: i64 = NEVER_PS
+        """When the first of the deferred serves is due; NEVER_PS if there is none."""
+        self.stopping: i64 = 0
+        """At how many ports a peer is to be stopped. Nothing is deferred meanwhile."""
+        self._deferred: Deferred | None = None
+        self._last_deferred: Deferred | None = None
         self.progress: i64 = 0
         self.frames_received: i64 = 0
         """Frames other than PFC that arrived over fabric links: packet-hops."""
@@ -275,6 +309,96 @@ class Device:
         if data is not None:
             digest = mix(mix(digest, len(data)), zlib.crc32(data))
         self.set_mix(place, digest)
+
+    def let_defer(self) -> None:
+        """Its ports may defer what they send next from now on."""
+
+    def defer(self, sender: Deferred) -> None:
+        """Keep here, and not in the queue, which costs more, when a port sends next: at `sender.due_ps`. That
+        is done before whatever else happens to this device later, and at the latest when the frame arrives
+        behind which it sends (`Frame.followed`). Until then nobody can tell the difference.
+        """
+        due_ps: i64 = sender.due_ps
+        before = self._last_deferred
+        if before is None:
+            self._deferred = sender
+            self.due_ps = due_ps
+            self._last_deferred = sender
+        elif before.due_ps < due_ps or (before.due_ps == due_ps and before.number < sender.number):
+            before.due_next = sender
+            self._last_deferred = sender
+        else:
+            self._defer_among(sender)
+
+    def _defer_among(self, sender: Deferred) -> None:
+        """Put a port before others that are deferred."""
+        due_ps: i64 = sender.due_ps
+        number: i64 = sender.number
+        before: Deferred | None = None
+        first = self._deferred
+        assert first is not None, self.number
+        other: Deferred = first
+        while other.due_ps < due_ps or (other.due_ps == due_ps and other.number < number):
+            before = other
+            following = other.due_next
+            assert following is not None, self.number
+            other = following
+        sender.due_next = other
+        if before is None:
+            self._deferred = sender
+            self.due_ps = due_ps
+        else:
+            before.due_next = sender
+
+    def catch_up(self, now: i64, place: i64) -> None:
+        """Let deferred ports send that are due before an event of a kind and port that is executed now."""
+        queue = self.queue
+        while self.due_ps <= now:
+            first = self._deferred
+            assert first is not None, self.number
+            sender: Deferred = first  # what is narrowed is checked again at each use
+            due_ps: i64 = sender.due_ps
+            if due_ps == now and (SERVE << PORT_BITS) | sender.number > place:
+                break
+            if sender.due_next is None:
+                self._deferred = None
+                self._last_deferred = None
+                self.due_ps = NEVER_PS
+            else:
+                following: Deferred = sender.due_next
+                sender.due_next = None
+                self._deferred = following
+                self.due_ps = following.due_ps
+            queue.now_ps = due_ps
+            self.executed += 1
+            sender.on_serve(due_ps)
+        queue.now_ps = now
+
+    def hurry(self) -> None:
+        """Put what is deferred into the queue after all: what it does must be known elsewhere in time."""
+        for event in self.deferred():
+            self.queue.push(event)
+        self.forget_deferred()
+
+    def deferred(self) -> list[Event]:
+        """The serves that are deferred, in order."""
+        events: list[Event] = []
+        sender = self._deferred
+        while sender is not None:
+            events.append(sender.serve_event())
+            sender = sender.due_next
+        return events
+
+    def forget_deferred(self) -> None:
+        """Nothing is deferred any more."""
+        sender = self._deferred
+        while sender is not None:
+            following = sender.due_next
+            sender.due_next = None
+            sender = following
+        self._deferred = None
+        self._last_deferred = None
+        self.due_ps = NEVER_PS
 
     def push_timer(self, time_ps: i64, kind: i64, port: i64, subject: i64) -> None:
         """Make a timer of this device pending."""

@@ -13,6 +13,10 @@ time, so only there can the caller cut what it asked for (`cut_ps`). When `run` 
 everything before `until_ps` was executed and every inbox is empty. How devices are cut into blocks does not
 show in the answer, because the order of events is by content.
 
+A device may keep back when its ports send next (`Device.defer`). That is done before another event of the
+device is, and before the frame arrives behind which it sends; and all that was due is, once `reach` says that
+all stand at one time.
+
 The kernel mixes messages, pauses and faults into the digest before the device sees them, and a timer after
 the device has said that it had an effect (`actors.kernel.mixing`). A device mixes a frame itself, first of
 all: it turns to the port anyway, which keeps the mix.
@@ -97,12 +101,13 @@ class Kernel:
             self.blocks[self._block_of[event.key >> DEVICE_SHIFT]].queue.push(event)
 
     def pending(self) -> list[Event]:
-        """Every pending event in order; no window between blocks is open."""
-        if len(self.blocks) == 1:
-            return self.queue.pending()
+        """Every pending event in order, deferred ones included; no window between blocks is open."""
         events: list[Event] = []
         for block in self.blocks:
             events += block.queue.pending()
+        for device in self.hosted():
+            if device.due_ps < NEVER_PS:
+                events += device.deferred()
         events.sort(key=in_order)
         return events
 
@@ -112,6 +117,8 @@ class Kernel:
             block.queue.clear()
             block.inbox.clear()
             block.reached_ps = 0
+        for device in self.hosted():
+            device.forget_deferred()
         self._turn = len(self.blocks)
 
     def next_time_ps(self) -> int:
@@ -132,9 +139,19 @@ class Kernel:
         return max([int(block.queue.now_ps) for block in self.blocks])
 
     def reach(self, time_ps: int) -> None:
-        """Set the clock to a time before which nothing is pending."""
+        """Set the clock to a time before which nothing is pending but what was deferred: that is executed."""
+        for device in self.hosted():
+            if device.due_ps < time_ps:
+                device.catch_up(time_ps, 0)
         for block in self.blocks:
             block.queue.now_ps = time_ps
+
+    def settle(self) -> None:
+        """Let deferred ports send that were due by now, so that devices can be looked at."""
+        for device in self.hosted():
+            now: i64 = device.queue.now_ps
+            if device.due_ps < now:
+                device.catch_up(now, 0)
 
     def cut_ps(self) -> int:
         """The first time at which what `run` was asked for may end, now that it has returned."""
@@ -238,10 +255,19 @@ class Kernel:
             done += 1
             device.executed += 1
             place: i64 = (key >> PORT_SHIFT) & PLACE_MASK
+            if device.due_ps <= now:
+                device.catch_up(now, place)
             kind: i64 = place >> PORT_BITS
             port: i64 = place & PORT_MASK
             if kind == ARRIVAL:
-                device.on_frame(cast(Frame, event), port)
+                frame = cast(Frame, event)
+                if frame.followed != 0:  # its sender had more to send, which must be on its way by now
+                    number: i64 = i64(frame.followed) - 1
+                    frame.followed = 0
+                    sender = devices[number]
+                    if sender is not None and sender.due_ps < now:
+                        sender.catch_up(now, 0)
+                device.on_frame(frame, port)
             elif (TIMER_KINDS >> kind) & 1:
                 if device.on_timer(kind, port, key & SUBJECT_MASK):
                     device.mix_timer(kind, port, key & SUBJECT_MASK)

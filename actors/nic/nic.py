@@ -160,6 +160,13 @@ class Nic(Responder):
         """The NIC's fabric ports in order."""
         return list(self._ports)
 
+    def let_defer(self) -> None:
+        if self.controlled or self.self_clocked:
+            return  # what is sent sets timers, which may be due before the frame arrives
+        for port in self._ports:
+            soon: bool = self.timeout_ps == 0 or port.flight_ps < self.first_timeout_ps
+            port.defers = soon and port.may_defer()
+
     # ---- digest
 
     def mix_at(self, place: i64) -> i64:
@@ -538,6 +545,9 @@ class Nic(Responder):
 
 class CreditNic(Nic):
     """A NIC whose links have credits."""
+
+    def let_defer(self) -> None:
+        """No serve is deferred: what leaves takes credits."""
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i32, i64, mypyc_attr
 
 from actors.kernel.block import Outbox
 from actors.kernel.device import Device
@@ -99,7 +99,9 @@ class LinkEnd(Backlog):
     Bit p of `blocked` is set while flow control forbids class p.
     """
 
-    def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
+    def __init__(  # noqa: PLR0915  a line for each field
+        self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int
+    ) -> None:
         super().__init__()
         # What a frame reads and writes as it leaves, in two cache lines.
         self.up: bool = True
@@ -116,12 +118,17 @@ class LinkEnd(Backlog):
         self.serve_pending: bool = False
         self.serving: bool = False
         self.ever_down: bool = False
+        self.defers: bool = False
+        """Whether it may be deferred when it sends next, behind the frame that leaves now."""
         self.blocked: i64 = 0
         self.discarding: i64 = 0
         """The priorities that a watchdog lets nobody wait for; none at a NIC."""
         self.free_ps: i64 = 0
         self.ps_per_byte: i64 = ps_per_byte(wire.rate_bps)
         self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
+        after: int = owner.number + 1
+        self.as_left: i32 = after
+        """What a frame has in `followed` behind which more is to leave."""
         self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
         self.sent_frames: i64 = 0
         self.sent_bytes: i64 = 0
@@ -140,7 +147,7 @@ class LinkEnd(Backlog):
         """Of what happened here: the device's mix at the place of this port."""
         self.received_frames: i64 = 0
         self.received_bytes: i64 = 0
-        self.number: i64 = number
+        self.number = number
         self.owner: Device = owner
         # The rest is for what is rare.
         self.head_ps: i64 = head_ps(wire, wire.rate_bps)

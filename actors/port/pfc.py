@@ -125,6 +125,9 @@ class Pfc:
 
     def _halt(self, priority: i64, now: i64) -> None:
         bit: i64 = 1 << priority
+        if self.stopping == 0:
+            self.port.owner.stopping += 1
+            self.port.owner.hurry()
         self.stopping |= bit
         self.pending_resume &= ~bit
         if (self.told & self._refreshing & bit) == 0:  # not told, or told and not to be reminded any more
@@ -152,6 +155,8 @@ class Pfc:
 
     def _take_back(self, priority: i64, now: i64) -> None:
         bit: i64 = 1 << priority
+        if self.stopping == bit:
+            self.port.owner.stopping -= 1
         self.stopping &= ~bit
         self.pending_stop &= ~bit
         if (self.told & bit) != 0:
@@ -338,7 +343,12 @@ class Pfc:
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
         fields, tables = as_list(state)
+        owner = self.port.owner
+        if self.stopping != 0:
+            owner.stopping -= 1
         load_fields(self, _FIELDS, fields)
+        if self.stopping != 0:
+            owner.stopping += 1
         table = as_list(tables)
         self.until_ps, self.since_ps = load_integers(table[0]), load_integers(table[1])
         self.paused_ps, self.received = load_integers(table[2]), load_integers(table[3])

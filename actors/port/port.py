@@ -1,7 +1,8 @@
 """One port of a switch or NIC: what leaves first, what becomes of what arrives, counters, faults.
 
 A port sends one frame at a time. It knows when its wire is free, so an uncongested hop costs one event, the
-arrival; a *serve* event exists only while something waits.
+arrival; a *serve* exists only while something waits. Where more is to leave behind a frame that leaves now,
+the device keeps the serve (`Device.defer`), and it is no event of the queue.
 
 There is one way to leave: `send_at_once` where nothing goes before a frame, else `serve`, which asks the
 port's scheduler (`actors.port.scheduling`) for the next class; without one the port is strict, the highest
@@ -201,6 +202,30 @@ class Port(LinkEnd):
         event.time_ps = self.free_ps
         self.queue.push(event)
 
+    def may_defer(self) -> bool:
+        """Whether it is known of a frame that leaves here when it arrives, and that it arrives in this
+        kernel's block, so that what leaves next need not be known before."""
+        return self.outbox is None and self.flight_ps > 0 and not self.shares
+
+    def _arm_behind(self, frame: Frame) -> None:
+        """Serve when the wire becomes free, behind a frame that leaves now."""
+        if not self.defers or self.uneven or self.measuring or self.control_pending:
+            self.arm()
+            return
+        owner = self.owner
+        if owner.stopping > 0:
+            self.arm()
+            return
+        frame.followed = self.as_left
+        self.serve_pending = True
+        self.due_ps = self.free_ps
+        owner.defer(self)
+
+    def serve_event(self) -> Event:
+        event = self._serve_event
+        event.time_ps = self.due_ps
+        return event
+
     def on_serve(self, now: i64) -> None:
         """The serve event fired. A frame that arrived at this instant may have taken the wire meanwhile."""
         self.serve_pending = False
@@ -224,7 +249,10 @@ class Port(LinkEnd):
                     self.transmit(frame, now)
                     if self.shares:
                         self._sent(priority, frame.wire_bytes, now)
-                    break
+                    self.serving = False
+                    if (self.waiting & ~self.blocked) != 0 or self.control_pending:
+                        self._arm_behind(frame)
+                    return
                 ready = self.waiting & ~self.blocked
         self.serving = False
         if (self.waiting & ~self.blocked) != 0 or self.control_pending:

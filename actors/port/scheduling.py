@@ -27,7 +27,7 @@ from typing import ClassVar, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.kernel.device import Plain
+from actors.kernel.device import Deferred, Plain
 from actors.kernel.errors import RuntimeFailure
 from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import as_int, load_integers, save_integers
@@ -36,13 +36,14 @@ from actors.kernel.vectors import vec
 CLASSES: Final = 8
 
 
-class Backlog:
+class Backlog(Deferred):
     """What waits to be sent, as a scheduler sees it.
 
     Bit p of `waiting` is set while class p has something, whether or not its peer stops it.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.waiting: i64 = 0
 
     def head_bytes(self, priority: i64) -> i64:

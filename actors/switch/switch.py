@@ -180,6 +180,10 @@ class Switch(Device):
         assert len(self.ports) == port.number, port.number
         self.ports = append(self.ports, port)
 
+    def let_defer(self) -> None:
+        for port in self.ports:
+            port.defers = port.may_defer()
+
     def mix_at(self, place: i64) -> i64:
         if place > 0 and place <= len(self.ports):
             return self.ports[place - 1].mix
@@ -223,7 +227,8 @@ class Switch(Device):
             port.drop(frame, TTL_EXPIRED)
             return
         frame.ttl = ttl - 1
-        dst: i64 = frame.dst
+        its: int = frame.dst
+        dst: i64 = its
         prefix: i64 = dst >> PREFIX_SHIFT
         group = self._groups[prefix]
         exit_number: i64 = -1
@@ -592,6 +597,9 @@ class CreditBuffer(Buffer):
 
 class CreditSwitch(Switch):
     """A switch whose links have credits."""
+
+    def let_defer(self) -> None:
+        """No serve is deferred: what leaves makes room, and the peer is told."""
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps

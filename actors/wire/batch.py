@@ -107,7 +107,7 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
         header |= (i64(frame.ack_request) << 13) | (i64(frame.syndrome) << 14) | (i64(frame.udp_source) << 22)
         header |= (i64(frame.ttl) << 38) | (i64(frame.dscp) << 46) | (i64(frame.corrupt) << 52)
         write_i64_le(writer, header)
-        write_i64_le(writer, i64(frame.src) | (frame.dst << 24) | (frame.wire_bytes << 48))
+        write_i64_le(writer, i64(frame.src) | (i64(frame.dst) << 24) | (frame.wire_bytes << 48))
         numbers: i64 = i64(frame.qpn) | (i64(frame.psn) << 24) | (i64(frame.payload_bytes) << 48)
         write_i64_le(writer, numbers)
         write_i64_le(writer, frame.immediate)
@@ -260,7 +260,7 @@ class BatchReader:
             u8(opcode),
             u8((header >> 8) & 7),
             i32(addresses & PSN_MASK),
-            (addresses >> 24) & PSN_MASK,
+            i32((addresses >> 24) & PSN_MASK),
             i32((header >> 22) & 0xFFFF),
             i32(numbers & PSN_MASK),
             i32((numbers >> 24) & PSN_MASK),

@@ -127,7 +127,8 @@ class Frame(Event):
     class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `message_bytes` is
     RETH's length, on the first packet of a WRITE and the request of a READ. `ingress` is where the frame
     entered the switch that holds it (port << 3 | priority group); it does not travel. `sent_ps` is when its
-    first bit left the last port.
+    first bit left the last port. `followed` is the number of the device that it left, plus 1, where that has
+    deferred what it sends next (`Device.defer`); it does not travel either.
     `tail` is what switches wrote into it (INT), `data` its payload, where that is more than a number.
 
     Most fields are narrow, since a fabric has a frame for each packet in flight and must fit the caches. To
@@ -143,6 +144,7 @@ class Frame(Event):
         "dscp",
         "dst",
         "ecn",
+        "followed",
         "immediate",
         "ingress",
         "message_bytes",
@@ -166,7 +168,7 @@ class Frame(Event):
         opcode: u8,
         priority: u8,
         src: i32,
-        dst: i64,
+        dst: i32,
         udp_source: i32,
         qpn: i32,
         psn: i32,
@@ -177,7 +179,8 @@ class Frame(Event):
         self.key: i64 = 0
         self.chain: Event | None = None
         # What every hop reads comes first: with the headers of an object the first 128 bytes of 160.
-        self.dst: i64 = dst
+        self.dst: i32 = dst
+        self.followed: i32 = 0
         self.wire_bytes: i64 = wire_bytes
         self.sent_ps: i64 = 0
         self.qpn: i32 = qpn
@@ -205,7 +208,7 @@ class Frame(Event):
         opcode: u8,
         priority: u8,
         src: i32,
-        dst: i64,
+        dst: i32,
         udp_source: i32,
         qpn: i32,
         psn: i32,

@@ -118,6 +118,8 @@ def build_kernel(
     give_recorders(blueprint.scenario, topology, kernel.hosted())
     for event in fault_events(blueprint, assignment, worker):
         kernel.push(event)
+    for device in kernel.hosted():
+        device.let_defer()
     return kernel, outboxes
 
 

@@ -41,7 +41,7 @@ def frames(count: int, seed: int = 1) -> list[Frame]:
     stream = Stream(seed, 0, 99)
     return [
         Frame(
-            WRITE_MIDDLE, 3, int(stream.below(1 << 14)), stream.below(1 << 14),
+            WRITE_MIDDLE, 3, int(stream.below(1 << 14)), int(stream.below(1 << 14)),
             49152 + int(stream.below(1 << 14)), int(stream.below(1 << 24)), 0, 64, 200,
         )
         for _ in range(count)

@@ -79,7 +79,7 @@ class Connection:
         self.qpn: i64 = qpn
         self.remote_qpn: i32 = remote_qpn
         self.address: i32 = address
-        self.remote_address: i64 = remote_address
+        self.remote_address: i32 = remote_address
         self.udp_source: i32 = udp_source
         self.priority: i64 = priority
         self.ack_priority: u8 = ack_priority

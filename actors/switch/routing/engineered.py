@@ -82,7 +82,7 @@ class EngineeredRouting(RoutingPolicy):
 
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         if self.leaf:
-            prefix: i64 = frame.dst >> PREFIX_SHIFT
+            prefix: i64 = i64(frame.dst) >> PREFIX_SHIFT
             row: i64 = ingress * self.prefixes + prefix
             self.bytes[row] += frame.wire_bytes
             taken: i64 = self.exits[row]

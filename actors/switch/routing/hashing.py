@@ -49,8 +49,9 @@ POLICIES: Final = {"ecmp": ECMP, "e_ecmp": E_ECMP}
 def flow_hash(frame: Frame, policy: i64, seed: i64) -> i64:
     """A 32-bit hash of the fields that the policy looks at."""
     src: int = frame.src
+    dst: int = frame.dst
     udp_source: int = frame.udp_source
-    h: i64 = mix32(mix32(mix32(seed, src), frame.dst), udp_source)
+    h: i64 = mix32(mix32(mix32(seed, src), dst), udp_source)
     if policy == E_ECMP:
         qpn: int = frame.qpn
         h = mix32(h, qpn)
@@ -182,7 +183,7 @@ def field_of(frame: Frame, field: i64) -> i64:
     if field == 0:
         return _NETWORK | i64(frame.src)
     if field == 1:
-        return _NETWORK | frame.dst
+        return _NETWORK | i64(frame.dst)
     if field == 2:
         return _UDP
     if field == 3:

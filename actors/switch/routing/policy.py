@@ -200,7 +200,7 @@ class PathPinning(RoutingPolicy):
             self._whole = groups
 
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
-        dst: i64 = frame.dst
+        dst: int = frame.dst
         whole = self._whole[dst >> PREFIX_SHIFT]
         if whole.count > 0 and not whole.by_address:
             pinned: i64 = whole.ports[(dst & INDEX_MASK) % whole.count]

@@ -56,7 +56,7 @@ class Spray(RoutingPolicy):
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         if self._random:
             return self.live(group, self.switch.stream.below(group.count))
-        prefix: i64 = frame.dst >> PREFIX_SHIFT
+        prefix: i64 = i64(frame.dst) >> PREFIX_SHIFT
         turn: i64 = self._next[prefix]
         self._next[prefix] = (turn + 1) & 0x3FFFFFFF
         return self.live(group, turn % group.count)

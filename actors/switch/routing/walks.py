@@ -93,7 +93,7 @@ class Walks:
 
     def _exit(self, switch: i64, arrival: i64, frame: Frame) -> i64:
         """The port by which a switch sends a frame on; -1 where it has no route."""
-        address: i64 = frame.dst
+        address: int = frame.dst
         group = self._group(switch, address)
         if group.by_address:
             index: i64 = address & INDEX_MASK

@@ -132,6 +132,8 @@ class Scrape:
         virtual_ps = self.virtual_ps()
         if virtual_ps >= self._served_ps:
             self._served_ps = virtual_ps
+            for partition in self._partitions:
+                partition.kernel.settle()
             self._engine = {
                 "events": sum(device.executed for device in self._devices),
                 "packet_hops": sum(device.frames_received for device in self._devices),

@@ -1,0 +1,73 @@
+"""Ports that keep when they send next: it saves events of the queue, and shows in nothing."""
+
+from typing import Final
+
+import pytest
+
+from actors.nic.nic import Nic
+from actors.switch.switch import Switch
+from emu.runtime.recovery.snapshots import to_bytes
+from emu.runtime.sync.logical_process import counters_of
+from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
+
+BRIEF: Final = {"run.max_time": "150us"}
+US: Final = 10**6
+
+
+def ran(name: str, parts: int, *, deferring: bool, block: int | None = None) -> SpreadRun:
+    """A run over parts, in blocks, in which ports may keep when they send next, or none may."""
+    run = SpreadRun(plan_of(name, parts, BRIEF, block))
+    if not deferring:
+        for logical_process in run.logical_processes:
+            for device in logical_process.partition.devices:
+                if isinstance(device, Switch):
+                    for port in device.ports:
+                        port.defers = False
+                elif isinstance(device, Nic):
+                    for end in device.ports():
+                        end.defers = False
+    run.snapshot_at(60 * US)
+    run.start()
+    assert run.run() in ENDINGS
+    return run
+
+
+def in_queue(run: SpreadRun) -> int:
+    """How many events went through the queue."""
+    return sum(int(one.partition.kernel.events) for one in run.logical_processes)
+
+
+def seen(run: SpreadRun) -> tuple[str, object, list[int], bytes]:
+    """What a run leaves: digest, counters, how many events each device executed, and a snapshot."""
+    assert run.snapshot is not None
+    devices = [device for one in run.logical_processes for device in one.partition.devices]
+    counters = [counters_of(one.partition) for one in run.logical_processes]
+    return run.digest(), counters, [int(device.executed) for device in devices], to_bytes(run.snapshot)
+
+
+@pytest.mark.parametrize("name", ["incast_lossy", "tiny_flap", "all_to_all", "dual_tor_failover"])
+def test_what_is_deferred_shows_in_nothing(name: str) -> None:
+    plain = ran(name, 1, deferring=False)
+    whole = ran(name, 1, deferring=True)
+    assert seen(whole) == seen(plain)
+    assert in_queue(plain) == sum(seen(plain)[2])
+    assert in_queue(whole) < sum(seen(whole)[2]), "a deferred serve is no event of the queue"
+    blocks = ran(name, 1, deferring=True, block=1)
+    assert (blocks.digest(), seen(blocks)[3]) == (plain.digest(), seen(plain)[3])
+    assert ran(name, 2, deferring=True).digest() == plain.digest()
+
+
+def test_nothing_is_deferred_on_a_device_that_wants_a_peer_stopped() -> None:
+    run = SpreadRun(plan_of("incast", 1, {"switch.buffer.xoff": "64KiB"}))
+    run.start()
+    (one,) = run.logical_processes
+    deferring = stopping = 0
+    while one.partition.run(100 * US, 50) == 50:
+        for device in one.partition.devices:
+            if device.stopping > 0:
+                stopping += 1
+                assert not device.deferred(), device.number
+            elif device.deferred():
+                deferring += 1
+    assert stopping > 0
+    assert deferring > 0
