@@ -53,6 +53,7 @@ class _Transfer:
         "full_ps",
         "heard_ps",
         "held",
+        "lost",
         "hole",
         "pairs",
         "pour",
@@ -79,6 +80,8 @@ class _Transfer:
         """Until when its window lets it pour."""
         self.hole: tuple[int, ...] | None = None
         """The links that its packets cross before they are lost."""
+        self.lost = False
+        """Whether packets of it were lost that had left their NIC."""
         self.held = False
         """Whether its packets wait in the NIC, whose own link is down."""
         self.round = 0
@@ -131,6 +134,13 @@ class Outages(Progress):
         if self._stopped(one):
             self._count(shape, -size_bits)
             one.heard_ps = self.now_ps
+            most_kbps = min(
+                self._capacities[link] * UNIT // strand.share
+                for strand in shape.strands
+                if strand.kind == PAUSING
+                for link in strand.links
+            )
+            one.full_ps = self._full_ps(one, min(most_kbps, shape.most_kbps or most_kbps))
             self._wait(one)
         else:
             self._put(one)
@@ -210,13 +220,11 @@ class Outages(Progress):
         rate_kbps = work.rate
         left = max(self.take(work), 0)
         one.work = None
+        one.lost = True
         self._count(one.shape, -left)
         one.bits = left
         one.heard_ps = self.now_ps
-        one.full_ps = self.now_ps
-        if one.shape.window_bits and rate_kbps:
-            window_ps = one.shape.window_bits * NANOS // rate_kbps
-            one.full_ps += max(window_ps - one.shape.turn_ps, 0)
+        one.full_ps = self._full_ps(one, rate_kbps)
         holes: dict[Strand, tuple[int, int]] = {}
         for strand in one.shape.strands:
             place = next((at for at, link in enumerate(strand.links) if link // 2 in self._wires.down), -1)
@@ -244,6 +252,14 @@ class Outages(Progress):
         """A packet there and its answer back, on links that nobody else uses."""
         there_ps = crossing_ps(self._topology, ends, self._delays, self._packet_bytes)
         return there_ps + crossing_ps(self._topology, ends, self._delays, int(ACK_WIRE_BYTES))
+
+    def _full_ps(self, one: _Transfer, rate_kbps: int) -> int:
+        """Until when a window, and what is left to send, let it pour at this rate."""
+        if not one.shape.window_bits or not rate_kbps:
+            return self.now_ps
+        if one.bits <= one.shape.ahead_bits:
+            return self.now_ps + one.bits * NANOS // rate_kbps
+        return self.now_ps + max(one.shape.ahead_bits * NANOS // rate_kbps - one.shape.turn_ps, 0)
 
     def _wait(self, one: _Transfer) -> None:
         """It has stopped: pour into the hole, and wait for the timer."""
@@ -296,9 +312,8 @@ class Outages(Progress):
             return
         one.deaf = False
         if not self._stopped(one):
-            self._go_on(one, number)
-            if one.work is not None:
-                return
+            self._go_on(one, number, answered=False)
+            return
         transport = self._scenario.transport
         most_ps = transport.timeout_ps
         if one.wait_ps >= most_ps:
@@ -324,12 +339,13 @@ class Outages(Progress):
         poured = one.pour is not None or self.now_ps < one.full_ps
         if (poured or one.held) and not one.deaf:
             way = self._ways(one)[0]
-            self.at(self.now_ps + self._round_trip_ps(way.ends), partial(self._go_on, one, one.round))
+            back_ps = self.now_ps + self._round_trip_ps(way.ends)
+            self.at(back_ps, partial(self._go_on, one, one.round, answered=one.lost or not one.held))
 
-    def _go_on(self, one: _Transfer, number: int) -> None:
+    def _go_on(self, one: _Transfer, number: int, answered: bool) -> None:
         if one.round != number or self._stopped(one):
             return
-        if not all(way.returns for way in self._ways(one)):
+        if answered and not all(way.returns for way in self._ways(one)):
             one.deaf = True
             return
         self._close(one)

@@ -227,6 +227,32 @@ def test_a_ring_waits_for_the_timer_of_who_sends_to_a_nic_that_lost_its_link() -
     assert all(abs(part) < 0.21 for part in beyond.values())
 
 
+CONVERGING: Final = {"kind": "ecmp", "local_convergence": "10us", "convergence": "10us"}
+STRUCK: Final[dict[str, dict[str, Any]]] = {
+    "a flow whose NIC has no link when it begins waits there": of(
+        {"kind": "flows", "flows": [{"src": 7, "dst": 1, "size": "2MiB"}]},
+        routing=CONVERGING,
+        transport={"timeout": 5},
+        faults=[{"kind": "nic_port_down", "at": "11us", "for": "127us", "target": "nic-7-0"}],
+    ),
+    "a ring that has no more to send waits for its timer": of(
+        {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["2MiB"]},
+        topology=TWO_RACKS | {"hosts_per_rack": 2, "spines": 2},
+        routing={"kind": "e_ecmp", "local_convergence": "10us", "convergence": "100us"},
+        transport={"timeout": 5},
+        faults=[{"kind": "link_down", "at": "66us", "for": "36us", "target": "rtsw-0:ctsw-1"}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRUCK)
+def test_who_is_struck_goes_on_when_it_does_at_packet_level(name: str) -> None:
+    packet, flow = answer(STRUCK[name], "packet"), answer(STRUCK[name], "flow")
+    times = [one for one in differences(packet, flow, by_load=True) if one.what.startswith("job")]
+    assert times
+    assert [one for one in times if not one.holds] == []
+
+
 def test_a_run_says_how_often_rates_were_worked_out() -> None:
     summary = answer(CASES["flows whose spine goes and comes"], "flow")
     assert summary.engine.solves
