@@ -87,6 +87,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.flow.footprints",
     "actors.flow.flood",
     "actors.flow.rehearsal",
+    "actors.flow.crowd",
     "actors.control.store",
     "actors.control.controller",
     "emu.runtime.sync.partition",

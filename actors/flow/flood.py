@@ -86,6 +86,8 @@ class Unit:
         self.hop: i64 = 0
         self.tail_ps: i64 = 0
         """When its last bit comes to where it is."""
+        self.piece: i64 = -1
+        """Whose last unit it is (`actors.flow.crowd`)."""
 
 
 class Ports:

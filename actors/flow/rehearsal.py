@@ -24,17 +24,19 @@ from mypy_extensions import i64
 from actors.kernel.vectors import vec
 
 _COPIED: Final = 0
-_POSTED: Final = 1
+POSTED: Final = 1
 _INJECT: Final = 2
 _UNIT: Final = 3
 _ARRIVED: Final = 4
 _CLEARED: Final = 5
-_ACKNOWLEDGED: Final = 6
+ACKNOWLEDGED: Final = 6
 _SETTLED: Final = 7
 """The send of a clear-to-send is acknowledged: work for the proxy, and nothing else."""
-_BEGIN: Final = 8
+BEGIN: Final = 8
 _HANDLED: Final = 16
 """Added to a kind: the proxy has handled it."""
+OF_LINKS: Final = 32
+"""The first kind of an event of `actors.flow.crowd`."""
 _NOBODY: Final = -2
 _PS_OF_BIT_AT_KBPS: Final[i64] = 10**9
 _UNIT_BITS: Final[i64] = 20
@@ -169,6 +171,8 @@ class Walk:
         self.copy_bps: i64 = copy_bps
         self.copies: list[int] = []
         """Steps of the copies under way, oldest first."""
+        self.left: i64 = 0
+        """Copies that are not done."""
         self.end_ps: i64 = 0
         """When its last copy was done."""
 
@@ -213,7 +217,7 @@ class Rehearsal:
             connection.number = place
         for number, walk in enumerate(self.walks):
             self._line_up(walk)
-            self._push(walk.start_ps, _BEGIN, number)
+            self._push(walk.start_ps, BEGIN, number)
         queue = self._queue
         while queue:
             when, _, kind, a, b, c, d = heappop(queue)
@@ -250,6 +254,7 @@ class Rehearsal:
 
     def _line_up(self, walk: Walk) -> None:
         for at, move in enumerate(walk.moves):
+            walk.left += len(move.sizes)
             for one in move.after:
                 walk.moves[one].then.append(at)
             for place in move.sends:
@@ -266,18 +271,12 @@ class Rehearsal:
             self._pass(a, b, c, d)
         elif kind == _INJECT:
             self._inject(a)
-        elif kind == _BEGIN:
+        elif kind == BEGIN:
             self._begin(a)
         elif kind == _COPIED:
             self._copied(a)
-        elif kind == _POSTED:
-            pipe = self.pipes[b]
-            pipe.line.append(int(a))
-            if len(pipe.line) == 1:
-                if pipe.busy_ps > self.now_ps:
-                    self._push(pipe.busy_ps, _INJECT, b)
-                else:
-                    self._inject(b)
+        elif kind == POSTED:
+            self._posted(a, b)
         elif kind < _HANDLED:
             self._proxy(kind, a, b)
         elif kind == _ARRIVED + _HANDLED:
@@ -286,8 +285,10 @@ class Rehearsal:
             connection = self.connections[a]
             connection.granted += 1
             self._post(a)
-        elif kind == _ACKNOWLEDGED + _HANDLED:
+        elif kind == ACKNOWLEDGED + _HANDLED:
             self._acknowledged(a, b)
+        elif kind >= OF_LINKS:
+            self._on_link(kind, a, b)
 
     def _proxy(self, kind: int, a: i64, b: i64) -> None:
         """Something for the proxy of a rank: it is handled when what came before has been."""
@@ -393,6 +394,7 @@ class Rehearsal:
         """A GPU has done the oldest copy of a walk."""
         walk = self.walks[number]
         move = walk.moves[walk.copies.pop(0)]
+        walk.left -= 1
         walk.end_ps = self.now_ps
         if move.receive >= 0:
             receive = self.connections[move.receive]
@@ -418,7 +420,7 @@ class Rehearsal:
                 self._push(leaves + connection.clear_ps, _CLEARED, number)
                 continue
             piece: i64 = self._piece(number, -1, connection.cts_bits)
-            self._push(leaves + connection.receiver_ps, _POSTED, piece, connection.control)
+            self._push(leaves + connection.receiver_ps, POSTED, piece, connection.control)
 
     def _piece(self, connection: i64, number: i64, bits: i64) -> i64:
         self._owners.append(int(connection))
@@ -440,7 +442,7 @@ class Rehearsal:
                 if self.proxy_ps > 0 and not connection.inside:
                     leaves = self._turn(self.walks[connection.sender].rank)
                 piece: i64 = self._piece(place, number, bits)
-                self._push(leaves + connection.sender_ps, _POSTED, piece, connection.pipes[pipe])
+                self._push(leaves + connection.sender_ps, POSTED, piece, connection.pipes[pipe])
 
     def _arrived(self, place: i64, number: i64) -> None:
         """A piece of a slice is here."""
@@ -465,6 +467,20 @@ class Rehearsal:
             self._look(connection.sender, [connection.send_line[connection.send_head]])
 
     # ---- links
+
+    def _on_link(self, kind: int, a: i64, b: i64) -> None:
+        """An event of links whose ports can be paused."""
+        raise AssertionError(kind, int(a), int(b))
+
+    def _posted(self, piece: i64, number: i64) -> None:
+        """A pipe has a piece more to send."""
+        pipe = self.pipes[number]
+        pipe.line.append(int(piece))
+        if len(pipe.line) == 1:
+            if pipe.busy_ps > self.now_ps:
+                self._push(pipe.busy_ps, _INJECT, number)
+            else:
+                self._inject(number)
 
     def _inject(self, number: i64) -> None:
         """A pipe's turn: its next unit goes onto its first link, after those that were before it."""
@@ -494,7 +510,7 @@ class Rehearsal:
             last = 1
             pipe.line.pop(0)
             if owner.inside and slice_number >= 0:
-                self._push(gone + owner.sender_ps, _ACKNOWLEDGED, self._owners[piece], slice_number)
+                self._push(gone + owner.sender_ps, ACKNOWLEDGED, self._owners[piece], slice_number)
         if pipe.line:
             self._push(start, _INJECT, number)
         self._go_on(pipe, piece, 0, bits * 2 + last, start, gone)
@@ -543,9 +559,12 @@ class Rehearsal:
                 self.free[one] += acks * _PS_OF_BIT_AT_KBPS // self.rates[one]
         if coded & 1 == 0:
             return
+        self._here(piece, gone + after)
+
+    def _here(self, piece: i64, here: i64) -> None:
+        """The last bit of a piece is at its receiver."""
         place: i64 = self._owners[piece]
         owner = self.connections[place]
-        here: i64 = gone + after
         number: i64 = self._slices[piece]
         if number < 0:
             self._push(here + owner.sender_ps, _CLEARED, place)
@@ -554,4 +573,9 @@ class Rehearsal:
             return
         self._push(here + owner.receiver_ps, _ARRIVED, place, number)
         if not owner.inside and (self.proxy_ps > 0 or len(owner.pieces) > owner.slots):
-            self._push(here + owner.back_ps, _ACKNOWLEDGED, place, number)
+            self._answer(piece, here)
+
+    def _answer(self, piece: i64, here: i64) -> None:
+        """The last bit of a piece of a slice is to be acknowledged."""
+        place: i64 = self._owners[piece]
+        self._push(here + self.connections[place].back_ps, ACKNOWLEDGED, place, self._slices[piece])

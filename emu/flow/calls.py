@@ -202,7 +202,19 @@ class Calls:
         known = self._parts(number, operation)
         return self._launch(operation, known.group, known.rings, None).legs if any(known.rings) else []
 
-    def _parts(self, number: int, operation: Operation) -> Parts:
+    def whole(self, number: int, operation: Operation) -> list[Carried]:
+        """What connections carry in an operation of a group, none of it left out."""
+        return [one for each in self._parts(number, operation, whole=True).rings for one in each]
+
+    def staged(self, number: int, operation: Operation) -> Callable[[Stage], None] | None:
+        """What brings all of an operation of a group to a stage; None: there is nothing to do."""
+        known = self._parts(number, operation, whole=True)
+        carried = [one for each in known.rings for one in each]
+        if not carried:
+            return None
+        return partial(self._on_stage, number, known.group, known.schedule, operation, carried, {})
+
+    def _parts(self, number: int, operation: Operation, *, whole: bool = False) -> Parts:
         """Who does an operation by which schedule, and what connections carry."""
         group, schedule = self._job.script.groups[number], self._job.schedules[number]
         if is_ring(operation):
@@ -210,7 +222,7 @@ class Calls:
         loop_bytes, fill = schedule.loop(operation)
         more_bytes = loop_bytes << (fill - 1).bit_length()  # a power of two, as sizes are: same parts of all
         loops = operation.size_bytes // more_bytes - 1 if more_bytes else 0
-        if loops >= FEWEST - 1:
+        if loops >= FEWEST - 1 and not whole:
             size_bytes = operation.size_bytes - loops * more_bytes
             shorter = schedule.part(operation, size_bytes)
             longer = schedule.part(operation, size_bytes + more_bytes)

@@ -6,19 +6,21 @@ the buffers that they wait in, or for the flows, rates take their place (`actors
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays
-from actors.flow.filling import UNIT
+from actors.flow.filling import PAUSING, UNIT
 from actors.flow.flood import Flood, Pools, Ports, Stream
 from actors.flow.queues import SCALE, Buffers
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.build.buffer_sizes import largest_frame_bytes, pause_response_ps
 from emu.build.plan import JobWork
+from emu.flow.edges import Edge
 from emu.flow.messages import Load, ahead, capacities_kbps
+from emu.flow.rehearsals import EVENTS_OF_PIECE, UNITS
 from emu.flow.wires import Way, Wires
 from emu.scenario.schema import Scenario
 
@@ -36,6 +38,15 @@ class Asks(NamedTuple):
     message_bits: int = 0
     most: int = 0
     ask_ps: int = 0
+
+
+class Unit(NamedTuple):
+    """Of how many packets units are (0: they would be too coarse, and all has to go by rates), and the bytes
+    of the largest packet.
+    """
+
+    packets: int
+    packet_bytes: int
 
 
 class Floods:
@@ -88,10 +99,7 @@ class Floods:
     def run(self) -> None:
         """Go through all of them, and tell."""
         topology, buffers = self._wires.topology, self._buffers
-        ports = Ports(capacities_kbps(topology), list(buffers.switch_of), self._pauses_ps(topology))
-        least, offset = self._scenario.switch.buffer.resumes_at(largest_frame_bytes(self._scenario))
-        xon_bits = least * 8, offset * 8
-        pools = Pools(list(buffers.pools_bits), buffers.alpha_scaled, buffers.reserve_bits, xon_bits)
+        ports, pools = ports_of(self._scenario, topology, buffers), pools_of(self._scenario, buffers)
         flood = Flood(ports, pools, self._packets * self._largest_bytes * 8)
         for stream, start_ps, _ in self._streams:
             flood.add(stream, start_ps)
@@ -99,32 +107,90 @@ class Floods:
         for stream, _, done in sorted(self._streams, key=lambda one: int(one[0].end_ps)):
             done(int(stream.end_ps))
 
-    def _pauses_ps(self, topology: Topology) -> list[int]:
-        """How long it takes from a port's pause until its link stops, by directed link."""
-        return [
-            link.delay_ps + pause_response_ps(self._scenario, topology, end, link.rate_bps)
-            for link in topology.links
-            for end in (link.a, link.b)
-        ]
+
+def ports_of(scenario: Scenario, topology: Topology, buffers: Buffers) -> Ports:
+    """All links, with how long it takes from a port's pause until its link stops."""
+    pauses_ps = [
+        link.delay_ps + pause_response_ps(scenario, topology, end, link.rate_bps)
+        for link in topology.links
+        for end in (link.a, link.b)
+    ]
+    return Ports(capacities_kbps(topology), list(buffers.switch_of), pauses_ps)
 
 
-def packets_of_unit(wires: Wires, works: list[JobWork], buffers: Buffers | None) -> int:
-    """How many packets the units of these jobs have; 0 where they have to go by rates."""
-    if buffers is None or any(work.wired is not None for work in works):
-        return 0
-    total_bytes, many, packet = 0, 0, 1
-    for work in works:
+def pools_of(scenario: Scenario, buffers: Buffers) -> Pools:
+    """The buffers of all switches."""
+    least, offset = scenario.switch.buffer.resumes_at(largest_frame_bytes(scenario))
+    xon_bits = least * 8, offset * 8
+    return Pools(list(buffers.pools_bits), buffers.alpha_scaled, buffers.reserve_bits, xon_bits)
+
+
+class Volume:
+    """What jobs send, each byte as often as there are links on its way."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        """Messages of the library, over NVLink or by NICs."""
+        self._packet_bytes = 1
+        """The largest."""
+        self._flows = 0
+        self._flow_bytes = 0
+        self._slice_bytes = 0
+        """The least of what slices have at most, by connection."""
+        self._total_bytes = 0
+        self._spread = False
+
+    def add_flows(self, wires: Wires, work: JobWork) -> None:
+        """The flows of a job."""
         for flow in work.flows:
             way = wires.way(flow.source, flow.pairs[0][0])
-            if len(way.there) > 1 or len(way.back) > 1:
-                return 0
-            total_bytes += flow.size_bytes * len(way.ends)
-            many += len(way.ends)
-            mtu_bytes = wires.mtu_bytes(flow.source, flow.destination)
-            packet = max(packet, int(wire_size(int(WRITE_MIDDLE), mtu_bytes)))
-    units = max(-(-total_bytes // (MOST_UNITS * packet)), 1)
-    least_bits = min(pool for pool in buffers.pools_bits if pool) * buffers.alpha_scaled // SCALE
-    coarse = FEWEST_UNITS * units * packet
-    if units > 1 and (coarse * many > total_bytes or coarse * 8 > least_bits):
-        return 0
-    return units if many and many <= MOST_UNITS else 0
+            self._spread = self._spread or len(way.there) > 1 or len(way.back) > 1
+            self._flow_bytes += flow.size_bytes * len(way.ends)
+            self._total_bytes += flow.size_bytes * len(way.ends)
+            self._flows += len(way.ends)
+            self._packet_of(wires, flow.source, flow.destination)
+
+    def add_edge(self, wires: Wires, edge: Edge, slices: int, times: int) -> None:
+        """What a connection of the library carries in a call of so many slices, that comes so many times."""
+        self.pieces += slices * edge.writes * times
+        if edge.inside:
+            return
+        self._packet_of(wires, edge.nic, edge.nic)
+        slice_bytes = edge.slice_bits // 8 // edge.writes
+        self._slice_bytes = min(self._slice_bytes or slice_bytes, slice_bytes)
+        for bits, links, kind, _ in edge.loads:
+            if kind == PAUSING:
+                self._total_bytes += bits // 8 * len(links) * times
+
+    def _packet_of(self, wires: Wires, nic: int, peer: int) -> None:
+        packet = int(wire_size(int(WRITE_MIDDLE), wires.mtu_bytes(nic, peer)))
+        self._packet_bytes = max(self._packet_bytes, packet)
+
+    def is_beyond(self, most_units: int) -> bool:
+        """Whether it is sure that units of a few packets are too many."""
+        return self.pieces * EVENTS_OF_PIECE > most_units
+
+    def unit(self, buffers: Buffers, most_units: int = MOST_UNITS) -> Unit:
+        """What units there are, of which there are not too many."""
+        packet = self._packet_bytes
+        room = most_units - self.pieces * EVENTS_OF_PIECE
+        if self._spread or self._flows > room or not self._total_bytes or room <= 0:
+            return Unit(0, packet)
+        units = max(-(-self._total_bytes // (room * packet)), 1)
+        least_bits = min(pool for pool in buffers.pools_bits if pool) * buffers.alpha_scaled // SCALE
+        coarse = FEWEST_UNITS * units * packet
+        if units > 1 and (coarse * self._flows > self._flow_bytes or coarse * 8 > least_bits):
+            return Unit(0, packet)
+        if units > 1 and UNITS * units * packet > (self._slice_bytes or coarse * UNITS):
+            return Unit(0, packet)
+        return Unit(units, packet)
+
+
+def unit_of_flows(wires: Wires, works: Sequence[JobWork], buffers: Buffers | None) -> Unit:
+    """Of which units the flows of these jobs are, if nobody else sends."""
+    volume = Volume()
+    if buffers is None or any(work.wired is not None for work in works):
+        return Unit(0, 0)
+    for work in works:
+        volume.add_flows(wires, work)
+    return volume.unit(buffers)

@@ -19,6 +19,7 @@ from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import READ_REQUEST, READ_RESPONSE_ONLY, WRITE_MIDDLE, wire_size
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.plan import FlowWork, JobWork
+from emu.flow.crowds import Crowds
 from emu.flow.edges import PS_OF_BIT_AT_KBPS
 from emu.flow.floods import Asks, Floods
 from emu.flow.messages import Load, crossing_ps, host_ps, message_load, read_load
@@ -36,6 +37,7 @@ class FlowRun:
         progress: Progress,
         over: Callable[[int], None],
         floods: Floods | None,
+        crowds: Crowds | None = None,
     ) -> None:
         self.rows: dict[int, list[list[int]]] = {}
         """By host: job, flow, begun, completed, status."""
@@ -48,14 +50,35 @@ class FlowRun:
         self._over = over
         self._floods = floods
         """With which its flows go unit by unit."""
+        self._crowds = crowds
+        """With which they do that beside calls of the library."""
         self._open = len(work.flows)
         self._proxies: dict[int, int] = {}
         """By host, until when its proxy posts what was asked for so far."""
 
     def begin(self) -> None:
         """Let every flow begin at its time."""
+        post = self._post if self._crowds is None else partial(self._join, self._crowds)
         for flow in self._work.flows:
-            self._progress.at(self._work.start_ps + flow.start_ps, partial(self._post, flow))
+            self._progress.at(self._work.start_ps + flow.start_ps, partial(post, flow))
+
+    def _join(self, crowds: Crowds, flow: FlowWork) -> None:
+        """A flow begins among others and calls."""
+        now_ps = self._progress.now_ps
+        writes = -(-flow.size_bytes // flow.write_bytes)
+        messages: list[tuple[int, int, int]] = []
+        for place in range(min(len(flow.pairs), writes)):
+            self._wires.count(self._wires.way(flow.source, flow.pairs[place][0]), self._load(flow, place))
+            mine = (writes - place + len(flow.pairs) - 1) // len(flow.pairs)
+            last_bytes = flow.write_bytes
+            if (writes - 1) % len(flow.pairs) == place:
+                last_bytes = flow.size_bytes - (writes - 1) * flow.write_bytes
+            bits, last_bits = (
+                self._message(flow, size).wire_bytes * 8 for size in (flow.write_bytes, last_bytes)
+            )
+            messages.append((mine, bits, last_bits))
+        delivered, completed = partial(self._deliver, flow), partial(self._ended, flow, now_ps)
+        crowds.flow(self._work.job, flow, self._delays, messages, now_ps, delivered, completed)
 
     def _post(self, flow: FlowWork) -> None:
         now_ps = self._progress.now_ps
@@ -132,23 +155,22 @@ class FlowRun:
 
     def _load(self, flow: FlowWork, place: int) -> Load:
         """What one queue pair of a flow sends."""
-        mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
         count = len(flow.pairs)
         writes = -(-flow.size_bytes // flow.write_bytes)
         mine = (writes - place + count - 1) // count
-        immediate, send = flow.flags & POST_WITH_IMMEDIATE != 0, flow.flags & POST_SEND != 0
-        every = self._wires.ack_every
-
-        def one(size_bytes: int) -> Load:
-            if flow.flags & POST_READ:
-                return read_load(size_bytes, mtu_bytes)
-            return message_load(size_bytes, mtu_bytes, every, immediate=immediate, send=send)
-
-        whole = one(flow.write_bytes)
+        whole = self._message(flow, flow.write_bytes)
         if (writes - 1) % count != place:
             return Load().plus(whole, mine)
         last_bytes = flow.size_bytes - (writes - 1) * flow.write_bytes
-        return Load().plus(whole, mine - 1).plus(one(last_bytes))
+        return Load().plus(whole, mine - 1).plus(self._message(flow, last_bytes))
+
+    def _message(self, flow: FlowWork, size_bytes: int) -> Load:
+        """What one message of a flow is."""
+        mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
+        if flow.flags & POST_READ:
+            return read_load(size_bytes, mtu_bytes)
+        immediate, send = flow.flags & POST_WITH_IMMEDIATE != 0, flow.flags & POST_SEND != 0
+        return message_load(size_bytes, mtu_bytes, self._wires.ack_every, immediate=immediate, send=send)
 
     def _sent(self, flow: FlowWork, place: int, way: Way, ended: list[int], many: int, begun_ps: int) -> None:
         """The last bit of a queue pair has left the slowest link."""
@@ -163,9 +185,7 @@ class FlowRun:
     ) -> None:
         """The last bit of a queue pair is at the receiver."""
         topology, delays = self._wires.topology, self._delays
-        index = flow.pairs[place][1]
-        number = dict(flow.last_messages())[index]
-        self.deliveries.setdefault(flow.destination, []).append([index, number, at_ps, flow.write_bytes])
+        self._deliver(flow, place, at_ps)
         ack = int(ACK_WIRE_BYTES)
         slowest_ps = serialisation_ps(ack, min(end.rate_bps for _, end in way.ends))
         back_ps = crossing_ps(topology, way.ends, delays, ack) + slowest_ps
@@ -175,6 +195,11 @@ class FlowRun:
         if len(ended) == many:
             end_ps = max(ended)
             self._progress.at(end_ps, partial(self._ended, flow, begun_ps, end_ps))
+
+    def _deliver(self, flow: FlowWork, place: int, at_ps: int) -> None:
+        index = flow.pairs[place][1]
+        number = dict(flow.last_messages())[index]
+        self.deliveries.setdefault(flow.destination, []).append([index, number, at_ps, flow.write_bytes])
 
     def _ended(self, flow: FlowWork, begun_ps: int, end_ps: int) -> None:
         self.rows.setdefault(flow.host, []).append([self._work.job, flow.flow, begun_ps, end_ps, 0])

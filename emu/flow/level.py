@@ -22,9 +22,10 @@ from emu.build.devices import Blueprint
 from emu.build.plan import settings_of
 from emu.flow.alike import alike, each_alone
 from emu.flow.calls import Calls
+from emu.flow.crowds import CrowdCalls, CrowdProgress, Crowds, unit_of_crowd
 from emu.flow.edges import Edges
 from emu.flow.fault_line import FaultLine
-from emu.flow.floods import Floods, packets_of_unit
+from emu.flow.floods import Floods, unit_of_flows
 from emu.flow.flow_jobs import FlowRun
 from emu.flow.in_step import InStepCalls, InStepProgress, goes_in_step
 from emu.flow.messages import capacities_kbps
@@ -86,21 +87,26 @@ class FlowLevel:
             assert work.wired is not None
             parted = alike(work.wired.script)
             delays = settings_of(scenario, topology, work.job).delays
-            calls = self._in_step = InStepCalls(scenario, work.wired, self.wires, delays, parted)
-            self.progress: Progress = InStepProgress(calls)
-            self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over, parted))
+            in_step = self._in_step = InStepCalls(scenario, work.wired, self.wires, delays, parted)
+            self.progress: Progress = InStepProgress(in_step)
+            self.scripts.append(ScriptRun(work, in_step, self.progress, self._management_ps, over, parted))
             return
         capacities, buffers = capacities_kbps(topology), buffers_of(scenario, topology)
+        crowds: Crowds | None = None
         if resolved.faults and works:
             line = FaultLine(scenario, topology, resolved.faults, self.wires)
             delays = settings_of(scenario, topology, works[0].job).delays
             self.progress = Outages(capacities, buffers, scenario, self.wires, line, delays)
         else:
-            packets = packets_of_unit(self.wires, works, buffers)
-            if packets:
-                assert buffers is not None
-                self._floods = Floods(scenario, self.wires, buffers, packets)
             self.progress = Progress(capacities, buffers)
+            unit = unit_of_crowd(scenario, self.wires, works, buffers)
+            if unit.packets:
+                assert buffers is not None
+                crowds = Crowds(scenario, self.wires, buffers, works, unit)
+                self.progress = CrowdProgress(crowds)
+            elif (unit := unit_of_flows(self.wires, works, buffers)).packets:
+                assert buffers is not None
+                self._floods = Floods(scenario, self.wires, buffers, unit.packets)
         rehearsals = Rehearsals(scenario, self.wires, self.progress)
         for work in works:
             delays = settings_of(scenario, topology, work.job).delays
@@ -109,10 +115,13 @@ class FlowLevel:
                     StorageRun(scenario, work, self.wires, delays, servers, self.beside, over)
                 )
             elif work.wired is None:
-                self.flows.append(FlowRun(work, self.wires, delays, self.progress, over, self._floods))
+                self.flows.append(
+                    FlowRun(work, self.wires, delays, self.progress, over, self._floods, crowds)
+                )
             else:
                 wired = Edges(scenario, self.wires, delays)
-                each = Calls(work.wired, wired, rehearsals, delays)
+                calls = Calls(work.wired, wired, rehearsals, delays)
+                each = calls if crowds is None else CrowdCalls(calls, crowds, self.progress)
                 alone = each_alone(work.wired.script)
                 self.scripts.append(ScriptRun(work, each, self.progress, self._management_ps, over, alone))
 

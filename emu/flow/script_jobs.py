@@ -22,6 +22,7 @@ from actors.wire.message import MESSAGE_BYTES
 from emu.build.plan import JobWork
 from emu.flow.alike import Alike
 from emu.flow.calls import Calls, Launch, Leg
+from emu.flow.crowds import CrowdCalls
 from emu.flow.in_step import InStepCalls
 
 SUCCESS: Final = 0
@@ -81,7 +82,7 @@ class ScriptRun:
     def __init__(
         self,
         work: JobWork,
-        calls: Calls | InStepCalls,
+        calls: Calls | InStepCalls | CrowdCalls,
         progress: Progress,
         management_delay_ps: int,
         over: Callable[[int], None],
@@ -220,6 +221,10 @@ class ScriptRun:
             self._known[one] = operation
         key = (number, rank.called[place])
         rank.called[place] += 1
+        if isinstance(self._calls, CrowdCalls):
+            mine = (rank, stream, place, now_ps)
+            self._calls.come(*key, operation, rank.number, partial(self._left, mine, one.label))
+            return True
         meeting = self._meetings.setdefault(key, _Meeting())
         mine = (rank, stream, place, now_ps)
         meeting.came.append(mine)

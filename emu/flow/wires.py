@@ -120,7 +120,8 @@ class Wires:
         self.ack_every = transport.ack_every
         self.max_reads = transport.max_rd_atomic
         self._ack_priority = transport.ack_priority
-        self._spread = scenario.routing.kind if is_spread(scenario.routing) else ""
+        self.spread = scenario.routing.kind if is_spread(scenario.routing) else ""
+        """The policy that gives every packet a port of its own, if one does."""
 
     def way(self, nic: int, index: int) -> Way:
         """Of a queue pair of a NIC."""
@@ -161,10 +162,10 @@ class Wires:
     def _paths_of(self, paths: HashedPaths, frame: Frame, port: int, nic: int) -> tuple[Ends, Paths]:
         """The first path of a packet that leaves a NIC by a port, and all of them."""
         topology = self.topology
-        if not self._spread:
+        if not self.spread:
             ends = paths.ends_of(frame, port, nic)
             return ends, (Path(UNIT, directed(topology, ends)),)
-        found = paths.spread(frame, port, nic, by_rate=self._spread == "adaptive", down=self.down)
+        found = paths.spread(frame, port, nic, by_rate=self.spread == "adaptive", down=self.down)
         return found[0][1], tuple(Path(share, directed(topology, ends)) for share, ends in found)
 
     # ---- what faults change
@@ -222,6 +223,18 @@ class Wires:
             other.nic, nic, other.udp_source, other.remote_qpn, priority, int(ACKNOWLEDGE)
         )
         return frame, self.paths.port_of(other.nic, other.index), other.nic
+
+    def queued_acknowledgements(self, nic: int, index: int) -> Ends:
+        """The way of those that wait in the queues of data; nothing if they have a class of their own."""
+        frame, port, peer = self.acknowledgement(nic, index)
+        if frame.priority != self._pairs[nic][index].priority:
+            return ()
+        ends, _ = self._paths_of(self.paths, frame, port, peer)
+        return ends
+
+    def goes_before(self, nic: int, index: int, other: int, other_index: int) -> bool:
+        """Whether the packets of a queue pair are of a higher class than those of another."""
+        return self._pairs[nic][index].priority > self._pairs[other][other_index].priority
 
     def mtu_bytes(self, nic: int, peer: int) -> int:
         """Of the queue pairs between two NICs."""
