@@ -191,6 +191,8 @@ class Rehearsal:
         self.rates: vec[i64] = vec[i64](rates_kbps)
         self.free: vec[i64] = vec[i64]([0] * len(rates_kbps))
         """By link, when what came so far has left."""
+        self.waited: vec[i64] = vec[i64]([0] * len(rates_kbps))
+        """By link, how long a unit waited for it at most."""
         self.unit_bits: i64 = unit_bits
         self.message_ps: i64 = message_ps
         self.proxy_ps: i64 = proxy_ps
@@ -524,6 +526,8 @@ class Rehearsal:
         start: i64 = self.free[link]
         if start < self.now_ps:
             start = self.now_ps
+        elif start - self.now_ps > self.waited[link]:
+            self.waited[link] = start - self.now_ps
         bits: i64 = (coded >> 1) // pipe.parts[hop]
         gone: i64 = start + bits * _PS_OF_BIT_AT_KBPS // self.rates[link]
         self.free[link] = gone
@@ -545,6 +549,8 @@ class Rehearsal:
                 return
             link: i64 = pipe.links[hop]
             if start < self.free[link]:
+                if self.free[link] - start > self.waited[link]:
+                    self.waited[link] = self.free[link] - start
                 start = self.free[link]
             least: i64 = gone + pipe.packet_ps[hop]
             gone = start + bits // pipe.parts[hop] * _PS_OF_BIT_AT_KBPS // self.rates[link]

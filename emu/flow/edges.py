@@ -186,6 +186,8 @@ class Edges:
         """Slices that a connection carried before: group, channel, ranks, lane."""
         self._fixed: dict[tuple[Paths, int], int] = {}
         self._clear: dict[tuple[int, int], int] = {}
+        self.used: set[int] = set()
+        """Links of the fabric on which it sent."""
 
     def edge(self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int) -> Edge:
         """The edge of a connection with these two sides, of which a rank sends slices; they are counted."""
@@ -204,6 +206,7 @@ class Edges:
         for way, load in zip(ways, loads, strict=True):
             if self._counted:
                 wires.count(way, load)
+            self.used.update(link for path in way.there for link in path.links)
             for bits, paths, kind in (
                 (load.wire_bytes * 8, way.there, PAUSING),
                 (load.ack_bytes * 8, way.back, LIGHT),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Final
 
 from actors.fabric.model import FABRIC, NVLINK, Role, Topology
@@ -19,7 +20,7 @@ from actors.kernel.device import Series, series_of
 from actors.kernel.event import NEVER_PS
 from emu.build.buffer_sizes import shared_pool_bytes
 from emu.build.devices import Blueprint
-from emu.build.plan import settings_of
+from emu.build.plan import JobWork, settings_of
 from emu.flow.alike import alike, each_alone
 from emu.flow.calls import Calls
 from emu.flow.crowds import CrowdCalls, CrowdProgress, Crowds, unit_of_crowd
@@ -41,6 +42,8 @@ from emu.runtime.result import ending_message
 from emu.scenario.schema import Scenario
 
 _SCALE_BITS: Final = 20
+MOST_NAMED: Final = 3
+"""Pairs of jobs that are named when they meet by rates."""
 PLACEMENT: Final = "flow"
 """What engine facts call it."""
 
@@ -80,6 +83,9 @@ class FlowLevel:
         works = [work for work in plan.jobs if work.enabled and work.start_ps != NEVER_PS]
         self._open = len(works)
         over = partial(self._over)
+        self._by_rates: dict[str, Edges | JobWork] = {}
+        """By job of the back end that goes by rates, what says on which links it sends."""
+        self._rehearsals: Rehearsals | None = None
         self._in_step: InStepCalls | None = None
         self._floods: Floods | None = None
         if len(works) == 1 and works[0].wired is not None and goes_in_step(scenario, works[0].wired):
@@ -107,7 +113,7 @@ class FlowLevel:
             elif (unit := unit_of_flows(self.wires, works, buffers)).packets:
                 assert buffers is not None
                 self._floods = Floods(scenario, self.wires, buffers, unit.packets)
-        rehearsals = Rehearsals(scenario, self.wires, self.progress)
+        rehearsals = self._rehearsals = Rehearsals(scenario, self.wires, self.progress, buffers)
         for work in works:
             delays = settings_of(scenario, topology, work.job).delays
             if work.clients:
@@ -115,11 +121,15 @@ class FlowLevel:
                     StorageRun(scenario, work, self.wires, delays, servers, self.beside, over)
                 )
             elif work.wired is None:
+                if crowds is None and self._floods is None:
+                    self._by_rates[work.name] = work
                 self.flows.append(
                     FlowRun(work, self.wires, delays, self.progress, over, self._floods, crowds)
                 )
             else:
                 wired = Edges(scenario, self.wires, delays)
+                if crowds is None:
+                    self._by_rates[work.name] = wired
                 calls = Calls(work.wired, wired, rehearsals, delays)
                 each = calls if crowds is None else CrowdCalls(calls, crowds, self.progress)
                 alone = each_alone(work.wired.script)
@@ -144,6 +154,36 @@ class FlowLevel:
             self.end_ps = max(self.progress.now_ps, self.beside.now_ps)
             return Ending.STALLED
         return Ending.FINISHED
+
+    def doubts(self) -> list[str]:
+        """What may be wrong by more than the bounds, and why."""
+        found: list[str] = []
+        used = {name: set(self._links_of(one)) for name, one in self._by_rates.items()}
+        pairs = list(combinations(used, 2))
+        met = [names for names in pairs if not used[names[0]].isdisjoint(used[names[1]])]
+        if met and any(isinstance(one, Edges) for one in self._by_rates.values()):
+            who = "; ".join(f"{a} and {b}" for a, b in met[:MOST_NAMED])
+            more = f"; {len(met) - MOST_NAMED} pairs more" if len(met) > MOST_NAMED else ""
+            found.append(
+                f"{who}{more}: these jobs share links by their mean rates, since they are too much to go "
+                f"through unit by unit, packets spread, or there are faults; bursts that meet take longer"
+            )
+        if self._rehearsals is not None and self._rehearsals.jams:
+            link = min(self._rehearsals.jams)
+            topology = self.topology
+            ends = topology.links[link // 2].a, topology.links[link // 2].b
+            here, there = (topology.nodes[end].name for end in (ends[::-1] if link % 2 else ends))
+            found.append(
+                f"so much waits for {len(self._rehearsals.jams)} links, {here} to {there} among them, that "
+                f"ports may be paused; calls are rehearsed without pauses, and take longer then"
+            )
+        return found
+
+    def _links_of(self, one: Edges | JobWork) -> Iterable[int]:
+        if isinstance(one, Edges):
+            return one.used
+        ways = (self.wires.way(flow.source, index).there for flow in one.flows for index, _ in flow.pairs)
+        return (link for paths in ways for path in paths for link in path.links)
 
     def _over(self, end_ps: int) -> None:
         """A job has ended; the run ends when the controller has heard of the last one, and all of that."""
@@ -220,6 +260,7 @@ def run_flow(blueprint: Blueprint) -> Outcome:
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         solves=level.progress.solves + level.beside.solves,
         solved_transfers=level.progress.touched + level.beside.touched,
+        doubts=tuple(level.doubts()),
     )
     return Outcome(
         ending=ending,

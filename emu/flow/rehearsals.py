@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from actors.fabric.paths import Delays
 from actors.flow.filling import UNIT
 from actors.flow.progress import Progress
+from actors.flow.queues import SCALE, Buffers
 from actors.flow.rehearsal import Connection, Move, Pipe, Rehearsal, Walk
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.protocols import LL, LL128, SIMPLE
@@ -22,7 +23,7 @@ from actors.ncclx.transport.wiring import Side
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from actors.wire.message import MESSAGE_BYTES
-from emu.flow.edges import Edge, Slices, pieces
+from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Slices, pieces
 from emu.flow.messages import ahead, crossing_ps, directed, host_ps, message_load
 from emu.flow.wires import Paths, Wires
 from emu.scenario.schema import Scenario
@@ -100,11 +101,16 @@ class Asked:
 class Rehearsals:
     """The rehearsals of a run: calls that begin at one time and share links are rehearsed together."""
 
-    def __init__(self, scenario: Scenario, wires: Wires, progress: Progress) -> None:
+    def __init__(
+        self, scenario: Scenario, wires: Wires, progress: Progress, buffers: Buffers | None = None
+    ) -> None:
         self.scenario = scenario
         self._wires = wires
         self._progress = progress
+        self._buffers = buffers
         self._asked: list[Asked] = []
+        self.jams: set[int] = set()
+        """Links for which more had to wait than a port may hold before it is paused."""
         self._known: dict[tuple[Hashable, ...], tuple[list[Heard], list[Heard]]] = {}
         """Of calls, or of parts of them, and of longer parts."""
         self._events = 0
@@ -148,6 +154,8 @@ class Rehearsals:
         for on_stage in calls:
             on_stage(stage)
         found = stage.run()
+        if self._buffers is not None:
+            self.jams.update(stage.jams(self._buffers))
         self._events += stage.events + EVENTS_OF_STAGE
         return found
 
@@ -202,6 +210,7 @@ class Stage:
         self._packet_bits = 1
         self._bits = 0
         self._pieces = 0
+        self._waited_ps: list[int] = []
 
     def call(self, job: int, delays: Delays, protocol: int, early_ps: Mapping[int, int]) -> int:
         """Another call begins, to which ranks came so early; returns how many walks precede its own."""
@@ -267,6 +276,7 @@ class Stage:
         over_ps = rehearsal.run()
         assert over_ps >= 0, "a call of the library waits for itself"
         self.events = int(rehearsal.events)
+        self._waited_ps = list(rehearsal.waited)
         found: list[Heard] = []
         ends = [*self._calls[1:], (len(self._connections), len(self._walks))]
         for (first, first_walk), (last, last_walk) in zip(self._calls, ends, strict=True):
@@ -276,6 +286,21 @@ class Stage:
                 ranks[rank] = max(ranks.get(rank, 0), int(self._walks[at].end_ps) - base_ps)
             begun = [int(one.first_ps) - base_ps for one in self._connections[first:last]]
             found.append(Heard(max(ranks.values()), max(min(begun), 0), tuple(ranks.values())))
+        return found
+
+    def jams(self, buffers: Buffers) -> list[int]:
+        """Links from switches for which so much had to wait that it is over the threshold of one port."""
+        links = self._wires.topology.links
+        found: list[int] = []
+        for equal, place in self._links.items():
+            switch = links[equal[0] // 2].b if equal[0] % 2 else links[equal[0] // 2].a
+            bits = self._waited_ps[place] * self._rates[place] // PS_OF_BIT_AT_KBPS // len(equal)
+            free = max(buffers.pools_bits[switch] - bits, 0)
+            if (
+                buffers.pools_bits[switch]
+                and bits > buffers.reserve_bits + free * buffers.alpha_scaled // SCALE
+            ):
+                found.append(equal[0])
         return found
 
     def _unit_bits(self) -> int:

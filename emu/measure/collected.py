@@ -81,6 +81,8 @@ class EngineFacts:
     """At flow level, how often rates were worked out."""
     solved_transfers: int | None = None
     """Of how many transfers, counted each time."""
+    doubts: tuple[str, ...] = ()
+    """What flow level may have wrong in this run, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,7 @@ def closing_lines(summary: Summary) -> list[str]:
         [fabric_line(summary.fabric), *fault_lines(summary.faults)],
         [*diagnosis_lines(summary.diagnosis), *uncompared_lines(summary.uncompared_events)],
         [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
+        [f"doubtful at flow level: {one}" for one in summary.engine.doubts],
         [expectation_line(one) for one in summary.expectations],
         [engine_line(summary), f"digest {summary.digest or 'none: the run is partial'}"],
     ]

@@ -13,6 +13,7 @@ import pytest
 from emu.api import run
 from emu.flow.cross import differences
 from emu.measure.summary.summary import Summary
+from emu.measure.summary_report import closing_lines
 
 SPREAD: Final = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 4, "gpus_per_host": 1, "spines": 1}
 
@@ -74,3 +75,23 @@ def test_requests_of_reads_wait_behind_data() -> None:
     packet, flow = both(dict(READS))
     assert worst(packet, flow, "reads") < 0.05
     assert worst(packet, flow, "ring") < 0.03
+
+
+def test_jobs_that_meet_by_rates_are_said_to_be_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emu.flow.crowds.MOST_UNITS", 0)
+    monkeypatch.setattr("emu.flow.floods.MOST_UNITS", 0)
+    _, flow = both("two_jobs")
+    (doubt,) = flow.engine.doubts
+    assert doubt.startswith(
+        "large and small; large and background; small and background: these jobs share links"
+    )
+    assert f"doubtful at flow level: {doubt}" in closing_lines(flow)
+
+
+def test_pauses_that_a_rehearsal_does_not_know_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emu.flow.crowds.MOST_ALONE", 0)
+    packet, flow = both("transport_roce")
+    assert worst(packet, flow, "bench") > 0.1
+    (doubt,) = flow.engine.doubts
+    assert doubt.startswith("so much waits for ")
+    assert "rehearsed without pauses" in doubt

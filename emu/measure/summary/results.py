@@ -58,6 +58,7 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
         snapshots=facts.snapshots,
         snapshots_s=round(facts.snapshots_s, 6),
         solves=facts.solves,
+        doubts=list(facts.doubts),
         solved_transfers=facts.solved_transfers,
     )
 

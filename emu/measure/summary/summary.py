@@ -218,6 +218,8 @@ class Engine(Part):
     """At flow level, how often rates were worked out for transfers that share links; null at packet level."""
     solved_transfers: int | None = None
     """Of how many transfers in all, counted each time."""
+    doubts: list[str] = Field(default_factory=list)
+    """What flow level may have wrong in this run by more than the bounds of docs/flow_level.md, and why."""
 
 
 class ClearToSends(Part):
