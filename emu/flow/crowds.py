@@ -27,7 +27,7 @@ from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import READ_REQUEST, wire_size
 from actors.wire.message import MESSAGE_BYTES, POST_READ
 from emu.build.plan import FlowWork, JobWork, settings_of
-from emu.flow.calls import Calls
+from emu.flow.calls import MOST_WALKED, Calls
 from emu.flow.edges import Edge, Edges, Slices
 from emu.flow.floods import MOST_UNITS, Unit, Volume, pools_of, ports_of
 from emu.flow.messages import ahead, crossing_ps, directed, host_ps
@@ -45,7 +45,7 @@ class Crowds(Stage):
     def __init__(
         self, scenario: Scenario, wires: Wires, buffers: Buffers, works: list[JobWork], unit: Unit
     ) -> None:
-        super().__init__(scenario, wires)
+        super().__init__(scenario, wires, 1)
         topology = wires.topology
         end = topology.host_end(topology.gpus[0])
         message_ps = serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
@@ -246,6 +246,8 @@ def unit_of_crowd(
         volume.add_flows(wires, work)
         if work.wired is None:
             continue
+        if len(work.wired.script.scripts) > MOST_WALKED:
+            return Unit(0, 0)
         delays = settings_of(scenario, wires.topology, work.job).delays
         calls = Calls(work.wired, Edges(scenario, wires, delays, counted=False), None, delays)
         for (number, one), times in _calls_of(work.wired, len(work.operations)).items():

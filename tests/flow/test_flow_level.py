@@ -117,6 +117,13 @@ def test_what_flow_level_does_not_know_is_null_and_not_zero() -> None:
     assert summary.never_fired == []
 
 
+@pytest.fixture
+def rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let calls be rehearsed one by one, as those of large jobs are."""
+    monkeypatch.setattr("emu.flow.crowds.MOST_ALONE", 0)
+
+
+@pytest.mark.usefixtures("rehearsed")
 def test_the_line_on_the_run_says_how_often_rates_were_worked_out() -> None:
     ring = {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["64KiB"]}
     summary = answer(of(ring), "flow")
@@ -157,12 +164,6 @@ def test_what_flow_level_cannot_answer_is_refused_by_its_key(key: str) -> None:
 TREE: Final = of(
     {"kind": "collective", "op": "all_reduce", "algorithm": "double_binary_tree", "sizes": ["1MiB"]}
 )
-
-
-@pytest.fixture
-def rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let calls be rehearsed one by one, as those of large jobs are."""
-    monkeypatch.setattr("emu.flow.crowds.MOST_ALONE", 0)
 
 
 @pytest.mark.usefixtures("rehearsed")
