@@ -55,9 +55,12 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
         yield "link.flow_control", "flow level has no credits", f"pfc, or {PACKETS}"
     elif not scenario.switch.pfc.enabled:
         yield "switch.pfc.enabled", "flow level loses nothing", f"true, or {PACKETS}"
-    if any(is_deep(scenario, topology, switch) for switch in topology.switches):
-        reason = "flow level has no virtual output queues"
-        yield "switch.deep_buffer.where", reason, f"none, or {PACKETS}"
+    deep = next((switch for switch in topology.switches if is_deep(scenario, topology, switch)), None)
+    if deep is not None:
+        name = topology.nodes[deep].name
+        reason = f"flow level has no virtual output queues, and {name} is a modular switch"
+        accepted = f"none (shared buffers; `switch.buffer.pool` large enough for its ports), or {PACKETS}"
+        yield "switch.deep_buffer.where", reason, accepted
     buffer = scenario.switch.buffer
     if buffer.profiles or buffer.xoff_bytes is not None:
         key = "switch.buffer.profiles" if buffer.profiles else "switch.buffer.xoff"
