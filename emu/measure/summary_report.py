@@ -227,6 +227,8 @@ def engine_line(summary: Summary) -> str:
 
 def closing_lines(summary: Summary) -> list[str]:
     """Everything after the rows of the jobs."""
+    broken = summary.fidelity == "flow" and summary.ending != "finished"
+    busiest = "busiest links, all that was begun counted whole" if broken else "busiest links"
     blocks: list[list[str]] = [
         idle_lines(summary.jobs),
         [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
@@ -237,7 +239,7 @@ def closing_lines(summary: Summary) -> list[str]:
         operator_lines(summary.operator),
         [] if summary.operator is not None else survived_lines(summary.jobs),
         unfinished_lines(summary.jobs),
-        _link_lines("busiest links", busiest_links(summary.fabric.links)),
+        _link_lines(busiest, busiest_links(summary.fabric.links)),
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),
         balance_lines("uplinks", summary.fabric.uplinks),
         balance_lines("other groups of equal ports", summary.fabric.groups),

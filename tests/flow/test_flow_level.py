@@ -20,7 +20,7 @@ from emu.errors import ScenarioError
 from emu.flow.cross import differences
 from emu.flow.rehearsals import Heard, Stage
 from emu.measure.summary.summary import Summary
-from emu.measure.summary_report import engine_line
+from emu.measure.summary_report import closing_lines, engine_line
 
 LOT: Final = [{"src": source, "dst": 0, "size": "2MiB"} for source in (1, 4, 5, 6)]
 """Three behind an uplink and one beside the receiver."""
@@ -261,6 +261,13 @@ def test_who_is_struck_goes_on_when_it_does_at_packet_level(name: str) -> None:
     times = [one for one in differences(packet, flow, by_load=True) if one.what.startswith("job")]
     assert times
     assert [one for one in times if not one.holds] == []
+
+
+def test_a_run_that_breaks_off_says_that_links_have_all_that_was_begun() -> None:
+    broken = answer(CASES["a parking lot with pauses"] | {"run": {"max_time": "5us"}}, "flow")
+    into = next(one for one in broken.fabric.links if one.destination == "nic-0-0")
+    assert (broken.ending, into.data_bytes) == ("time_limit", len(LOT) * 2 * 2**20)
+    assert "busiest links, all that was begun counted whole" in closing_lines(broken)
 
 
 def test_a_run_says_how_often_rates_were_worked_out() -> None:
