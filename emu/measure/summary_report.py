@@ -193,7 +193,7 @@ def uncompared_lines(events: int | None) -> list[str]:
 
 def _like(bound: object, actual: object) -> str:
     """`actual` in the kind of unit that `bound` was written in."""
-    measured = quantity(bound) if isinstance(bound, str) else None
+    measured = quantity(bound.partition(" and ")[0]) if isinstance(bound, str) else None
     if measured is None or not isinstance(actual, int) or isinstance(actual, bool):
         return str(actual)
     return {"time": about_time, "size": about_size, "rate": about_rate}[measured[0]](actual)

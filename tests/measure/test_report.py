@@ -112,6 +112,8 @@ def test_expectation_shows_the_value_in_the_unit_it_was_asked_in() -> None:
     )
     bad = good.model_copy(update={"passed": False, "reason": "40Gbps is less than 50Gbps"})
     assert expectation_line(good) == "PASS jobs.a.collectives[0].busbw at_least 50Gbps: is 51.5Gbps"
+    span = good.model_copy(update={"relation": "between", "expected": "50Gbps and 60Gbps"})
+    assert expectation_line(span).endswith("between 50Gbps and 60Gbps: is 51.5Gbps")
     assert (
         expectation_line(bad)
         == "FAIL jobs.a.collectives[0].busbw at_least 50Gbps: 40Gbps is less than 50Gbps"
