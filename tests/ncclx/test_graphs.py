@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from actors.ncclx.algorithms.nvls import Nvls
 from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.algorithms.trees import chains, double_tree, place_in, tree_chunk_bytes
 from actors.ncclx.checking import GraphError, check
@@ -190,6 +191,30 @@ def test_a_tree_of_an_all_reduce_is_a_chain_in_each_server_below_a_tree_of_serve
     second = place_in(chains(call), 7, 1)
     assert second == (-1, (6, 3))
     assert chains(call).depth == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "servers", "size_mib", "chunk_kib"),
+    [
+        ("nvls", 1, 1, 16),
+        ("nvls", 1, 32, 32),
+        ("nvls", 1, 1024, 128),
+        ("nvls_tree", 2, 4, 32),
+        ("nvls_tree", 2, 32, 64),
+        ("nvls_tree", 2, 128, 128),
+        ("nvls_tree", 4, 1, 32),
+        ("nvls_tree", 4, 1024, 64),
+    ],
+)
+def test_chunks_of_nvls_are_those_of_calc_coll_chunking(
+    algorithm: str, servers: int, size_mib: int, chunk_kib: int
+) -> None:
+    """Of 16 channels and 8 heads: 128 parts, worked by hand from NCCL 2.30 on Hopper GPUs."""
+    nodes = tuple(rank // 8 for rank in range(8 * servers))
+    call = Call("all_reduce", len(nodes), size_mib << 20, 16, 0, 2 << 20, 512 << 10, nodes=nodes)
+    way = LIBRARY[algorithm]
+    assert isinstance(way, Nvls)
+    assert way.chunk_bytes(call, 8) == chunk_kib << 10
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,16 @@ and receives 2 S (L - 1) / L. `nvls` is all of it inside one server; with `nvls_
 do an all_reduce of their part in between, along a tree over the servers: channels take the two trees of
 `actors.ncclx.algorithms.trees` in turn.
 
-Data moves in chunks of 128 KiB of each part, less where there is little (down to 16 KiB). All channels of a
-rank together reduce at most eight chunks ahead of what they multicast, one at least each, so that both use
-the links at the same time.
+Data moves in chunks of 128 KiB of each part, 64 KiB from four servers on, and less where there is little
+(down to 16 KiB, across servers 32 KiB). All channels of a rank together reduce at most eight chunks ahead of
+what they multicast, two at least each, so that both use the links at the same time.
 
 In the graph a reduction is a message from every neighbour to the head on the lane `NVLS_REDUCE`, which take
 the head's NVLink once; a multicast is a message from the head to every neighbour on `NVLS_MULTICAST`, which
 leave it once (`actors.gpu.nvlink`).
 
-Source: NCCL 2.30, `src/device/all_reduce.h` (NCCL_ALGO_NVLS, NCCL_ALGO_NVLS_TREE), `src/transport/nvls.cc`,
-`src/enqueue.cc` (calcCollChunking).
+Source: NCCL 2.30, `src/device/all_reduce.h` (NCCL_ALGO_NVLS, NCCL_ALGO_NVLS_TREE), `src/transport/nvls.cc`
+(ncclNvlsTuning), `src/enqueue.cc` (calcCollChunking).
 
 Not modelled: NVLS across servers (which needs reductions in the network), registered buffers; the 16 channels
 and threads that NCCL sets apart.
@@ -42,35 +42,41 @@ from actors.ncclx.graph import (
 )
 
 NVLS_CHUNK_BYTES: Final = 128 << 10
-_LEAST_BYTES: Final = 16 << 10
+"""NCCL_NVLS_CHUNKSIZE."""
 _AHEAD: Final = 8
-
-
-def nvls_chunk_bytes(call: Call, heads: int) -> int:
-    """How much of a part goes at once: an eighth of it, within the bounds."""
-    share = call.cut_bytes // call.channels // heads
-    chunk = min(NVLS_CHUNK_BYTES, call.step_bytes)
-    while chunk > _LEAST_BYTES and share < 8 * chunk:
-        chunk //= 2
-    return chunk
 
 
 class Nvls(Algorithm):
     """Inside a server."""
 
     collectives: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
+    smaller: ClassVar[tuple[tuple[int, int], ...]] = ((64, 64 << 10), (8, 32 << 10), (2, 16 << 10))
+    """Below how many chunks of all parts on all channels a chunk is how small."""
+
+    def chunk_bytes(self, call: Call, heads: int) -> int:
+        """How much of a part goes at once."""
+        chunk = min(self.most_bytes(call.ranks // heads), call.step_bytes)
+        for chunks, less in self.smaller:
+            if call.cut_bytes < chunks * call.channels * heads * chunk:
+                chunk = min(chunk, less)
+        return chunk
+
+    def most_bytes(self, servers: int) -> int:
+        """The largest chunk."""
+        del servers
+        return NVLS_CHUNK_BYTES
 
     def steps(self, call: Call, rank: int) -> list[Step]:
         rails = Rails(call, rank)
         heads = len(rails.local)
-        chunk = nvls_chunk_bytes(call, heads)
+        chunk = self.chunk_bytes(call, heads)
         made = StepList(chunk)
         if call.op == "all_reduce":
             pieces = [cut((one,), chunk) for one in parts(call.whole(), heads)]
         else:
             pieces = [cut(call.blocks((one,)), chunk) for one in rails.local]
         ends: list[int] = []
-        ahead = max(_AHEAD // call.channels, 1)
+        ahead = max(_AHEAD // call.channels, 2)
         for at in range(max(map(len, pieces))):
             begun = len(made.steps)
             now = [piece[at] if at < len(piece) else () for piece in pieces]
@@ -92,8 +98,8 @@ class Nvls(Algorithm):
         heads = call.nodes.count(call.nodes[0])
         blocks = heads if call.op == "all_reduce" else call.ranks
         up_and_down = 2 * (call.ranks // heads - 1).bit_length()
-        under_way = max(_AHEAD // call.channels, 1) + up_and_down
-        return call.channels * blocks * nvls_chunk_bytes(call, heads), under_way
+        under_way = max(_AHEAD // call.channels, 2) + up_and_down
+        return call.channels * blocks * self.chunk_bytes(call, heads), under_way
 
     def _between(self, call: Call, rails: Rails, data: Extents, made: StepList) -> None:
         """What heads do with their part of a chunk."""
@@ -103,6 +109,11 @@ class NvlsTree(Nvls):
     """Across servers."""
 
     collectives: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    smaller: ClassVar[tuple[tuple[int, int], ...]] = ((4, 64 << 10), (1, 32 << 10))
+
+    def most_bytes(self, servers: int) -> int:
+        """NCCL_NVLSTREE_MAX_CHUNKSIZE of Hopper GPUs."""
+        return NVLS_CHUNK_BYTES if servers < 4 else 64 << 10
 
     def _between(self, call: Call, rails: Rails, data: Extents, made: StepList) -> None:
         if len(rails.rail) == 1:
