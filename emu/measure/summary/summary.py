@@ -789,7 +789,8 @@ class Summary(Part):
     operator: OperatorResult | None = None
     """Of the job that an operator tends; null without one."""
     diagnosis: list[Diagnosed] = Field(default_factory=list)
-    """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing."""
+    """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing. At
+    flow level nothing is looked for."""
     reference: Reference | None = None
     """What the run was compared with; null where that was not needed, or too large to be run again."""
     counterfactuals: tuple[Counterfactual, ...] = ()
@@ -797,7 +798,7 @@ class Summary(Part):
     uncompared_events: int | None = None
     """Where it was too large, of how many events; `emu diagnose RUN --emulate` compares it all the same."""
     never_fired: list[Unfired]
-    """What was configured in vain."""
+    """What was configured in vain. At flow level it is not looked for."""
     expectations: list[Expectation]
     """In the order of the scenario."""
 
