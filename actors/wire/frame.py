@@ -217,6 +217,7 @@ class Frame(Event):
     ) -> None:
         """Be another packet, as if it were new: this one is done with, and waits nowhere."""
         self.dst = dst
+        self.followed = 0
         self.wire_bytes = wire_bytes
         self.qpn = qpn
         self.psn = psn

@@ -150,4 +150,4 @@ def devices_of(run: Stepped) -> list[Device]:
 def pending_of(run: Stepped) -> list[Event]:
     """All pending events of a run."""
     kernels = [one.partition.kernel for one in run._logical_processes]
-    return [event for kernel in kernels for event in kernel.queue.pending()]
+    return [event for kernel in kernels for event in kernel.pending()]
