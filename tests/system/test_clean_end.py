@@ -28,7 +28,10 @@ jobs:
 
 def left_of(place: Path) -> list[str]:
     """Processes that were started with this temporary directory or name it, and files there."""
-    found = [str(path) for path in place.rglob("*") if "out" not in path.parts and path.name != "long.yaml"]
+    found = []
+    for folder, folders, files in os.walk(place):  # passes over what is removed meanwhile
+        inside = [Path(folder) / name for name in folders + files]
+        found += [str(path) for path in inside if "out" not in path.parts and path.name != "long.yaml"]
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
