@@ -121,7 +121,7 @@ class Stage:
         for name, has, source, destination, way in lines:
             if has:
                 # With two stages both ways join the same two ranks: `way` keeps their groups apart.
-                line = Group(LINE, PP + way * len(REASONS), (source, destination))
+                line = Group(LINE, PP + way * len(plan.reasons), (source, destination))
                 self._places[name] = self._script.join(plan.group(line))
 
     def receive(self) -> None:

@@ -150,6 +150,8 @@ PRESETS: Final = {
 
 DIMENSIONS: Final = ("tp", "cp", "pp", "dp")
 TP, CP, DP, EP = (REASONS.index(name) for name in ("tp", "cp", "dp", "ep"))
+LOADING: Final = len(REASONS)
+"""What a step with data to read can wait for besides."""
 VALUE_BYTES: Final = 2
 GRADIENT_BYTES: Final = 4
 _OPTIMIZER_BYTES: Final = 4 * 4 + 3 * 4 + VALUE_BYTES
@@ -197,7 +199,9 @@ class Training:
     parallel: bool
     """Whether attention and MLP begin from the same input."""
     loading_ps: int
-    """What a step waits for its data."""
+    """What the data of a step takes to be read."""
+    loads_beside: bool
+    """Whether that is done beside the step before."""
     expert_weights: tuple[int, ...]
     """Tokens of each rank of an expert group, in proportion; empty: as many for each."""
     peak_flops_per_s: int
@@ -210,6 +214,11 @@ class Training:
     def ranks(self) -> int:
         """How many GPUs it takes."""
         return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What a rank can wait for."""
+        return (*REASONS, "loading") if self.loading_ps else REASONS
 
     @property
     def copies(self) -> int:
@@ -323,6 +332,7 @@ class Plan(ScriptPlan):
 
     def __init__(self, training: Training, seed: int, job: int) -> None:
         super().__init__()
+        self.reasons = training.reasons
         self.training = training
         self._rings: dict[tuple[object, ...], int] = {}
         written: dict[tuple[object, ...], Script] = {}
@@ -391,7 +401,9 @@ class _Writer:
         if training.data == "fsdp" and training.prefetch and "dp" in self._places:
             for layer in range(training.first_layer(stage, training.virtual)):
                 self._gathered[layer] = self._parameters(layer, ())
-        self._compute(training.loading_ps)
+        data = self._read()
+        if data >= 0 and not training.loads_beside:
+            self.script.wait(data, LOADING)
         last = {one.chunk: place for place, one in enumerate(order) if not one.forward}
         for place, one in enumerate(order):
             pipeline.begin(one)
@@ -400,7 +412,17 @@ class _Writer:
         for event in self._scattered:
             self.script.wait(event, DP)
         self._compute(training.optimizer_ps(self._own_values()))
+        if data >= 0 and training.loads_beside:  # of the next step
+            self.script.wait(data, LOADING)
         return self.script
+
+    def _read(self) -> int:
+        """Read the data of a step, on a stream of its own; the event of its end, -1 if it takes no time."""
+        if not self.training.loading_ps:
+            return -1
+        reader = self.script.stream()
+        self.script.compute(self.training.loading_ps, reader)
+        return self.script.record(reader)
 
     # ---- groups
 
@@ -570,11 +592,11 @@ class _Writer:
 
     def _own_values(self) -> int:
         """Parameters of this stage that this rank's optimizer has: its shard, or with `ddp` all of them."""
-        training, model = self.training, self.training.model
+        training = self.training
         layers = training.first_layer(self._at["pp"], training.virtual)
-        experts = model.experts * model.expert_parameters() // training.ep
-        values = layers * (model.attention_parameters() + experts) // training.tp
-        return values // (training.shards * training.cp) if training.data == "fsdp" else values
+        if training.data == "fsdp":
+            return sum(layers * values // among for _, values, among in self._shared())
+        return layers * sum(values for _, values, _ in self._shared())
 
     def _parameters(self, layer: int, after: tuple[int, ...]) -> tuple[int, ...]:
         del layer  # Layers are alike.

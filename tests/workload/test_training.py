@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, LINE, RECORD, WAIT
+from emu.api import run
 from emu.errors import ScenarioError
 from emu.scenario.sections.training import TrainingWorkload
 from emu.workload.pipeline import Pass, schedule
@@ -203,6 +204,8 @@ def test_scale_shrinks_bytes_and_computing_alike() -> None:
         ({"model": "llama3-8c"}, "did you mean 'llama3-8b'"),
         ({"model": "llama3-8b", "ep": 2}, "does not divide the experts"),
         ({"model": "llama3-8b", "expert_skew": 1}, "no rank exchanges tokens"),
+        ({"model": "llama3-8b", "overlap": {"tp_chunks": 2}}, "no rank waits for tensor parallelism"),
+        ({"model": "llama3-8b", "kernels": {"fused": False}}, "take no time without `kernels.memory`"),
         ({"model": "mixtral-8x7b", "parallel_attention": True}, "experts are exchanged between"),
         ({"model": "llama3-8b", "tp": 4}, "tp 4 x cp 1 x pp 1 x dp 1 is 4 ranks, the job has 2"),
         ({"model": "llama3-8b", "stragglers": [{"rank": 2}]}, "there is no rank 2 to be slow"),
@@ -279,11 +282,36 @@ def test_experts_share_gradients_with_those_that_have_the_same_experts() -> None
     assert [call.size_bytes for call in sizes[1, 3]] == [4 * 2 * 3 * 64 * 256]
 
 
-def test_a_step_waits_for_its_data_unless_it_is_read_beside_and_once_for_each_server() -> None:
-    """MegaScale, section 3.4: four ranks that read for themselves share the disk."""
-    reading = {"time": "3ms", "asynchronous": False}
-    base = computing(training(4, tp=4, data="none"))
-    assert computing(training(4, tp=4, data="none", loading=reading)) == base + 3 * 10**9
-    alone = reading | {"shared": False}
-    assert computing(training(4, tp=4, data="none", loading=alone)) == base + 12 * 10**9
-    assert computing(training(4, tp=4, data="none", loading=alone | {"asynchronous": True})) == base
+@pytest.mark.parametrize(("shared", "readers"), [(True, 1), (False, 4)])
+@pytest.mark.parametrize("microseconds", [90, 1000])
+def test_a_step_takes_its_data_and_the_rest_or_beside_it_the_longer_of_both(
+    microseconds: int, shared: bool, readers: int
+) -> None:
+    """MegaScale, section 3.4: four ranks that read for themselves share the disk. A step of 397 us."""
+
+    def step_of(loading: dict[str, object]) -> int:
+        job = {"kind": "training", "model": "own", "own": OWN, "tp": 4, "data": "none", "peak_tflops": 1}
+        jobs = [{"name": "train", "workload": job | {"steps": 2, "loading": loading}}]
+        scenario = {"name": "read", "topology": {"kind": "star", "hosts": 4}, "jobs": jobs}
+        result = run(scenario | {"fidelity": "flow"}, local=True, diagnose=False)
+        facts = result.summary.jobs["train"].training
+        assert facts is not None
+        assert facts.step_ps is not None
+        return facts.step_ps
+
+    alone = step_of({})
+    data = microseconds * readers * 10**6
+    reading: dict[str, object] = {"time": f"{microseconds}us", "shared": shared}
+    assert step_of(reading | {"asynchronous": False}) == alone + data
+    assert step_of(reading) == max(alone, data)
+
+
+def test_an_optimizer_has_the_shard_that_its_rank_gathers() -> None:
+    """Of experts, too: over those data-parallel ranks that have the same ones."""
+    own, sharing = OWN | {"layers": 1, "experts": 4}, {"dp": 4, "kernels": {"memory": "1GB/s"}}
+    values = (3 * 64**2 + 4 * 3 * 64 * 256) // 4
+    for ep in (1, 2, 4):
+        one = training(4, own=own, ep=ep, **sharing)
+        written = Plan(one, 1, 0).scripts[0].streams[0]
+        last = next(a for kind, a, _ in reversed(written) if kind == COMPUTE)
+        assert last == values * 30 * 1000

@@ -46,6 +46,7 @@ def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
         bubble_ideal=round((one.pp - 1) / (one.virtual * one.batches + one.pp - 1), 6),
         cut=f"tp {one.tp} x cp {one.cp} x pp {one.pp} x dp {one.dp}, ranks in order {', '.join(one.order)}",
         shrunk="; ".join(smaller),
+        reasons=one.reasons,
     )
 
 

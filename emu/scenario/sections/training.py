@@ -94,7 +94,8 @@ class Kernels(Section):
     """Bandwidth that elementwise operators (norms, activation, dropout, residuals) and the optimizer's step
     reach. `auto`: they take no time."""
     fused: bool = True
-    """Whether norms and activations pass over memory once, or three times (MegaScale, section 3.2)."""
+    """Whether norms and activations pass over memory once, or three times (MegaScale, section 3.2). Needs
+    `memory`."""
 
 
 class Loading(Section):
@@ -103,7 +104,8 @@ class Loading(Section):
     time_ps: TimePs = 0
     """What one reader takes for the data of a step."""
     asynchronous: bool = True
-    """Whether that is done beside the step before; otherwise a step waits for it."""
+    """Whether that is done beside the step before, so that a step waits for what is longer; otherwise it
+    waits for all of it."""
     shared: bool = True
     """Whether one reader of a server serves its tensor-parallel group; otherwise each rank reads, and they
     share the disk."""
@@ -223,20 +225,31 @@ class TrainingWorkload(Section):
         if self.parallel_attention and model.experts > 1:
             reason = "experts are exchanged between attention and the MLP, which are one block"
             yield Refusal(("parallel_attention",), reason, "false, or a model without experts")
-        if self.expert_skew and self.ep == 1:
-            yield Refusal(("expert_skew",), "no rank exchanges tokens", "0, or `ep` above 1")
         if model.sequence % (self.cp * self.tp):
             reason = f"CP x TP does not divide a sequence of {model.sequence}"
             yield Refusal(("cp",), reason, "a divisor, TP counted")
         if model.experts % self.ep or (self.dp is not None and self.dp % self.ep):
             reason = f"does not divide the experts ({model.experts}) and `dp`"
             yield Refusal(("ep",), reason, "a divisor of both")
-        if self.replicas > 1 and self.data != "fsdp":
-            reason = f"`data: {self.data}` shards nothing"
-            yield Refusal(("replicas",), reason, "1, or `data: fsdp`")
+        yield from self._check_idle_keys()
         yield from self._check_stragglers()
         if self.jitter >= 1:
             yield Refusal(("jitter",), f"{self.jitter} is not below 1", SHARE_ACCEPTED)
+
+    def _check_idle_keys(self) -> Iterator[Refusal]:
+        """Refuse keys that would change nothing without another."""
+        if not self.kernels.fused and self.kernels.memory_bps is None:
+            reason = "elementwise operators take no time without `kernels.memory`, however often they pass"
+            yield Refusal(("kernels", "fused"), reason, "true, or a rate as `kernels.memory`")
+        if self.overlap.tp_chunks > 1 and self.tp == 1:
+            yield Refusal(
+                ("overlap", "tp_chunks"), "no rank waits for tensor parallelism", "1, or `tp` above 1"
+            )
+        if self.expert_skew and self.ep == 1:
+            yield Refusal(("expert_skew",), "no rank exchanges tokens", "0, or `ep` above 1")
+        if self.replicas > 1 and self.data != "fsdp":
+            reason = f"`data: {self.data}` shards nothing"
+            yield Refusal(("replicas",), reason, "1, or `data: fsdp`")
 
     def _check_stragglers(self) -> Iterator[Refusal]:
         """Refuse a rank that is listed twice."""
@@ -264,7 +277,6 @@ class TrainingWorkload(Section):
             return f"there is no rank {wrong[0]} to be slow: the job has {ranks}"
         model = self.shape()
         gemm, scores = (one or self.efficiency for one in (self.kernels.gemm, self.kernels.attention))
-        reading = 0 if self.loading.asynchronous else self.loading.time_ps
         return Training(
             model=model._replace(layers=self.layers or model.layers),
             tp=self.tp,
@@ -287,7 +299,8 @@ class TrainingWorkload(Section):
             memory_bytes_per_s=(self.kernels.memory_bps or 0) // 8,
             fused=self.kernels.fused,
             parallel=self.parallel_attention,
-            loading_ps=int(reading * (1 if self.loading.shared else self.tp) * self.scale),
+            loading_ps=int(self.loading.time_ps * (1 if self.loading.shared else self.tp) * self.scale),
+            loads_beside=self.loading.asynchronous,
             expert_weights=zipf(self.ep, self.expert_skew) if self.expert_skew else (),
             peak_flops_per_s=self.peak_tflops * 10**12,
             scale=self.scale,
