@@ -7,21 +7,24 @@ from milliseconds to days, which the picosecond clock of a scenario has no room 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from emu.errors import Problem, ScenarioError
+from emu.measure.summary.summary import Expectation as Verdict
+from emu.measure.summary.verdict import evaluate
+from emu.scenario.expect import Expectation, path_steps
 from emu.scenario.load import in_file_order, read_file
 from emu.scenario.section import RefusedError, Section
 from emu.scenario.set_options import Override, apply_override
-from emu.scenario.yaml.document import Node, decode, read_document
+from emu.scenario.yaml.document import Node, decode, read_document, shown_location
 from emu.scenario.yaml.problems import problems_of
 from emu.scenario.yaml.values import Reading, or_auto
-from emu.spelling import shown
+from emu.spelling import did_you_mean, listed, shown
 
 UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 YEAR_MS: Final = 366 * UNITS_MS["d"]
@@ -84,3 +87,18 @@ def checked(model: type[_File], tree: Node, file: str) -> _File:
         return model.model_validate(tree.plain())
     except ValidationError as error:
         raise ScenarioError(in_file_order(problems_of(error, tree, model), file)) from error
+
+
+def judged(expect: Iterable[Expectation], summary: Mapping[str, Any], tree: Node, file: str) -> list[Verdict]:
+    """What a file expects of its summary, judged. ScenarioError for a path that begins with no key of it."""
+    problems = []
+    for at, one in enumerate(expect):
+        first = path_steps(one.value)[0]
+        if first not in summary:
+            where = ("expect", at, "value")
+            reason = f"there is no {first!r} in the summary{did_you_mean(str(first), list(summary))}"
+            accepted = listed(list(summary), len(summary))
+            problems.append(Problem(file, tree.find(where).line, shown_location(where), reason, accepted))
+    if problems:
+        raise ScenarioError(problems)
+    return evaluate(expect, summary)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,8 @@ from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.document import Node
 from emu.scenario.yaml.values import AUTO, Name, Share
 
+MOST_STRIKES: Final = 1_000_000
+"""In a campaign, in the mean; and as many checkpoints: each is a row, or a turn of a loop."""
 Gpus = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
@@ -185,6 +187,10 @@ class Campaign(Section):
         """Servers of the job."""
         return -(-self.gpus // self.gpus_per_host)
 
+    def per_hour(self, cause: CauseSection) -> Fraction:
+        """How often a cause strikes the whole job."""
+        return cause.per_hour * {"gpu": self.gpus, "host": self.hosts, "job": 1}[cause.of]
+
     @property
     def spares(self) -> int:
         """Spare hosts, also where the file does not say."""
@@ -205,6 +211,13 @@ class Campaign(Section):
             yield Refusal(("checkpoint", "every"), reason, f"at least checkpoint.written_after, or {AUTO}")
         if every_ms is not None and every_ms < self.step.takes_ms:
             yield Refusal(("checkpoint", "every"), "is shorter than a step", "at least step.takes")
+        if every_ms is not None and self.lasts_ms > every_ms * MOST_STRIKES:
+            reason, accepted = "makes too many checkpoints", f"at most {MOST_STRIKES:,} in the campaign"
+            yield Refusal(("checkpoint", "every"), reason, accepted)
+        hours = Fraction(self.lasts_ms, UNITS_MS["h"])
+        if sum(self.per_hour(one) for one in self.failures.all()) * hours > MOST_STRIKES:
+            reason, accepted = "strike too often", f"at most {MOST_STRIKES:,} times in the campaign"
+            yield Refusal(("failures",), reason, accepted)
         names = [cause.name for cause in self.failures.all()]
         for at, cause in enumerate(self.failures.causes):
             if names.count(cause.name) > 1:

@@ -14,7 +14,9 @@ doing, and follow one from another:
     planned      As `slow`, at once and without the self-check, and somebody works on it for `takes`.
 
 What strikes while the job stands still: a stop or hang begins the recovery again from the self-check, which
-finds all that is broken; planned work is done then and there; slow and silent ones are found by the check.
+finds all that is broken or slow; one that strikes before anybody has noticed the first is noticed for itself,
+if that is sooner. Planned work is done then and there, whatever else breaks; slow and silent ones are found
+by the check.
 
 Everything is recorded as rows that follow one another without a gap, so that a reader can add them up again.
 Draws depend on the seed and the cause's place alone.
@@ -124,12 +126,11 @@ def course_of(campaign: Campaign, every_ms: int | None = None) -> Course:
         "silent": detection.silent_ms,
         "planned": 0,
     }
-    many = {"gpu": campaign.gpus, "host": campaign.hosts, "job": 1}
     causes = tuple(
         Cause(
             name=one.name,
             shows=one.shows,
-            per_ms=one.per_hour * many[one.of] / UNITS_MS["h"],
+            per_ms=campaign.per_hour(one) / UNITS_MS["h"],
             hosts=int(one.shows != "planned") if one.hosts is None else one.hosts,
             noticed_ms=usual_ms[one.shows] if one.noticed_after_ms is None else one.noticed_after_ms,
             slow_step_ms=-(-step_ms // (1 - one.slower_by)) if one.shows == "slow" else step_ms,
@@ -310,9 +311,13 @@ class _Job:
         elif cause.shows in ("stop", "hang"):
             if standing in (TRAINING, CHECKPOINT):
                 self._break_off()
-                self._ahead = [_Ahead(NOTICING, cause.noticed_ms, cause.name), *self._recovery(cause)]
-            elif standing != NOTICING:
-                self._ahead = self._recovery(cause)
+                notice = _Ahead(NOTICING, cause.noticed_ms, cause.name)
+                self._ahead = [notice, *self._planned(), *self._recovery(cause)]
+            elif standing == NOTICING:
+                sooner_ms = min(self._ahead[0].length_ms, cause.noticed_ms)
+                self._ahead[0] = self._ahead[0]._replace(length_ms=sooner_ms)
+            else:
+                self._ahead = [*self._planned(), *self._recovery(cause)]
         elif not self._ahead:
             heapq.heappush(self._notices, (self._now_ms + cause.noticed_ms, self._now_ms, place))
             if cause.slow_step_ms > self._step_ms:
@@ -355,13 +360,27 @@ class _Job:
     def _save(self, begun_ms: int, whole_ms: int) -> None:
         self._since = 0
         self._checkpoints.append(_Checkpoint(self._steps, begun_ms, whole_ms))
-        if len(self._checkpoints) > self._course.kept + 1:
+        kept = self._course.kept
+        while len(self._checkpoints) > kept and self._checkpoints[kept].whole_ms <= self._now_ms:
             del self._checkpoints[0]
 
     # ---------------------------------------------------------------- stopping
 
     def _recovery(self, cause: Cause) -> list[_Ahead]:
+        self._find_slow()
         return [_Ahead(SELF_CHECK, self._course.self_check_ms, cause.name), *self._restart(cause)]
+
+    def _find_slow(self) -> None:
+        """A self-check is to come, which finds what is slow."""
+        causes = self._course.causes
+        self._broken += sum(causes[one[2]].hosts for one in self._notices if causes[one[2]].shows == "slow")
+        self._notices = [one for one in self._notices if causes[one[2]].shows == "silent"]
+        heapq.heapify(self._notices)
+        self._step_ms, self._slowed_by = self._course.step_ms, ""
+
+    def _planned(self) -> list[_Ahead]:
+        """Work that somebody has begun, or is about to."""
+        return [one for one in self._ahead if one.phase == PLANNED]
 
     def _restart(self, cause: Cause) -> list[_Ahead]:
         """The wait for spare hosts has a length once it begins."""
@@ -399,18 +418,16 @@ class _Job:
         self._ahead = self._recovery(cause)
 
     def _stand_still(self) -> None:
-        """What was slow is found by the check that follows."""
         self._left_ms, self._stalling = 0, False
-        self._step_ms, self._slowed_by = self._course.step_ms, ""
-        self._notices = [one for one in self._notices if self._course.causes[one[2]].shows == "silent"]
-        heapq.heapify(self._notices)
 
     def _go_back(self) -> None:
         """To the newest checkpoint; what was corrupted after it is undone."""
         newest = self._checkpoints[-1]
         self._steps = self._steps_from = newest.steps
         self._since = 0
-        self._notices = [one for one in self._notices if one[1] < newest.begun_ms]
+        wrong = [one for one in self._notices if self._course.causes[one[2]].shows == "silent"]
+        undone = [one for one in wrong if one[1] >= newest.begun_ms]
+        self._notices = [one for one in self._notices if one not in undone]
         heapq.heapify(self._notices)
 
     # ---------------------------------------------------------------- standing still

@@ -101,6 +101,15 @@ def test_times_are_measured_by_runs_and_kept(
             "9 hosts fail together, and the job has 8",
         ),
         (
+            {"step": {"takes": "1ms"}, "checkpoint": {"every": "2ms", "written_after": 0}, "lasts": "1d"},
+            "checkpoint.every: makes too many checkpoints; accepted: at most 1,000,000 in the campaign",
+        ),
+        (
+            {"failures": {"table": "llama3", "times": 10**9}},
+            "failures: strike too often; accepted: at most 1,000,000 times in the campaign",
+        ),
+        ({"expect": [{"value": "godput", "at_least": 0.9}]}, "expect[0].value: there is no 'godput'"),
+        (
             {"measured": [{"key": "step.takes", "scenario": "tiny_all_reduce", "value": "drops.congestion"}]},
             "drops.congestion is no time",
         ),

@@ -133,6 +133,65 @@ def test_corruption_that_a_restart_undid_is_never_noticed() -> None:
     assert sum(row.phase == "self_check" for row in found.rows) == 1
 
 
+def test_with_one_kept_the_last_whole_checkpoint_stays_until_the_next_is_whole() -> None:
+    # ten steps take 100 s and a checkpoint 150 s to be written: that of 100 s is whole at 255 s, and the
+    # next one begins at 205 s
+    found = followed(course(cause(), kept=1, written_ms=150 * S), [(254 * S, 0)])
+    assert found.rows[1].steps_to == 0
+    found = followed(course(cause(), kept=1, written_ms=150 * S), [(255 * S, 0)])
+    assert found.rows[1].steps_to == 10
+
+
+def test_a_lost_host_is_noticed_though_the_job_hangs_already() -> None:
+    # the watchdog would end the hang at 800 s; heartbeats miss the host at 290 s
+    hang = cause("hang", hosts=0, noticed=600)
+    found = followed(course(hang, cause()), [(200 * S, 0), (250 * S, 1)])
+    assert [row[:3] for row in told(found.rows)[1:5]] == [
+        (200, 250, "noticing"),
+        (250, 290, "noticing"),
+        (290, 350, "self_check"),
+        (350, 380, "replacing"),
+    ]
+
+
+def test_planned_work_is_done_though_something_else_breaks() -> None:
+    planned = cause("planned", hosts=0, noticed=0, takes=100)
+    found = followed(course(planned, cause()), [(200 * S, 0), (268 * S, 1)])
+    assert [row[:3] for row in told(found.rows)[2:6]] == [
+        (238, 268, "planned"),
+        (268, 338, "planned"),
+        (338, 398, "self_check"),
+        (398, 428, "replacing"),
+    ]
+    # a stop at 220 s, while the checkpoint is written: noticed, worked on, then checked
+    found = followed(course(planned, cause()), [(200 * S, 0), (220 * S, 1)])
+    assert [row[:3] for row in told(found.rows)[2:5]] == [
+        (220, 260, "noticing"),
+        (260, 360, "planned"),
+        (360, 420, "self_check"),
+    ]
+
+
+def test_a_slow_host_that_a_stop_lets_the_check_find_is_replaced_too() -> None:
+    # both hosts go at 300 s where one is spare: the other comes back 500 s later
+    slow, stop = cause("slow", slow_step=20, noticed=300), cause()
+    found = followed(course(slow, stop, spare_hosts=1), [(150 * S, 0), (200 * S, 1)])
+    assert [row[:3] for row in told(found.rows) if row[2] == "waiting_for_spares"] == [
+        (300, 800, "waiting_for_spares")
+    ]
+
+
+def test_a_slow_host_stays_slow_after_planned_work_until_it_is_noticed() -> None:
+    slow, planned = cause("slow", slow_step=20, noticed=300), cause("planned", hosts=0, takes=50)
+    found = followed(course(slow, planned), [(150 * S, 0), (200 * S, 1)])
+    assert [row[:3] for row in told(found.rows)[4:8]] == [
+        (288, 298, "init"),
+        (298, 318, "loading"),
+        (318, 450, "slowed"),
+        (450, 488, "checkpoint"),
+    ]
+
+
 def test_planned_work_begins_after_a_checkpoint_and_takes_its_time() -> None:
     found = followed(course(cause("planned", hosts=0, noticed=0, takes=100)), [(200 * S, 0)])
     assert told(found.rows) == [

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from emu.campaign.campaign_file import checked, read_tree, shown_span
+from emu.campaign.campaign_file import checked, judged, read_tree, shown_span
 from emu.campaign.goodput import FACTORS, Seed, figures, sensitivities, simulated, summary_of
 from emu.campaign.measured import Measurement, put_in_place
 from emu.campaign.optimum import settled
@@ -22,7 +22,6 @@ from emu.cli.columns import say
 from emu.cli.scenario_options import file_named, forcing
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import write_whole
-from emu.measure.summary.verdict import evaluate
 from emu.measure.summary_report import expectation_line
 from emu.scenario.set_options import parse_override
 from emu.shipped import CAMPAIGNS
@@ -101,7 +100,7 @@ def command(
     every = [figures(first), *simulated(course, numbers[1:])]
     summary = summary_of(found.name, found.seed, course, every)
     summary["measured"] = [one._asdict() for one in measured]
-    verdicts = evaluate(found.expect, summary)
+    verdicts = judged(found.expect, summary, tree, file)
     if sensitivity:
         rows = sensitivities(course, numbers, float(summary["goodput"]))
         summary["sensitivity"] = {name: [round(one, 6) for one in changes] for name, changes in rows}

@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import click
 
-from emu.campaign.campaign_file import SPAN, checked, read_tree, shown_span
+from emu.campaign.campaign_file import SPAN, checked, judged, read_tree, shown_span
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Level, followed, summary_of
 from emu.campaign.moment import moment_of
 from emu.cli.scenario_options import file_named, forcing
 from emu.errors import Problem, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import write_whole
-from emu.measure.summary.verdict import evaluate
 from emu.measure.summary_report import expectation_line
 from emu.scenario.dump import mapping_to_yaml
 from emu.scenario.expect import path_steps
@@ -85,7 +84,7 @@ def command(
     except ScenarioError as error:
         raise ScenarioError(_with_line(one, tree) for one in error.problems) from error
     summary = summary_of(found, topology, course)
-    verdicts = evaluate(found.expect, summary)
+    verdicts = judged(found.expect, summary, tree, file)
     if moment is not None and write is not None:
         write_whole(write, moment_of(found, course.jobs, _time(moment, found)))
     if out is not None:
