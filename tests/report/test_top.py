@@ -1,5 +1,7 @@
 """Does `emu top` say of a run, live and over, what its counters and its summary say?"""
 
+import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
@@ -64,6 +66,20 @@ def test_of_a_run_that_is_over_it_says_drops_fault_and_cause_in_eighty_columns(
     assert "fault 0: link_down rtsw-1:ctsw-0 at 100us to 150us" in text
     assert "two     2  success" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_page_that_breaks_off_is_a_look_at_nothing(tmp_path: Path) -> None:
+    """As of a worker that is killed while it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+        address = "{}:{}".format(*server.getsockname())
+        (tmp_path / "workers.json").write_text(
+            json.dumps({"workers": [{"metrics_address": address}]}), "utf-8"
+        )
+        looked = pool.submit(top.look_at, tmp_path)
+        with server.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\nemu_virtual_seconds_total ")
+        assert looked.result() is None
 
 
 def test_what_is_no_run_and_what_broke_off_is_said_in_one_line(

@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
-from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 import click
@@ -149,7 +149,7 @@ def look_at(directory: Path) -> Look | None:
                 return None
             with opener.open(f"http://{worker['metrics_address']}/metrics", timeout=ANSWER_S) as answer:
                 found.add(answer.read().decode())
-    except (URLError, OSError, ValueError):
+    except (OSError, HTTPException, ValueError):
         return None
     return found if found.operations else None
 
