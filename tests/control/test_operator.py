@@ -4,9 +4,9 @@ A management delay is 100 us and 64 B at 10G take 51.2 ns. The operator looks tw
 """
 
 import contextlib
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import ceil
@@ -28,6 +28,7 @@ from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.control_socket import ask
 from emu.runtime.outcome import Ending
 from tests.diagnosis.live_runs import injected
+from tests.runtime.patience import PATIENCE_S, until
 from tests.runtime.spread_runs import SpreadRun
 from tests.scenario.plain import plain
 
@@ -436,22 +437,28 @@ def test_a_live_run_with_an_operator_that_somebody_ended_replays_to_the_same_dig
 
 
 def test_rows_that_are_remapped_in_a_running_run_are_noticed(tmp_path: Path) -> None:
+    """In a job of many steps, which is ended long before its last: however late somebody injects, it runs."""
     scenario, out = tmp_path / "live.yaml", tmp_path / "run"
     rules = {"heartbeat": {"every": "100ms", "rows": 4}}
-    scenario.write_text(api.effective(api.load(given(operator=rules)).scenario), "utf-8")
+    made = given(operator=rules, run={"sample_every": "1s", "max_time": "1000s"})
+    made["jobs"][0]["workload"]["steps"] = 1000
+    scenario.write_text(api.effective(api.load(made).scenario), "utf-8")
     words = ("up", str(scenario), "--local", "--quiet", "--no-page", "--pace", "1s/s", "--out", str(out))
+
+    def reached(virtual_ps: int) -> bool:
+        assert process.poll() is None
+        with contextlib.suppress(UsageError, OSError):  # it does not answer yet
+            return bool(ask(out, {"do": "list"})["virtual_ps"] >= virtual_ps)
+        return False
+
     with subprocess.Popen([sys.executable, "-m", "emu.cli.main", *words]) as process:
         try:
-            until_s = time.monotonic() + 60
-            while process.poll() is None and time.monotonic() < until_s and not out.is_dir():
-                time.sleep(0.02)
-            while process.poll() is None and time.monotonic() < until_s:
-                with contextlib.suppress(UsageError, OSError):
-                    if ask(out, {"do": "list"})["virtual_ps"] >= BEAT:
-                        break
-                time.sleep(0.02)
+            until(lambda: reached(BEAT))
             assert injected(out, {"kind": "row_remap", "target": "gpu-1-0", "rows": 4})
-            assert process.wait(60) == 0
+            at_ps = ask(out, {"do": "list"})["virtual_ps"]
+            until(lambda: reached(at_ps + BEAT + LOOK_PS + DEADLINE + LAUNCH))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 0
         finally:
             process.kill()
     summary = load_summary(out)

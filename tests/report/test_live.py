@@ -5,11 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,18 +19,9 @@ from emu.report.live import Following
 from emu.report.recording import MEASURES, read_recording
 from tests.report.test_page import browser, errors, pytestmark
 from tests.report.test_recording import PAIR, recorded
+from tests.runtime.patience import PATIENCE_S, alive, children_of, until
 
 __all__ = ["browser", "pytestmark"]
-PATIENCE_S = 60
-
-
-def until(true: Callable[[], Any]) -> Any:
-    """Wait for it."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not (found := true()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    return found
 
 
 def up(place: Path, *words: str) -> "subprocess.Popen[str]":
@@ -47,7 +36,8 @@ def up(place: Path, *words: str) -> "subprocess.Popen[str]":
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     run = up(tmp_path / "run")
-    yield run, until(lambda: (url := tmp_path / "run" / "page.url").exists() and url.read_text().strip())
+    url = tmp_path / "run" / "page.url"
+    yield run, until(lambda: url.read_text().strip() if url.exists() else "")
     run.kill()
     run.wait()
 
@@ -60,14 +50,6 @@ def asked(url: str, method: str = "GET", **headers: str) -> HTTPResponse:
     answer.read()
     connection.close()
     return answer
-
-
-def children(pid: int) -> list[int]:
-    """Processes that this one started."""
-    found = []
-    for one in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (one / "children").read_text().split()]
-    return found
 
 
 def test_the_page_follows_the_run_and_says_when_it_is_over(
@@ -102,7 +84,7 @@ def test_only_who_has_the_link_is_answered_and_nothing_is_left_behind_by_a_run_t
     live: tuple["subprocess.Popen[str]", str],
 ) -> None:
     run, url = live
-    assert children(run.pid) == []  # Nobody looks: nothing is started.
+    assert children_of(run.pid) == []  # Nobody looks: nothing is started.
     whole = asked(url)
     assert whole.status == 200
     assert whole.headers["Access-Control-Allow-Origin"] is None
@@ -118,12 +100,12 @@ def test_only_who_has_the_link_is_answered_and_nothing_is_left_behind_by_a_run_t
     assert asked(url + "news?since=0", Origin="null").status == 403
     assert asked(url + "news?since=-1").status == 400
     assert asked(url + "news", "POST").status == 501  # It shows, and does not command.
-    (page,) = children(run.pid)
+    (page,) = children_of(run.pid)
     token = url.rstrip("/").rpartition("/")[2]
     assert token not in Path(f"/proc/{page}/cmdline").read_text()
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
-    until(lambda: not Path(f"/proc/{page}").exists())
+    until(lambda: not alive(page))
 
 
 def test_no_page_serves_none(tmp_path: Path) -> None:

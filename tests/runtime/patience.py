@@ -5,6 +5,7 @@ For a condition, never for a while; and for so long that only what never comes i
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import TypeVar
@@ -52,3 +53,14 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process started, at any depth; threads and processes that end meanwhile are
+    passed over."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                found += map(int, (task / "children").read_text("ascii").split())
+    return [one for child in found for one in (child, *children_of(child))]

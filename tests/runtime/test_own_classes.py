@@ -257,7 +257,6 @@ def test_an_unexpected_failure_is_one_of_the_runtime_and_keeps_its_traceback(tmp
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"},
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert told.returncode == 4

@@ -18,6 +18,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from emu.errors import RuntimeFailure
 from emu.measure.collected import Sample
 from emu.runtime.outcome import Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
+from tests.runtime.patience import children_of
 from tests.runtime.spread_runs import plan_of
 
 PACED_S = 4
@@ -87,16 +89,8 @@ class Witness(Observer):
 def kill(raylet: int) -> None:
     """Kill a raylet and every process that it started."""
     for pid in [raylet, *children_of(raylet)]:
-        os.kill(pid, signal.SIGKILL)
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes that a process started, at any depth."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text("ascii").split():
-            found += [int(child), *children_of(int(child))]
-    return found
+        with suppress(ProcessLookupError):  # Ray ends idle workers by itself
+            os.kill(pid, signal.SIGKILL)
 
 
 def spoil(snapshots: Path) -> None:

@@ -103,7 +103,7 @@ def make(place: Path, *words: str, python: str = PYTHON, **more: str) -> subproc
 
 def told(running: subprocess.Popen[str]) -> tuple[int, list[str]]:
     """Its status, and what it said beside what make says of every failure."""
-    output, _ = running.communicate(timeout=120)
+    output, _ = running.communicate(timeout=300)
     return running.returncode, [line for line in output.splitlines() if not line.startswith("make: ***")]
 
 

@@ -46,7 +46,6 @@ def modules_of(tmp_path: Path, *arguments: str, status: int = 0) -> set[str]:
         env={**os.environ, "TERM": "dumb"},
         stdout=subprocess.DEVNULL,
         check=True,
-        timeout=120,
     )
     ended, modules = json.loads(out.read_text())
     assert ended == status, (arguments, ended)
