@@ -1,10 +1,9 @@
 """Jobs that meet, unit by unit: calls of the library and flows on one fabric, and who is paused there.
 
-Calls go through their steps as in `actors.flow.rehearsal`, but when they come, on links that all jobs share.
-These have the queues of `actors.flow.flood`: what cannot be sent at once waits on the account of the port by
-which it came, and a port of which too much waits is paused. So a burst of one job delays those of others,
-connections whose buffer slots are few leave room to flows that have no windows, clear-to-sends and requests
-of READs stand in line behind data, and so do the calls of a job behind its own earlier ones.
+Calls go through their steps (`actors.flow.rank_steps`) when they come, on links that all jobs share, whose
+ports are paused (`actors.flow.links`). So a burst of one job delays those of others, connections whose buffer
+slots are few leave room to flows that have no windows, clear-to-sends and requests of READs stand in line
+behind data, and so do the calls of a job behind its own earlier ones.
 
 Flows are those of `actors.host.perftest`: a queue pair has at most so many messages posted (`depth`), posts
 and completions go in line at the proxy of their host, and of READs only so many are asked for.
@@ -24,9 +23,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.flow.flood import Pools, Ports, Unit
-from actors.flow.rehearsal import ACKNOWLEDGED, BEGIN, OF_LINKS, POSTED, Pipe, Rehearsal
-from actors.kernel.vectors import vec
+from actors.flow.links import PS_OF_BIT_AT_KBPS, Links, Pools, Ports, Unit
+from actors.flow.rank_steps import ACKNOWLEDGED, BEGIN, OF_LINKS, POSTED, Pipe, Walks
 
 _COMES: Final = OF_LINKS
 _FREE: Final = OF_LINKS + 1
@@ -48,7 +46,6 @@ _REQUEST: Final[i64] = 1
 """What a piece of a flow is that is no data."""
 _ACK: Final[i64] = -2
 """What a piece of anybody is that acknowledges slice 0; that of slice 1 is one less."""
-_PS_OF_BIT_AT_KBPS: Final[i64] = 10**9
 _UNIT_BITS: Final[i64] = 20
 
 WALKED: Final = 0
@@ -96,7 +93,7 @@ class Sending:
         self.most_asked = most
 
 
-class Crowd(Rehearsal):
+class Crowd(Walks):
     """What is under way on links of these ports; goes on as far as it is told to."""
 
     def __init__(
@@ -110,11 +107,8 @@ class Crowd(Rehearsal):
         depth: int,
         ack_bits: int,
     ) -> None:
-        links = len(ports.rates)
-        super().__init__([0] * links, ranks, unit_bits, message_ps, proxy_ps)
-        self.rates = ports.rates
-        self.ports: Ports = ports
-        self.pools: Pools = pools
+        super().__init__(ranks, unit_bits, message_ps, proxy_ps)
+        self.links: Links = Links(ports, pools)
         self.depth: i64 = depth
         self.answers: list[int] = []
         """By pipe, that of its acknowledgements; -1 where nothing is in their way."""
@@ -129,22 +123,10 @@ class Crowd(Rehearsal):
         self.flows: list[list[int]] = []
         """The queue pairs of each, and how many of them are not complete."""
         self.open: list[int] = []
-        self.busy: vec[i64] = vec[i64]([0] * links)
-        self.woken: list[bool] = [False] * links
-        """Whether an event comes when the link is free."""
-        self.debt: vec[i64] = vec[i64]([0] * links)
-        self.reserved: vec[i64] = vec[i64]([0] * links)
-        self.shared: vec[i64] = vec[i64]([0] * links)
-        self.over: vec[i64] = vec[i64]([0] * links)
-        self.stopped: list[bool] = [False] * links
-        self.paused: list[bool] = [False] * links
-        self.used: vec[i64] = vec[i64]([0] * len(pools.pools))
-        self.lines: list[deque[Unit]] = [deque() for _ in range(links)]
-        self.first: list[deque[Unit]] = [deque() for _ in range(links)]
-        """What is urgent."""
-        self.turns: list[deque[int]] = [deque() for _ in range(links)]
-        """By link, the pipes that begin there and have something to send."""
-        self.pauses: i64 = 0
+        self.woken: list[bool] = [False] * len(ports.rates)
+        """By link, whether an event comes when it is free."""
+        self.first: list[deque[Unit]] = [deque() for _ in range(len(ports.rates))]
+        """By link, what is urgent."""
         self._units: list[Unit] = []
         self._gone: list[int] = []
         """Those that have arrived, whose places others may take."""
@@ -294,7 +276,7 @@ class Crowd(Rehearsal):
 
     # ---- links
 
-    def _on_link(self, kind: int, a: i64, b: i64) -> None:
+    def _on_link(self, kind: int, a: i64, b: i64, c: i64, d: i64) -> None:
         if kind == _COMES:
             unit = self._units[a]
             pipe = self.pipes[unit.stream]
@@ -302,8 +284,10 @@ class Crowd(Rehearsal):
             if self.urgent[unit.stream]:
                 self.first[link].append(unit)
             else:
-                self._hold(pipe.links[unit.hop - 1], unit.bits)
-                self.lines[link].append(unit)
+                before: i64 = pipe.links[unit.hop - 1]
+                if self.links.hold(before, unit.bits):
+                    self._push(self.now_ps + self.links.pause_ps[before], _HOLD, before)
+                self.links.lines[link].append(unit)
             self._next(link)
         elif kind == _FREE:
             self.woken[a] = False
@@ -311,9 +295,9 @@ class Crowd(Rehearsal):
         elif kind == _ACKS:
             self._acknowledge(a, self.pipes[b])
         elif kind == _HOLD:
-            self.stopped[a] = True
+            self.links.stopped[a] = True
         elif kind == _GO_ON:
-            self.stopped[a] = False
+            self.links.stopped[a] = False
             self._next(a)
         elif kind == _BEGINS:
             self._start(a)
@@ -333,7 +317,7 @@ class Crowd(Rehearsal):
     def _acknowledge(self, piece: i64, pipe: Pipe) -> None:
         """A NIC sends an acknowledgement before all that it has to send."""
         unit = self._new(piece, pipe.number, self.ack_bits)
-        self.lines[pipe.links[0]].append(unit)
+        self.links.lines[pipe.links[0]].append(unit)
         self._next(pipe.links[0])
 
     def _posted(self, piece: i64, number: i64) -> None:
@@ -345,50 +329,41 @@ class Crowd(Rehearsal):
         pipe.line.append(int(piece))
         if len(pipe.line) == 1:
             link: i64 = pipe.links[0]
-            self.turns[link].append(int(number))
+            self.links.turns[link].append(int(number))
             self._next(link)
 
     def _next(self, link: i64) -> None:
         """Let a link send the next unit, if it may."""
-        if self.stopped[link] and not self.first[link]:
+        if self.links.stopped[link] and not self.first[link]:
             return
-        if self.busy[link] > self.now_ps:
+        if self.links.busy[link] > self.now_ps:
             if not self.woken[link]:
                 self.woken[link] = True
-                self._push(self.busy[link], _FREE, link)
+                self._push(self.links.busy[link], _FREE, link)
             return
         if self.first[link]:
             unit = self.first[link].popleft()
             self._send(link, unit, self.pipes[unit.stream])
-        elif self.lines[link]:
-            unit = self.lines[link].popleft()
+        elif self.links.lines[link]:
+            unit = self.links.lines[link].popleft()
             self._send(link, unit, self.pipes[unit.stream])
-        elif self.turns[link]:
-            number = self.turns[link].popleft()
+        elif self.links.turns[link]:
+            number = self.links.turns[link].popleft()
             self._send(link, self._unit(number), self.pipes[number])
         else:
             return
-        if self.first[link] or self.lines[link] or self.turns[link]:
+        if self.first[link] or self.links.lines[link] or self.links.turns[link]:
             self.woken[link] = True
-            self._push(self.busy[link], _FREE, link)
+            self._push(self.links.busy[link], _FREE, link)
 
     def _unit(self, number: int) -> Unit:
         """The next unit of a pipe."""
         pipe = self.pipes[number]
         piece: i64 = pipe.line[0]
-        left: i64 = self._left[piece]
-        bits: i64 = left
-        if pipe.turns:
-            many: i64 = (left + self.unit_bits // 2) // self.unit_bits
-            if many > 1:
-                bits = (left + many - 1) // many
-        left -= bits
-        self._left[piece] = int(left)
-        if left == 0:
-            pipe.line.pop(0)
+        bits: i64 = self._take(pipe)
         if pipe.line:
-            self.turns[pipe.links[0]].append(number)
-        return self._new(piece if left == 0 else -1, pipe.number, bits)
+            self.links.turns[pipe.links[0]].append(number)
+        return self._new(piece if self._left[piece] == 0 else -1, pipe.number, bits)
 
     def _new(self, piece: i64, pipe: i64, bits: i64) -> Unit:
         if self._gone:
@@ -405,16 +380,18 @@ class Crowd(Rehearsal):
 
     def _send(self, link: i64, unit: Unit, pipe: Pipe) -> None:
         hop: i64 = unit.hop
-        rate: i64 = self.rates[link]
-        takes: i64 = unit.bits // pipe.parts[hop] * _PS_OF_BIT_AT_KBPS // rate
+        rate: i64 = self.links.rates[link]
+        takes: i64 = unit.bits // pipe.parts[hop] * PS_OF_BIT_AT_KBPS // rate
         gone: i64 = self.now_ps + takes
-        if self.debt[link] > 0:
-            gone += self.debt[link] * _PS_OF_BIT_AT_KBPS // rate
-            self.debt[link] = 0
-        self.busy[link] = gone
+        if self.links.debt[link] > 0:
+            gone += self.links.debt[link] * PS_OF_BIT_AT_KBPS // rate
+            self.links.debt[link] = 0
+        self.links.busy[link] = gone
         if hop > 0:
             if not self.urgent[pipe.number]:
-                self._release(pipe.links[hop - 1], unit.bits)
+                before: i64 = pipe.links[hop - 1]
+                if self.links.release(before, unit.bits):
+                    self._push(self.now_ps + self.links.pause_ps[before], _GO_ON, before)
             if pipe.packet_ps[hop - 1] > 0:
                 last: i64 = pipe.packet_ps[hop] * pipe.head_ps[hop - 1] // pipe.packet_ps[hop - 1]
                 if last > takes:
@@ -435,9 +412,7 @@ class Crowd(Rehearsal):
         self._gone.append(int(unit.number))
         acks: i64 = unit.bits * pipe.ack_share >> _UNIT_BITS
         if acks > 0 and (unit.piece < 0 or self.answers[pipe.number] < 0):
-            for one in pipe.back:
-                if self.busy[one] > self.now_ps:
-                    self.debt[one] += acks
+            self.links.acknowledge(pipe.back, acks, self.now_ps)
         if unit.piece >= 0:
             self.came_by = pipe.number
             self._here(unit.piece, gone)
@@ -447,46 +422,3 @@ class Crowd(Rehearsal):
         place: i64 = self._owners[piece]
         if place >= 0 and self._slices[piece] >= 0 and self.connections[place].inside:
             self._push(gone + self.connections[place].sender_ps, ACKNOWLEDGED, place, self._slices[piece])
-
-    # ---- buffers
-
-    def _threshold(self, switch: i64) -> i64:
-        return (self.pools.pools[switch] - self.used[switch]) * self.pools.alpha >> _UNIT_BITS
-
-    def _hold(self, link: i64, bits: i64) -> None:
-        """Bits that came by a link wait."""
-        switch: i64 = self.ports.switches[link]
-        if switch < 0:
-            return
-        if self.reserved[link] + bits <= self.pools.reserve:
-            self.reserved[link] += bits
-        elif self.paused[link]:
-            self.over[link] += bits
-        else:
-            self.shared[link] += bits
-            self.used[switch] += bits
-            if self.shared[link] > self._threshold(switch):
-                self.paused[link] = True
-                self.pauses += 1
-                self._push(self.now_ps + self.ports.pause_ps[link], _HOLD, link)
-
-    def _release(self, link: i64, bits: i64) -> None:
-        """Bits that came by a link go on: it may go on, too."""
-        switch: i64 = self.ports.switches[link]
-        if switch < 0:
-            return
-        left: i64 = bits
-        part: i64 = min(left, self.over[link])
-        self.over[link] -= part
-        left -= part
-        part = min(left, self.shared[link])
-        self.shared[link] -= part
-        self.used[switch] -= part
-        self.reserved[link] -= left - part
-        if self.paused[link] and self.over[link] == 0:
-            least: i64 = self._threshold(switch) - self.pools.offset
-            if least < self.pools.least:
-                least = self.pools.least
-            if self.shared[link] <= least:
-                self.paused[link] = False
-                self._push(self.now_ps + self.ports.pause_ps[link], _GO_ON, link)

@@ -1,11 +1,7 @@
-"""Calls of the library by themselves, slice by slice: when data is where it belongs if nobody else sends.
+"""Calls of the library by themselves: when data is where it belongs if nobody else sends.
 
-Calls that begin together are rehearsed on links that carry nothing else. Their ranks go through their steps
-as `GraphChannel` says (`actors.ncclx.transport.channel`): a slice goes on when it is here, in its turn, and a
-slot is free; it waits for its clear-to-send, and its slot for an acknowledgement. Copies of a GPU, and what a
-rank's proxy handles, go in line. What takes time on links are *units*: parts of a slice, of several packets
-each. Queue pairs take turns at a NIC with them; links pass them on in the order in which they come, each from
-its first packet on.
+Calls that begin together are rehearsed (`actors.flow.rank_steps`) on links that carry nothing else, and that
+pass units on in the order in which they come, each from its first packet on.
 
 So slices wait for one another as their packets do: ranks of a ring that go in step meet on their
 links at every step, and queue pairs that are used by turns leave links idle by turns.
@@ -16,201 +12,33 @@ part of a link that is busy), windows of queue pairs.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop
 from typing import Final
 
 from mypy_extensions import i64
 
+from actors.flow.links import PS_OF_BIT_AT_KBPS
+from actors.flow.rank_steps import ACKNOWLEDGED, BEGIN, OF_LINKS, Pipe, Walks
 from actors.kernel.vectors import vec
 
-_COPIED: Final = 0
-POSTED: Final = 1
-_INJECT: Final = 2
-_UNIT: Final = 3
-_ARRIVED: Final = 4
-_CLEARED: Final = 5
-ACKNOWLEDGED: Final = 6
-_SETTLED: Final = 7
-"""The send of a clear-to-send is acknowledged: work for the proxy, and nothing else."""
-BEGIN: Final = 8
-_HANDLED: Final = 16
-"""Added to a kind: the proxy has handled it."""
-OF_LINKS: Final = 32
-"""The first kind of an event of `actors.flow.crowd`."""
+_UNIT: Final = OF_LINKS
+_INJECT: Final = OF_LINKS + 1
 _NOBODY: Final = -2
-_PS_OF_BIT_AT_KBPS: Final[i64] = 10**9
 _UNIT_BITS: Final[i64] = 20
 
 
-class Pipe:
-    """The way of a queue pair, or of a pair of GPUs, and what waits there to be sent."""
-
-    def __init__(
-        self,
-        links: list[int],
-        packet_ps: list[int],
-        head_ps: list[int],
-        after_ps: list[int],
-        parts: list[int],
-        back: list[int],
-        ack_share: int,
-        turns: bool,
-    ) -> None:
-        self.links: vec[i64] = vec[i64](links)
-        self.packet_ps: vec[i64] = vec[i64](packet_ps)
-        """By link: a packet of the largest size on it."""
-        self.head_ps: vec[i64] = vec[i64](head_ps)
-        """What of a packet must be there before it goes on."""
-        self.after_ps: vec[i64] = vec[i64](after_ps)
-        """Propagation, and the device behind the link."""
-        self.parts: vec[i64] = vec[i64](parts)
-        """By link, the pieces that it carries once: those of a multicast, or of a reduction."""
-        self.back: vec[i64] = vec[i64](back)
-        """Links of acknowledgements."""
-        self.ack_share: i64 = ack_share
-        """Their bits by those of data, in units of 2^-20."""
-        self.turns: bool = turns
-        """Whether it takes turns with others, unit by unit; else a piece leaves whole."""
-        self.follows: list[bool] = [False] * len(links)
-        """By link, whether all that comes there came by the link before: it keeps its order."""
-        self.line: list[int] = []
-        """Pieces that wait, the first on its way."""
-        self.busy_ps: i64 = 0
-        """When its last unit begins to leave: then it may take its place in the round again."""
-        self.number: i64 = 0
-        """Among those of the call."""
-
-
-class Connection:
-    """A connection in one call. Its times are between a host and its NIC or GPU, one way, except
-    `back_ps`: from the delivery of a last packet until the sender's host knows.
-    """
-
-    def __init__(
-        self,
-        sender: int,
-        receiver: int,
-        slots: int,
-        pipes: list[int],
-        control: int,
-        host_ps: tuple[int, int],
-        back_ps: int,
-        clear_ps: int,
-        inside: bool,
-        cts_bits: int,
-        pieces: list[list[tuple[int, int]]],
-    ) -> None:
-        self.sender: i64 = sender
-        """The walk that sends; and the one that receives."""
-        self.receiver: i64 = receiver
-        self.slots: i64 = slots
-        self.pipes: list[int] = pipes
-        self.control: i64 = control
-        """The pipe of its clear-to-sends; -1 if nothing is in their way."""
-        self.sender_ps: i64 = host_ps[0]
-        self.receiver_ps: i64 = host_ps[1]
-        self.back_ps: i64 = back_ps
-        self.clear_ps: i64 = clear_ps
-        """A clear-to-send to the sender's host if nothing is in its way; -1 where slices wait for none."""
-        self.inside: bool = inside
-        self.cts_bits: i64 = cts_bits
-        self.pieces: list[list[tuple[int, int]]] = pieces
-        """By slice: pipe (a place in `pipes`) and bits of each WRITE."""
-        self.issued: i64 = 0
-        self.filled: i64 = 0
-        self.granted: i64 = 0
-        self.posted: i64 = 0
-        self.freed: i64 = 0
-        self.cleared: i64 = 0
-        self.ready: i64 = 0
-        self.taken: i64 = 0
-        self.recycled: i64 = 0
-        self.missing: list[int] = [len(one) for one in pieces]
-        """By slice, pieces that have not arrived; and that are not acknowledged."""
-        self.open: list[int] = [len(one) for one in pieces]
-        self.send_line: list[int] = []
-        """Steps of the sender on it, in their order, and how many were given to the GPU."""
-        self.send_head: i64 = 0
-        self.receive_line: list[int] = []
-        self.receive_head: i64 = 0
-        self.number: i64 = 0
-        """Among those of the call."""
-        self.first_ps: i64 = -1
-        """When its first bit left."""
-        self.last_ps: i64 = 0
-        """When the last slice was copied out at the receiver."""
-
-
-class Move:
-    """A step of a rank on a channel: where data comes from (-1: from here), where it goes to, its slices in
-    bytes, and how many earlier steps it waits for.
-    """
-
-    def __init__(self, receive: int, sends: list[int], sizes: list[int], after: list[int]) -> None:
-        self.receive: i64 = receive
-        self.sends: list[int] = sends
-        self.sizes: list[int] = sizes
-        self.waiting: i64 = len(after)
-        self.after: list[int] = after
-        self.issued: i64 = 0
-        self.then: list[int] = []
-
-
-class Walk:
-    """One channel of one rank, whose GPU and proxy it shares with others of that rank. A copy takes a message
-    to the GPU and one back, `copy_ps`, and its bytes at `copy_bps` (0: no time at all).
-    """
-
-    def __init__(self, rank: int, moves: list[Move], copy_ps: int, copy_bps: int, start_ps: int) -> None:
-        self.rank: i64 = rank
-        self.start_ps: i64 = start_ps
-        """When its rank comes to the call."""
-        self.begun: bool = False
-        self.moves: list[Move] = moves
-        self.copy_ps: i64 = copy_ps
-        self.copy_bps: i64 = copy_bps
-        self.copies: list[int] = []
-        """Steps of the copies under way, oldest first."""
-        self.left: i64 = 0
-        """Copies that are not done."""
-        self.end_ps: i64 = 0
-        """When its last copy was done."""
-
-
-class Rehearsal:
+class Rehearsal(Walks):
     """Calls that begin together, to be run once. Links have these rates in kbit/s."""
 
     def __init__(
-        self,
-        rates_kbps: list[int],
-        ranks: int,
-        unit_bits: int,
-        message_ps: int,
-        proxy_ps: int,
+        self, rates_kbps: list[int], ranks: int, unit_bits: int, message_ps: int, proxy_ps: int
     ) -> None:
+        super().__init__(ranks, unit_bits, message_ps, proxy_ps)
         self.rates: vec[i64] = vec[i64](rates_kbps)
         self.free: vec[i64] = vec[i64]([0] * len(rates_kbps))
         """By link, when what came so far has left."""
         self.waited: vec[i64] = vec[i64]([0] * len(rates_kbps))
         """By link, how long a unit waited for it at most."""
-        self.unit_bits: i64 = unit_bits
-        self.message_ps: i64 = message_ps
-        self.proxy_ps: i64 = proxy_ps
-        self.memory_free: vec[i64] = vec[i64]([0] * ranks)
-        self.proxy_free: vec[i64] = vec[i64]([0] * ranks)
-        self.pipes: list[Pipe] = []
-        self.connections: list[Connection] = []
-        self.walks: list[Walk] = []
-        self.now_ps: i64 = 0
-        self.events: i64 = 0
-        """Handled."""
-        self._queue: list[tuple[int, int, int, int, int, int, int]] = []
-        """When, order, kind, and what it needs."""
-        self._pushed: i64 = 0
-        self._owners: list[int] = []
-        """By piece: its connection, its slice (-1: a clear-to-send), what is left of it in bits."""
-        self._slices: list[int] = []
-        self._left: list[int] = []
 
     def run(self) -> int:
         """Rehearse; returns when the last copy of all was done, in ps, or -1 if something is left undone."""
@@ -254,225 +82,11 @@ class Rehearsal:
             for hop in range(1, len(pipe.links)):
                 pipe.follows[hop] = place in control or before[pipe.links[hop]] >= 0
 
-    def _line_up(self, walk: Walk) -> None:
-        for at, move in enumerate(walk.moves):
-            walk.left += len(move.sizes)
-            for one in move.after:
-                walk.moves[one].then.append(at)
-            for place in move.sends:
-                self.connections[place].send_line.append(at)
-            if move.receive >= 0:
-                self.connections[move.receive].receive_line.append(at)
-
-    def _push(self, when: i64, kind: int, a: i64, b: i64 = 0, c: i64 = 0, d: i64 = 0) -> None:
-        heappush(self._queue, (int(when), int(self._pushed), kind, int(a), int(b), int(c), int(d)))
-        self._pushed += 1
-
-    def _handle(self, kind: int, a: i64, b: i64, c: i64, d: i64) -> None:
+    def _on_link(self, kind: int, a: i64, b: i64, c: i64, d: i64) -> None:
         if kind == _UNIT:
             self._pass(a, b, c, d)
-        elif kind == _INJECT:
+        else:
             self._inject(a)
-        elif kind == BEGIN:
-            self._begin(a)
-        elif kind == _COPIED:
-            self._copied(a)
-        elif kind == POSTED:
-            self._posted(a, b)
-        elif kind < _HANDLED:
-            self._proxy(kind, a, b)
-        elif kind == _ARRIVED + _HANDLED:
-            self._arrived(a, b)
-        elif kind == _CLEARED + _HANDLED:
-            connection = self.connections[a]
-            connection.granted += 1
-            self._post(a)
-        elif kind == ACKNOWLEDGED + _HANDLED:
-            self._acknowledged(a, b)
-        elif kind >= OF_LINKS:
-            self._on_link(kind, a, b)
-
-    def _proxy(self, kind: int, a: i64, b: i64) -> None:
-        """Something for the proxy of a rank: it is handled when what came before has been."""
-        connection = self.connections[a]
-        if self.proxy_ps == 0 or connection.inside:
-            if kind != _SETTLED:
-                self._handle(kind + _HANDLED, a, b, 0, 0)
-            return
-        walk: i64 = connection.receiver if kind in (_ARRIVED, _SETTLED) else connection.sender
-        self._push(self._turn(self.walks[walk].rank), kind + _HANDLED, a, b)
-
-    def _turn(self, rank: i64) -> i64:
-        """When a rank's proxy has done one more thing."""
-        free: i64 = self.proxy_free[rank]
-        if free < self.now_ps:
-            free = self.now_ps
-        free += self.proxy_ps
-        self.proxy_free[rank] = free
-        return free
-
-    # ---- ranks
-
-    def _begin(self, number: i64) -> None:
-        """A rank comes to the call: it says where it has room, in the order in which it wants data."""
-        walk = self.walks[number]
-        walk.begun = True
-        for move in walk.moves:
-            if move.receive >= 0:
-                receive = self.connections[move.receive]
-                if receive.cleared == 0:
-                    self._clear(receive)
-        self._look(number, list(range(len(walk.moves))))
-
-    def _look(self, number: i64, line: list[int]) -> None:
-        """Give the GPU what may be done of these steps of a walk, and of those that they hold up."""
-        walk = self.walks[number]
-        if not walk.begun:
-            return
-        line.reverse()
-        while line:
-            at: i64 = line.pop()
-            if not self._issue(number, walk, at):
-                continue
-            move = walk.moves[at]
-            for then in move.then:
-                walk.moves[then].waiting -= 1
-                line.append(then)
-            for place in move.sends:
-                send = self.connections[place]
-                send.send_head += 1
-                if send.send_head < len(send.send_line):
-                    line.append(send.send_line[send.send_head])
-            if move.receive >= 0:
-                receive = self.connections[move.receive]
-                receive.receive_head += 1
-                if receive.receive_head < len(receive.receive_line):
-                    line.append(receive.receive_line[receive.receive_head])
-
-    def _issue(self, number: i64, walk: Walk, at: i64) -> bool:
-        """Give the GPU what may be done of a step; whether that was the last of it."""
-        move = walk.moves[at]
-        many: i64 = len(move.sizes)
-        if move.waiting > 0 or move.issued == many:
-            return False
-        for place in move.sends:
-            send = self.connections[place]
-            if send.send_line[send.send_head] != at:
-                return False
-        if move.receive >= 0:
-            receive = self.connections[move.receive]
-            if receive.receive_line[receive.receive_head] != at:
-                return False
-        while move.issued < many:
-            if move.receive >= 0:
-                receive = self.connections[move.receive]
-                if receive.taken == receive.ready:
-                    return False
-            for place in move.sends:
-                send = self.connections[place]
-                if send.issued - send.freed >= send.slots:
-                    return False
-            if move.receive >= 0:
-                self.connections[move.receive].taken += 1
-            for place in move.sends:
-                self.connections[place].issued += 1
-            self._copy(number, walk, at, move.sizes[move.issued])
-            move.issued += 1
-        return True
-
-    def _copy(self, number: i64, walk: Walk, at: i64, size: i64) -> None:
-        walk.copies.append(int(at))
-        done: i64 = self.now_ps
-        if walk.copy_bps > 0:
-            start: i64 = done + self.message_ps
-            if start < self.memory_free[walk.rank]:
-                start = self.memory_free[walk.rank]
-            whole: i64 = size * 8_000_000 // (walk.copy_bps // 1_000_000)
-            self.memory_free[walk.rank] = start + whole
-            done = start + whole + walk.copy_ps + self.message_ps
-        self._push(done, _COPIED, number)
-
-    def _copied(self, number: i64) -> None:
-        """A GPU has done the oldest copy of a walk."""
-        walk = self.walks[number]
-        move = walk.moves[walk.copies.pop(0)]
-        walk.left -= 1
-        walk.end_ps = self.now_ps
-        if move.receive >= 0:
-            receive = self.connections[move.receive]
-            receive.recycled += 1
-            receive.last_ps = self.now_ps
-            self._clear(receive)
-        for place in move.sends:
-            self.connections[place].filled += 1
-            self._post(place)
-
-    def _clear(self, connection: Connection) -> None:
-        """Send a clear-to-send for every free slot that is still needed."""
-        if connection.clear_ps < 0:
-            return
-        slices: i64 = len(connection.pieces)
-        while connection.cleared < slices and connection.cleared - connection.recycled < connection.slots:
-            connection.cleared += 1
-            number: i64 = connection.number
-            leaves: i64 = self.now_ps
-            if self.proxy_ps > 0 and not connection.inside:
-                leaves = self._turn(self.walks[connection.receiver].rank)
-            if connection.control < 0:
-                self._push(leaves + connection.clear_ps, _CLEARED, number)
-                continue
-            piece: i64 = self._piece(number, -1, connection.cts_bits)
-            self._push(leaves + connection.receiver_ps, POSTED, piece, connection.control)
-
-    def _piece(self, connection: i64, number: i64, bits: i64) -> i64:
-        self._owners.append(int(connection))
-        self._slices.append(int(number))
-        self._left.append(int(bits))
-        return len(self._left) - 1
-
-    def _post(self, place: i64) -> None:
-        """Send every slice of a connection that is in its slot and may go."""
-        connection = self.connections[place]
-        admitted: bool = connection.clear_ps >= 0
-        while connection.posted < connection.filled and (
-            not admitted or connection.posted < connection.granted
-        ):
-            number: i64 = connection.posted
-            connection.posted += 1
-            for pipe, bits in connection.pieces[number]:
-                leaves: i64 = self.now_ps
-                if self.proxy_ps > 0 and not connection.inside:
-                    leaves = self._turn(self.walks[connection.sender].rank)
-                piece: i64 = self._piece(place, number, bits)
-                self._push(leaves + connection.sender_ps, POSTED, piece, connection.pipes[pipe])
-
-    def _arrived(self, place: i64, number: i64) -> None:
-        """A piece of a slice is here."""
-        connection = self.connections[place]
-        connection.missing[number] -= 1
-        more: bool = False
-        while connection.ready < len(connection.missing) and connection.missing[connection.ready] == 0:
-            connection.ready += 1
-            more = True
-        if more and connection.receive_head < len(connection.receive_line):
-            self._look(connection.receiver, [connection.receive_line[connection.receive_head]])
-
-    def _acknowledged(self, place: i64, number: i64) -> None:
-        """A piece of a slice is acknowledged."""
-        connection = self.connections[place]
-        connection.open[number] -= 1
-        more: bool = False
-        while connection.freed < connection.posted and connection.open[connection.freed] == 0:
-            connection.freed += 1
-            more = True
-        if more and connection.send_head < len(connection.send_line):
-            self._look(connection.sender, [connection.send_line[connection.send_head]])
-
-    # ---- links
-
-    def _on_link(self, kind: int, a: i64, b: i64) -> None:
-        """An event of links whose ports can be paused."""
-        raise AssertionError(kind, int(a), int(b))
 
     def _posted(self, piece: i64, number: i64) -> None:
         """A pipe has a piece more to send."""
@@ -488,14 +102,7 @@ class Rehearsal:
         """A pipe's turn: its next unit goes onto its first link, after those that were before it."""
         pipe = self.pipes[number]
         piece: i64 = pipe.line[0]
-        left: i64 = self._left[piece]
-        bits: i64 = left
-        if pipe.turns:
-            many: i64 = (left + self.unit_bits // 2) // self.unit_bits
-            if many > 1:
-                bits = (left + many - 1) // many
-        left -= bits
-        self._left[piece] = int(left)
+        bits: i64 = self._take(pipe)
         link: i64 = pipe.links[0]
         start: i64 = self.free[link]
         if start < self.now_ps:
@@ -504,13 +111,12 @@ class Rehearsal:
         slice_number: i64 = self._slices[piece]
         if owner.first_ps < 0 and slice_number >= 0:
             owner.first_ps = start
-        gone: i64 = start + bits // pipe.parts[0] * _PS_OF_BIT_AT_KBPS // self.rates[link]
+        gone: i64 = start + bits // pipe.parts[0] * PS_OF_BIT_AT_KBPS // self.rates[link]
         self.free[link] = gone
         pipe.busy_ps = start
         last: i64 = 0
-        if left == 0:
+        if self._left[piece] == 0:
             last = 1
-            pipe.line.pop(0)
             if owner.inside and slice_number >= 0:
                 self._push(gone + owner.sender_ps, ACKNOWLEDGED, self._owners[piece], slice_number)
         if pipe.line:
@@ -529,7 +135,7 @@ class Rehearsal:
         elif start - self.now_ps > self.waited[link]:
             self.waited[link] = start - self.now_ps
         bits: i64 = (coded >> 1) // pipe.parts[hop]
-        gone: i64 = start + bits * _PS_OF_BIT_AT_KBPS // self.rates[link]
+        gone: i64 = start + bits * PS_OF_BIT_AT_KBPS // self.rates[link]
         self.free[link] = gone
         least: i64 = tail + pipe.packet_ps[hop]
         if gone < least:
@@ -553,7 +159,7 @@ class Rehearsal:
                     self.waited[link] = self.free[link] - start
                 start = self.free[link]
             least: i64 = gone + pipe.packet_ps[hop]
-            gone = start + bits // pipe.parts[hop] * _PS_OF_BIT_AT_KBPS // self.rates[link]
+            gone = start + bits // pipe.parts[hop] * PS_OF_BIT_AT_KBPS // self.rates[link]
             if self._slices[piece] >= 0:  # a clear-to-send waits for what is there, and delays nobody
                 self.free[link] = gone
             if gone < least:
@@ -562,26 +168,7 @@ class Rehearsal:
         for one in pipe.back:
             if self.free[one] > self.now_ps:
                 acks: i64 = bits * pipe.ack_share >> _UNIT_BITS
-                self.free[one] += acks * _PS_OF_BIT_AT_KBPS // self.rates[one]
+                self.free[one] += acks * PS_OF_BIT_AT_KBPS // self.rates[one]
         if coded & 1 == 0:
             return
         self._here(piece, gone + after)
-
-    def _here(self, piece: i64, here: i64) -> None:
-        """The last bit of a piece is at its receiver."""
-        place: i64 = self._owners[piece]
-        owner = self.connections[place]
-        number: i64 = self._slices[piece]
-        if number < 0:
-            self._push(here + owner.sender_ps, _CLEARED, place)
-            if self.proxy_ps > 0:
-                self._push(here + owner.back_ps, _SETTLED, place)
-            return
-        self._push(here + owner.receiver_ps, _ARRIVED, place, number)
-        if not owner.inside and (self.proxy_ps > 0 or len(owner.pieces) > owner.slots):
-            self._answer(piece, here)
-
-    def _answer(self, piece: i64, here: i64) -> None:
-        """The last bit of a piece of a slice is to be acknowledged."""
-        place: i64 = self._owners[piece]
-        self._push(here + self.connections[place].back_ps, ACKNOWLEDGED, place, self._slices[piece])

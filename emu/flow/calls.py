@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from actors.fabric.paths import Delays
 from actors.flow.filling import UNIT
 from actors.flow.progress import Shape, Strand
-from actors.flow.rehearsal import Move
+from actors.flow.rank_steps import Move
 from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.graph import NOBODY, waits
 from actors.ncclx.operations import Operation

@@ -16,7 +16,7 @@ from actors.fabric.paths import Delays
 from actors.flow.crowd import DELIVERED, WALKED, Crowd, Sending
 from actors.flow.progress import Progress
 from actors.flow.queues import Buffers
-from actors.flow.rehearsal import Pipe
+from actors.flow.rank_steps import Pipe
 from actors.host.perftest import TX_DEPTH
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.operations import Operation

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays
 from actors.flow.filling import PAUSING, UNIT
-from actors.flow.flood import Flood, Pools, Ports, Stream
+from actors.flow.flood import Flood, Stream
+from actors.flow.links import Pools, Ports
 from actors.flow.queues import SCALE, Buffers
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import WRITE_MIDDLE, wire_size

@@ -15,7 +15,8 @@ from actors.fabric.paths import Delays
 from actors.flow.filling import UNIT
 from actors.flow.progress import Progress
 from actors.flow.queues import SCALE, Buffers
-from actors.flow.rehearsal import Connection, Move, Pipe, Rehearsal, Walk
+from actors.flow.rank_steps import Connection, Move, Pipe, Walk
+from actors.flow.rehearsal import Rehearsal
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.protocols import LL, LL128, SIMPLE
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
