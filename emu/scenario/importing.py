@@ -108,7 +108,7 @@ def _kind(text: str) -> str:
         return "machine"
     if first and first[0] in KINDS:
         return "simai"
-    if len(first) in (1, 3) and all(word.isdecimal() for word in first):
+    if len(first) in (1, 3, 4, 6) and all(word.isdecimal() for word in first):
         return "flows" if len(first) == 1 else "ns3"
     if len(first) == 6 and all(word.isdecimal() for word in first[:5]):
         return "simai_topology"

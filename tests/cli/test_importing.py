@@ -42,6 +42,14 @@ def test_a_fabric_and_its_flows_are_spelled_out(tmp_path: Path, flows: str) -> N
     assert scenario.topology.kind == "graph"
 
 
+def test_a_file_whose_name_begins_with_a_number_and_a_flow_without_end_are_taken(tmp_path: Path) -> None:
+    """A flow of a terabyte, which other simulators call one that never ends, is messages of 2 GiB."""
+    text, scenario = written(tmp_path, ("2_flows.txt", "1\n0 1 3 100 1000000000000 0\n"))
+    assert "\nname: of_2_flows\n" in text
+    assert getattr(scenario.jobs[0].workload, "write_bytes_of", int)(10**12) == 2**31
+    assert main(["validate", str(tmp_path / "out.yaml")]) == 0
+
+
 def test_a_long_list_stays_in_its_file(tmp_path: Path) -> None:
     rows = "".join(f"{at % 3} 3 3 100 1000 0.{at:04}\n" for at in range(500))
     text, scenario = written(tmp_path, ("flow.txt", f"500\n{rows}"))

@@ -320,15 +320,8 @@ def test_owed_responses_are_in_order_and_none_twice(asked: list[tuple[int, int]]
     assert found == sorted(wanted)
 
 
-@pytest.mark.parametrize(
-    ("workload", "told"),
-    [
-        ({"message": "3GiB"}, "longer than a message can be"),
-        ({}, "message of 5368709120 bytes"),
-    ],
-)
-def test_what_cannot_be_posted_is_refused_by_name(workload: dict[str, Any], told: str) -> None:
-    flows = {"kind": "permutation", "size": "5GiB", **workload}
+def test_what_cannot_be_posted_is_refused_by_name() -> None:
+    flows = {"kind": "permutation", "size": "5GiB", "message": "3GiB"}
     with pytest.raises(ScenarioError) as caught:
         Toy(toy_scenario([{"name": "long", "workload": flows}]))
-    assert told in str(caught.value)
+    assert "longer than a message can be" in str(caught.value)

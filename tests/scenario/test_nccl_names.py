@@ -221,7 +221,6 @@ def test_an_unknown_variable_is_told_its_neighbour() -> None:
         ("NCCL_ALGO", "allreduce:tree;broadcast:ring"),
         ("NCCL_PROTO", "LL256"),
         ("NCCL_IB_TIMEOUT", 32),
-        ("NCCL_ALGO", "CollNetDirect"),
         ("NCCL_IB_SPLIT_DATA_ON_QPS", 2),
         ("NCCL_IB_RETRY_CNT", None),
         ("NCCL_MIN_NCHANNELS", [1]),
@@ -231,6 +230,11 @@ def test_a_value_that_a_variable_does_not_take_is_refused(name: str, value: obje
     (line,) = refusals({name: value})
     assert line.startswith(f"ncclx.env.{name}: ")
     assert line.endswith(f" is not what {name} takes")
+
+
+def test_an_algorithm_of_nccl_that_is_not_modelled_is_refused_as_such() -> None:
+    (line,) = refusals({"NCCL_ALGO": "COLLNETCHAIN"})
+    assert line == "ncclx.env.NCCL_ALGO: CollNet, reductions in switches, is not modelled"
 
 
 def test_a_key_that_says_something_else_is_a_conflict_with_its_line() -> None:

@@ -201,6 +201,19 @@ def test_what_follows_the_last_link_of_an_ns3_file_is_left_out_and_noted(tmp_pat
     assert note.endswith("fabric.txt: 4 lines after the last of 3 links are left out, 1 of them links")
 
 
+@pytest.mark.parametrize("more", ["", " 100000000000 400000000000"])
+def test_lists_of_powertcp_and_reverie_have_longer_first_lines_and_rates_in_bits(
+    tmp_path: Path, more: str
+) -> None:
+    other = NS3.replace("5 2 4\n", f"5 2 2 4{more}\n").replace("100Gbps", "100000000000.0")
+    found, plain = (
+        [(one.name, one.rate_bps, one.delay_ps) for one in fabric_in(tmp_path, "ns3", text).links]
+        for text in (other, NS3)
+    )
+    assert found == plain
+    assert load_text(text_of("ns3"), "x.yaml", tmp_path).notes == ()
+
+
 def test_hpcc_s_flows_are_read_with_the_numbers_of_its_topology(tmp_path: Path) -> None:
     """Node 1 is a switch, so nodes 0, 2 and 3 are ranks 0, 1 and 2."""
     (tmp_path / "fabric.txt").write_text(HPCC.replace("5 2 3", "5 2 4"))

@@ -44,8 +44,9 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
     directory = Path() if prints else target.parent
     if not prints and target.exists():
         raise UsageError(f"{target}: exists and is not replaced; accepted: the name of a new file")
-    name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in files[0].stem)
-    wish = Wish(f"{name[:LONGEST_NAME].strip('_').lower() or 'imported'}", hosts, rate_bps)
+    stem = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in files[0].stem)
+    name = stem.strip("_").lower() or "imported"
+    wish = Wish((name if name[0].isalpha() else f"of_{name}")[:LONGEST_NAME], hosts, rate_bps)
     text = imported(files, directory, wish, read_file)
     loaded = load_text(text, f"{target} (not written)", directory)
     if prints:

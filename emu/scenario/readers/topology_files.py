@@ -13,6 +13,9 @@ off by the first line) is left out and noted; in a `simai` file it is refused.
                                              then the numbers of the NVSwitches and of the switches,
             then for every link              source destination rate delay error_rate
 
+A first line of four or six words is that of PowerTCP's and Reverie's simulator: nodes, switches, ToRs, links,
+and two rates that it generates traffic by. A rate without a unit is in bits a second, as in ns-3.
+
 Nodes are numbered from 0; those that are no switches are hosts (ns3) or GPUs (simai). Of an `ns3` host we
 make a server with one GPU and one NIC that has all its links. Of `gpus_per_server` successive GPUs of a
 `simai` file we make a server; each GPU has a NIC with its links, and links to NVSwitches stay inside the
@@ -21,8 +24,8 @@ server and are left out.
 Names: `host-<h>`, `gpu-<h>-<i>`, `nic-<h>-<i>` in the order of the file's numbers, and `switch-<n>` with the
 file's own number n.
 
-Sources: the readers of HPCC's simulator (alibaba-edu/High-Precision-Congestion-Control) and of SimAI
-(aliyun/SimAI, gen_Topo_Template.py writes such files).
+Sources: the readers of HPCC's simulator (alibaba-edu/High-Precision-Congestion-Control), of PowerTCP and
+Reverie (inet-tub/ns3-datacenter), and of SimAI (aliyun/SimAI, gen_Topo_Template.py writes such files).
 
 Not modelled: error rates other than 0, which belong under `faults`.
 """
@@ -39,6 +42,8 @@ from emu.scenario.yaml.document import Node, Place, decode
 
 FORMATS: Final = ("ns3", "simai")
 MOST_NODES: Final = 65536
+_LEAST_DIGITS: Final = 7
+"""Of a rate in bits a second; a shorter number lacks its unit."""
 MOST_LINKS: Final = 262144
 
 
@@ -91,6 +96,10 @@ class _Words:
     def number(self, what: str, least: int, most: int) -> int:
         """The next word as a number from `least` to `most`."""
         return whole_number(EdgeListError, self.line, self.word(what), least, most, f"{what},")
+
+    def in_first_line(self) -> int:
+        """How many words the first line has that has any."""
+        return sum(line == self._words[0].line for _, line in self._words) if self._words else 0
 
     def end(self, links: int, *, whole: bool) -> None:
         """Refuse what follows the last link: in its line, and in lines below if the file is to be `whole`."""
@@ -158,7 +167,13 @@ def ranks_of(text: str) -> dict[int, int]:
 def _ns3_header(words: _Words) -> _Header:
     nodes = words.number("how many nodes", 1, MOST_NODES)
     switches = words.number("how many switches", 0, nodes)
-    return _Header(nodes, 1, 0, switches, words.number("how many links", 1, MOST_LINKS))
+    counted = words.in_first_line()
+    if counted in (4, 6):
+        words.number("how many ToRs", 0, nodes)
+    links = words.number("how many links", 1, MOST_LINKS)
+    for _ in range(counted - 4 if counted == 6 else 0):
+        words.word("a rate of servers or spines")
+    return _Header(nodes, 1, 0, switches, links)
 
 
 def _simai_header(words: _Words) -> _Header:
@@ -192,6 +207,8 @@ def _link(words: _Words, nodes: int, names: dict[int, str]) -> ReadLink | None:
     line = words.line
     second = words.number("a link's destination", 0, nodes - 1)
     rate = words.word("a link's rate, such as 400Gbps")
+    if not rate.strip("0123456789.") and len(rate.partition(".")[0]) >= _LEAST_DIGITS:
+        rate += "bps"
     delay = words.word("a link's delay, such as 500ns")
     error_rate = words.word("a link's error rate")
     if error_rate.strip("0.") or not error_rate.strip("."):

@@ -44,15 +44,15 @@ class FlowsWorkload(Section):
     """Queue pairs of a flow (perftest's -q)."""
     message_bytes: AutoPositiveSizeBytes = None
     """Bytes of one message (perftest's -s), at most 2GiB. `auto`: the flow's bytes in equal shares, one for
-    each queue pair."""
+    each queue pair; of a flow that is longer than these can be, as many of 2GiB as it takes."""
 
     def write_bytes_of(self, size_bytes: int) -> int:
         """Bytes of a message of a flow of so many bytes."""
-        return self.message_bytes or -(-size_bytes // self.qps)
+        return self.message_bytes or min(-(-size_bytes // self.qps), LONGEST_MESSAGE_BYTES)
 
     def message_of(self, size_bytes: int) -> int:
         """How long the longest message of a flow of so many bytes is."""
-        return min(size_bytes, self.message_bytes or -(-size_bytes // self.qps))
+        return min(size_bytes, self.write_bytes_of(size_bytes))
 
 
 class Permutation(FlowsWorkload):

@@ -559,7 +559,7 @@ def _algorithms(tree: Node, words: Iterable[str], place: Place) -> tuple[str, st
     """
     named = tuple(_ALGORITHMS[word] for word in words if word in _ALGORITHMS)
     if not named:
-        raise ValueError(words)
+        return "CollNet, reductions in switches, is not modelled", KNOBS["NCCL_ALGO"].accepted
     for at, job in enumerate(_items(tree.child("jobs"))):
         workload = job.child("workload")
         kind = None if workload is None else workload.child("kind")
