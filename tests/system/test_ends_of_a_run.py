@@ -167,7 +167,9 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_once_there_is_room(tmp_path
     )
     if may.returncode:
         pytest.skip("nobody may mount here; test_going_on.py has a limit on the size of a file instead")
-    words = ["run", str(TINY), "--local", "--quiet", "--set", f"run.sample_every={SAMPLED}"]
+    # A snapshot, which a run takes that lasts for seconds, would be told of as well.
+    words = ["run", str(TINY), "--local", "--quiet", "--snapshot-every=off"]
+    words += ["--set", f"run.sample_every={SAMPLED}"]
     command = [sys.executable, "-m", "emu.cli.main", *words]
     done = subprocess.run(
         ["unshare", "-rm", "/bin/sh", "-c", DISK, "sh", str(place), *command, "--out", str(place / "out")],

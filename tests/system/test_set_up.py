@@ -183,10 +183,14 @@ def test_without_network_set_up_ends_in_one_line(
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A directory that every user may pass."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+    """A directory that every user may pass, and so those that are made in it meanwhile."""
+    umask = os.umask(0o022)
+    try:
+        with tempfile.TemporaryDirectory(dir="/tmp") as name:
+            Path(name).chmod(0o755)
+            yield Path(name)
+    finally:
+        os.umask(umask)
 
 
 def test_a_clone_that_may_not_be_written_is_told_in_one_line(shared: Path) -> None:
