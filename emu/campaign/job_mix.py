@@ -65,6 +65,7 @@ PLACEMENTS: Final = OneOfOrPlugin(
     PlacementSection,
     ServerPlacement,
     ("servers",),
+    {"servers": ("free", "count")},
 )
 
 
@@ -92,6 +93,7 @@ RANK_ORDERS: Final = OneOfOrPlugin(
     RankOrderSection,
     RankOrder,
     ("order",),
+    {"order": ("free", "servers", "traffic")},
 )
 TRAFFIC: Final = OneOf("kind", {"collective": CollectiveWorkload, "training": TrainingWorkload}, "collective")
 Workload = Annotated[CollectiveWorkload | TrainingWorkload, TRAFFIC]

@@ -9,7 +9,9 @@ Not modelled: preemption, migration, jobs that grow or shrink, failures (`emu ca
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -145,6 +147,19 @@ def _misfit(traffic: Workload, gpus: int) -> tuple[str, str] | None:
     return None
 
 
+def _asked(policy: object, question: Callable[[], Iterable[Any]]) -> list[Any]:
+    """What a policy answers. RuntimeFailure, with the line, if its class is somebody's own and fails."""
+    try:
+        return list(question())
+    except (RuntimeFailure, ScenarioError):
+        raise
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        where = f"{last.filename}:{last.lineno}"
+        told = f"{type(error).__name__}: {error}"
+        raise RuntimeFailure(f"{type(policy).__qualname__} failed at {where}: {told}") from error
+
+
 class _Cluster:
     """The cluster and its queue at one time."""
 
@@ -169,10 +184,12 @@ class _Cluster:
         keeps_free = self._reserved(now_ms) if self.mix.queue == "backfill" else None
         left = [self.waiting[0]]
         for job in self.waiting[1:]:
-            if self._fits(job) and (keeps_free is None or keeps_free.allows(job, self._servers(job), now_ms)):
-                self._begin(job, now_ms)
-            else:
+            if not self._fits(job) or (keeps_free is not None and not keeps_free.allows(job, now_ms)):
                 left.append(job)
+                continue
+            self._begin(job, now_ms)
+            if keeps_free is not None:
+                keeps_free.took(job)
         self.waiting = left
 
     def leave(self, job: Job) -> None:
@@ -194,7 +211,9 @@ class _Cluster:
 
     def _fits(self, job: Job) -> bool:
         count = self._servers(job)
-        return count <= self.free.whole and (count == 0 or self.placement.fits(self.free, count))
+        if count == 0 or count > self.free.whole:
+            return count == 0
+        return bool(_asked(self.placement, lambda: [self.placement.fits(self.free, count)])[0])
 
     def _begin(self, job: Job, now_ms: int) -> None:
         count = self._servers(job)
@@ -222,15 +241,19 @@ class _Cluster:
                 self._traffic[key] = traffic_of(job.gpus, self.free.size, job.workload)
             return self._traffic[key]
 
-        ordered = list(self.rank_order.order(self.free, servers, traffic))
-        if sorted(ordered) != sorted(servers):
-            name = type(self.rank_order).__qualname__
+        order = self.rank_order
+        ordered = _asked(order, lambda: order.order(self.free, servers, traffic))
+        if Counter(ordered) != Counter(servers):
+            name = type(order).__qualname__
             raise RuntimeFailure(f"rank order {name} was given {len(servers)} servers and gave others")
         return ordered
 
     def _chosen(self, count: int) -> list[int]:
-        servers = list(self.placement.servers(self.free, count))
-        whole = all(0 <= server < len(self.free.gpus) and self.free.is_whole(server) for server in servers)
+        servers = _asked(self.placement, lambda: self.placement.servers(self.free, count))
+        whole = all(
+            isinstance(server, int) and 0 <= server < len(self.free.gpus) and self.free.is_whole(server)
+            for server in servers
+        )
         if len(servers) != count or len(set(servers)) != count or not whole:
             name = type(self.placement).__qualname__
             reason = "servers that are taken or listed twice" if len(servers) == count else f"{len(servers)}"
@@ -238,35 +261,61 @@ class _Cluster:
         return servers
 
     def _reserved(self, now_ms: int) -> _Reservation:
-        """When the first of the queue can begin, were nothing else begun, and what is free beside it then."""
+        """When the first of the queue can begin, were nothing else begun, and what is free then."""
         first, gone = self.waiting[0], list[Job]()
-        for _, _, job in sorted(self.running):
+        begins_ms = now_ms
+        for end_ms, _, job in sorted(self.running):
+            if end_ms > begins_ms and self._fits(first):
+                break
             self.leave(job)
             gone.append(job)
-            if self._fits(first):
-                break
+            begins_ms = end_ms
+        room = [len(gpus) for gpus in self.free.gpus]
         # where jobs wait for their place, one that runs beside could take it
-        beside = 0 if self.placement.waits else self.free.whole - self._servers(first)
+        needs = self.free.whole if self.placement.waits else self._servers(first)
+        small = first.gpus if first.gpus < self.free.size else 0
         for job in reversed(gone):
             self._take(job)
-        return _Reservation(gone[-1].ends_ms or now_ms if gone else now_ms, beside)
+        return _Reservation(begins_ms, self.free, room, needs, small)
 
 
 @dataclass(slots=True)
 class _Reservation:
-    """Of the first in the queue: when it begins at the latest, and the servers free beside it then."""
+    """Of the first in the queue: when it begins at the latest, and what is free then."""
 
     begins_ms: int
-    beside: int
+    free: FreeServers
+    """The servers as they are now."""
+    room: list[int]
+    """GPUs of each server that are free then."""
+    needs: int
+    """Servers that are to be wholly free then."""
+    small: int
+    """Its GPUs, if it shares a server: any with so much room will do."""
 
-    def allows(self, job: Job, servers: int, now_ms: int) -> bool:
-        """Whether a job may go ahead; what it takes for longer is no longer free beside."""
+    def allows(self, job: Job, now_ms: int) -> bool:
+        """Whether a job that fits may go ahead."""
         if now_ms + job.lasts_ms <= self.begins_ms:
             return True
-        if servers > self.beside:
-            return False
-        self.beside -= servers
-        return True
+        size = self.free.size
+        shared = self.free.roomiest_fit(job.gpus) if job.gpus < size else None
+        whole = self.room.count(size)
+        if shared is None:
+            left = size - job.gpus if job.gpus < size else 0
+            whole -= max(job.gpus // size, 1)
+        else:
+            left = self.room[shared] - job.gpus
+            whole -= self.room[shared] == size
+        if not self.small:
+            return whole >= self.needs
+        others = (room for server, room in enumerate(self.room) if room < size and server != shared)
+        return whole > 0 or max(left, *others, 0) >= self.small
+
+    def took(self, job: Job) -> None:
+        """A job went ahead: what it takes for longer is not free then."""
+        if (job.ends_ms or 0) > self.begins_ms:
+            for server, gpus in job.place:
+                self.room[server] -= len(gpus)
 
 
 def followed(mix: JobMix, topology: Topology, file: str, until_ms: int | None = None) -> Course:

@@ -17,6 +17,7 @@ between them. Source of the idea: Kernighan and Lin, An efficient heuristic proc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nlargest
 from itertools import combinations, product
@@ -55,7 +56,7 @@ def traffic_of(gpus: int, gpus_per_server: int, workload: Mapping[str, Any]) -> 
     return found
 
 
-class RankOrder:
+class RankOrder(ABC):
     """Base of the policies. One for each simulation; it may keep state."""
 
     knobs: ClassVar[tuple[Knob, ...]] = ()
@@ -65,11 +66,11 @@ class RankOrder:
         self.knobs_read = knobs
         self.stream = stream
 
+    @abstractmethod
     def order(
         self, free: FreeServers, servers: Sequence[int], traffic: Callable[[], Traffic]
     ) -> Sequence[int]:
         """The servers of a job, that of its first ranks first. `traffic()` works out what its slots send."""
-        raise NotImplementedError
 
 
 class AsPlaced(RankOrder):

@@ -17,6 +17,7 @@ Source of `min_cut`: RDMA over Ethernet for Distributed AI Training at Meta Scal
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -177,7 +178,7 @@ def shuffled(servers: Sequence[int], stream: Stream, count: int | None = None) -
     return left[:many]
 
 
-class ServerPlacement:
+class ServerPlacement(ABC):
     """Base of the policies. One for each simulation; it may keep state."""
 
     knobs: ClassVar[tuple[Knob, ...]] = ()
@@ -193,9 +194,9 @@ class ServerPlacement:
         """Whether a job of `count` servers begins now; at least so many are wholly free."""
         return True
 
+    @abstractmethod
     def servers(self, free: FreeServers, count: int) -> Sequence[int]:
         """`count` wholly free servers in rank order; at least so many are free. They stay free."""
-        raise NotImplementedError
 
 
 class Contiguous(ServerPlacement):

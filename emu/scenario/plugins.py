@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from actors.kernel.errors import RuntimeFailure
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.section import OneOf, RefusedError, Section, refused
+from emu.spelling import listed
 from emu.upgrade.python_modules import moved_hint
 
 SEPARATOR = ":"
@@ -73,7 +74,7 @@ class OneOfOrPlugin(OneOf):
         self.parent = parent
         self.methods = methods
         self.arguments = arguments or {}
-        """Of methods that took others in an earlier release."""
+        """Of methods, where a class that takes others is to be refused before it is asked."""
 
     def section(self, kind: str = "", **keys: object) -> Any:
         """The section of a kind, or of the default one, with these keys as a scenario has them."""
@@ -99,6 +100,10 @@ class OneOfOrPlugin(OneOf):
         if missing or not issubclass(found, self.parent):
             reason = f"has no method `{missing[0]}`" if missing else f"is no subclass of {parent}"
             raise RefusedError(f"{kind!r} does not load: it {reason}", f"a subclass of {parent}")
+        open_ones = sorted(getattr(found, "__abstractmethods__", ()))
+        if open_ones:
+            reason = f"{kind!r} does not load: it does not say what its `{open_ones[0]}` does"
+            raise RefusedError(reason, f"a subclass of {parent} with {listed(open_ones)}")
         for method, names in self.arguments.items():
             try:
                 inspect.signature(getattr(found, method)).bind(found, *names)

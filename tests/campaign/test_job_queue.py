@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Job, followed, summary_of
@@ -27,6 +28,8 @@ PODS = {
     "ctsws_per_pod": 2,
     "atsws": 2,
 }
+EIGHTS = {"kind": "llama3", "pods": 1, "racks_per_pod": 1, "hosts_per_rack": 3, "ctsws_per_pod": 1}
+"""Three servers of eight GPUs."""
 JOB = {"name": "none", "workload": {"kind": "collective", "op": "barrier", "sizes": ["4B"]}}
 
 
@@ -81,6 +84,43 @@ def test_a_smaller_job_goes_ahead_where_the_queue_lets_it(queue: str, begins: li
     jobs = listed((0, 3, 10), (1, 4, 5), (2, 1, 5), (3, 1, 20))
     _, course, _ = course_of(topology={"kind": "star", "hosts": 4}, lasts="3d", queue=queue, jobs=jobs)
     assert begins_h(course) == begins
+
+
+@pytest.mark.parametrize(
+    ("jobs", "begins"),
+    [
+        # six of eight GPUs for 10 h, all others for long: a server is free then, if nobody has its rest
+        ([(0, 6, 10), (0, 16, 100), (1, 8, 10), (2, 2, 50), (3, 2, 5)], [0, 0, 10, 20, 3]),
+        # four of a server for 10 h and two for long: six are free then, but for who has one of them longer
+        ([(0, 4, 10), (0, 2, 100), (0, 16, 100), (1, 6, 10), (2, 1, 50), (3, 2, 5)], [0, 0, 0, 10, 20, 3]),
+        # three GPUs find room in the server that is free after 10 h, whoever has the other one's rest
+        ([(0, 5, 100), (0, 8, 10), (0, 8, 100), (1, 4, 10), (2, 3, 50)], [0, 0, 0, 10, 2]),
+    ],
+)
+def test_who_shares_a_server_goes_ahead_only_where_that_keeps_nobody_waiting(
+    jobs: list[tuple[int, int, int]], begins: list[float]
+) -> None:
+    _, course, _ = course_of(topology=EIGHTS, lasts="8d", jobs=listed(*jobs))
+    assert begins_h(course) == begins
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 20), st.sampled_from([1, 2, 3, 5, 8, 16]), st.integers(1, 30)),
+        min_size=4,
+        max_size=20,
+    )
+)
+def test_under_backfill_nobody_who_comes_later_keeps_the_first_that_waits_any_longer(
+    jobs: list[tuple[int, int, int]],
+) -> None:
+    jobs = sorted(jobs)
+    alone = begins_h(course_of(topology=EIGHTS, lasts="300d", jobs=listed(*jobs))[1])
+    for at, (arrives, _, _) in enumerate(jobs):
+        if alone[at] != arrives:
+            before = begins_h(course_of(topology=EIGHTS, lasts="300d", jobs=listed(*jobs[: at + 1]))[1])
+            assert alone[at] == before[at]
+            return
 
 
 @given(
@@ -205,6 +245,26 @@ class LastOnes(ServerPlacement):
         return [server for server in reversed(range(len(free.gpus))) if free.is_whole(server)][:count]
 
 
+class Open(ServerPlacement):
+    """Forgets its method."""
+
+
+class Short(ServerPlacement):
+    """Its method takes too little."""
+
+    def servers(self, free: FreeServers) -> list[int]:  # type: ignore[override]
+        """Never asked."""
+        return []
+
+
+class Broken(ServerPlacement):
+    """Fails."""
+
+    def servers(self, free: FreeServers, count: int) -> list[int]:
+        """What is no key."""
+        raise KeyError(count)
+
+
 class AlwaysTheFirst(ServerPlacement):
     """Server 0, whoever has it."""
 
@@ -222,6 +282,20 @@ def test_a_policy_of_ones_own_is_a_class_in_a_file() -> None:
             placement={"kind": f"{__name__}:AlwaysTheFirst"},
             jobs=listed((0, 2, 5), (1, 2, 5)),
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("Open", "does not say what its `servers` does"), ("Short", "its `servers` takes other arguments")],
+)
+def test_a_policy_without_its_method_is_refused(name: str, reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        course_of(lasts="8h", placement={"kind": f"{__name__}:{name}"}, jobs=listed((0, 4, 1)))
+
+
+def test_a_policy_that_fails_is_named_with_its_line() -> None:
+    with pytest.raises(RuntimeFailure, match=r"Broken failed at .*test_job_queue.py:\d+: KeyError: 1"):
+        course_of(lasts="8h", placement={"kind": f"{__name__}:Broken"}, jobs=listed((0, 2, 1)))
 
 
 @pytest.mark.parametrize(
