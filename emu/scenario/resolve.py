@@ -28,6 +28,7 @@ from actors.ncclx.operations import BLOCKWISE, benchmark, misfit
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan, with_memberships
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
+from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.errors import Problem, ScenarioError
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
@@ -953,20 +954,28 @@ def _check_storage(
     if workload.stripe + workload.parity > stores:
         reason = f"{workload.stripe} + {workload.parity} chunks of a block on {stores} storage servers"
         raise ScenarioError([problem_at(scenario, (*where, "stripe"), reason, f"at most {stores} in all")])
+    packet_bytes = max(one.mtu_bytes for one in scenario.transports) + LARGEST_HEADERS_BYTES
+    if frontend.storage.cache_bytes < packet_bytes:
+        reason = f"{format_size(frontend.storage.cache_bytes)} hold no packet of {packet_bytes} B"
+        accepted = "the receive windows of all connections of a server"
+        raise ScenarioError([problem_at(scenario, ("frontend", "storage", "cache"), reason, accepted)])
     if isinstance(workload, Maintenance):
         _check_maintenance(scenario, index, workload)
+    if isinstance(workload, Checkpoint):
+        _check_memory(scenario, (*where, "size"), workload.size_bytes, topology, servers)
     requests = workload.requests_of(len(servers))
     if requests > MOST_REQUESTS:
         reason = f"about {requests} requests"
         accepted = f"at most {MOST_REQUESTS}: larger blocks, fewer files or steps"
         raise ScenarioError([problem_at(scenario, (*where, "block"), reason, accepted)])
-    if isinstance(workload, Checkpoint):
-        _check_memory(scenario, (*where, "size"), workload.size_bytes, topology, servers)
 
 
 def _check_maintenance(scenario: Scenario, index: int, workload: Maintenance) -> None:
     """Refuse a background service that lacks who does it, or servers to do it on. Raises ScenarioError."""
     stores, where = scenario.frontend.storage.servers, ("jobs", index, "workload")
+    if scenario.jobs[index].ranks != "all":
+        reason = f"{workload.kind} is done beside the metadata servers, by no rank"
+        raise ScenarioError([problem_at(scenario, ("jobs", index, "ranks"), reason, "no `ranks`")])
     if not scenario.frontend.metadata.servers:
         reason = f"{workload.kind} is done beside the metadata servers, and there are none"
         raise ScenarioError(

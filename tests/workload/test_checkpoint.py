@@ -151,6 +151,10 @@ def test_chunks_are_dealt_over_the_servers_and_none_is_lost() -> None:
         ({"frontend": {}}, "there is no storage for checkpoint"),
         ({"frontend": {"storage": {"servers": 2}}}, "storage stands on the front-end network"),
         ({"host": {"memory": "1MB"}}, "1 ranks of host-0 have .* more than its memory"),
+        (
+            {"jobs": [{"name": "save", "workload": {"kind": "checkpoint", "size": "30TiB"}}]},
+            "1 ranks of host-0 have .* more than its memory",
+        ),
     ],
 )
 def test_a_checkpoint_that_has_no_place_is_refused(changed: dict[str, Any], said: str) -> None:

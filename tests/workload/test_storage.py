@@ -210,7 +210,8 @@ def test_a_queue_has_room_for_so_many_and_serves_one_after_another() -> None:
     ("workload", "storage", "metadata", "said"),
     [
         ({"protocol": "nfs"}, {}, {}, "all bytes go through one filer, and there are 4"),
-        ({"protocol": "nfs", "parity": 1}, {}, {}, "one filer has all bytes"),
+        ({"protocol": "nfs", "parity": 1}, {}, {}, "parity: one filer has all bytes"),
+        ({}, {"cache": "4KiB"}, {}, "cache: 4KiB hold no packet of 4178 B"),
         ({"protocol": "pnfs"}, {}, {}, "pnfs asks metadata servers, and there are none"),
         ({"protocol": "tectonic"}, {}, {}, "tectonic asks metadata servers, and there are none"),
         ({"stripe": 4, "parity": 2}, {}, {}, "4 \\+ 2 chunks of a block on 4 storage servers"),
@@ -234,3 +235,12 @@ def test_what_storage_has_no_place_for_is_refused(
 ) -> None:
     with pytest.raises(ScenarioError, match=said):
         placed(scenario(workload, storage, metadata))
+
+
+def test_a_background_service_is_done_by_no_rank() -> None:
+    work = {"kind": "rebalance", "size": "1MB"}
+    jobs = [{"name": "move", "ranks": [0], "workload": work}]
+    with pytest.raises(
+        ScenarioError, match="ranks: rebalance is done beside the metadata servers, by no rank"
+    ):
+        placed(scenario({}, {}, {"servers": 1}, jobs=jobs))

@@ -58,7 +58,8 @@ class StorageWorkload(Section):
     def check(self) -> Iterator[Refusal]:
         """Refuse what no server could hold."""
         if self.protocol == "nfs" and self.stripe + self.parity > 1:
-            yield Refusal(("stripe",), "one filer has all bytes", "stripe 1 and parity 0 with nfs")
+            key = "stripe" if self.stripe > 1 else "parity"
+            yield Refusal((key,), "one filer has all bytes", "stripe 1 and parity 0 with nfs")
         if self.block_bytes > LONGEST_MESSAGE_BYTES:
             yield Refusal(("block",), "a message would be longer than 2 GiB", "at most 2GiB")
 
