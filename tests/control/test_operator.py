@@ -79,6 +79,7 @@ def tended(*faults: dict[str, Any], **more: Any) -> OperatorResult:
     found = summary.operator
     assert found is not None
     assert sum(found.spent.model_dump().values()) == found.end_ps - found.begun_ps
+    assert min(found.spent.model_dump().values()) >= 0
     assert found.goodput == pytest.approx(found.spent.kept_ps / (found.end_ps - found.begun_ps), abs=1e-6)
     if found.ending == "done":
         assert summary.jobs["train"].status == "success"

@@ -57,6 +57,8 @@ WORDS: Final = (
 REASONS: Final[tuple[Literal["no_spare", "no_restart"], ...]] = ("no_spare", "no_restart")
 
 
+PARTS: Final = (told.BEGUN, told.STOPPED, told.CHECKED, told.LAUNCHED, told.MET, told.RESUMED)
+"""Rows that end a part of a recovery."""
 STEPPED: Final = (told.STOPPED, told.RESUMED, told.SAVING, told.SAVED, told.LOADED, told.LEFT_OUT)
 """Rows that name a step."""
 
@@ -209,7 +211,7 @@ def _recovery(
     met_ps = at_ps.get(told.MET, launched_ps)
     resumed_ps = at_ps.get(told.RESUMED)
     done_ps = [row[3] for row in operations if row[3] <= noticed_ps]
-    resumes_ps = [row[0] for row in before if row[1] in (told.RESUMED, told.BEGUN)]
+    parts_ps = [row[0] for row in before if row[1] in PARTS]
     first = [row[2] for row in after if row[1] == told.RESUMED]
     again = [
         row[3] for row in operations if resumed_ps is not None and row[2] >= resumed_ps and row[1] == step - 1
@@ -218,7 +220,7 @@ def _recovery(
         rule=RULES[alarm[2]],
         host=names.get(alarm[3], ""),
         alarm_ps=alarm[0],
-        since_ps=noticed_ps if planned else max([*done_ps, *resumes_ps]),
+        since_ps=noticed_ps if planned else max([*done_ps, *parts_ps]),
         noticed_ps=noticed_ps,
         stopped_ps=stopped_ps,
         checks=checks,

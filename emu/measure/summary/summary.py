@@ -645,7 +645,8 @@ class Recovery(Part):
     alarm_ps: int
     """When the rule held."""
     since_ps: int
-    """When the last step that was done had ended."""
+    """When the last step that was done had ended, or the last part of the recovery that this alarm broke
+    off."""
     noticed_ps: int
     """When the operator stopped the job: at once, or after a checkpoint where it could wait."""
     stopped_ps: int
@@ -689,7 +690,8 @@ class TimeSpent(Part):
     redone_ps: int
     """Steps that were done again later."""
     noticing_ps: int
-    """From the end of a step until the operator stopped the job: the step that is lost, and waiting."""
+    """From the end of a step, or of a part of a recovery, until the operator stopped the job: what is lost
+    of the next one, and waiting."""
     stopping_ps: int
     """Until the processes had ended."""
     self_check_ps: int
