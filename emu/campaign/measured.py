@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import emu
-from emu.api import effective, prepare, run_prepared
+from emu.api import Result, effective, prepare, run_prepared
 from emu.campaign.sections import MeasuredSection
 from emu.errors import Problem, ScenarioError
 from emu.measure.run_directory.run_directory import write_whole
@@ -54,10 +54,11 @@ def put_in_place(
 ) -> list[Measurement]:
     """Measure, and put each value where its key is. Raises ScenarioError."""
     found: list[Measurement] = []
+    runs: dict[str, Result] = {}
     for at, section in enumerate(sections):
         where = f"measured[{at}]"
         line = tree.find(("measured", at)).line
-        one = _measured(section, file, line, where, cache, say)
+        one = _measured(section, file, line, where, cache, runs, say)
         place = Place(f"{file} ({where})", line)
         value = from_plain(f"{one.value_ms}ms", place)
         apply_override(tree, Override(path_steps(section.key), value, str(place.file)))
@@ -66,8 +67,15 @@ def put_in_place(
 
 
 def _measured(
-    section: MeasuredSection, file: str, line: int, where: str, cache: Path, say: Callable[[str], None]
+    section: MeasuredSection,
+    file: str,
+    line: int,
+    where: str,
+    cache: Path,
+    runs: dict[str, Result],
+    say: Callable[[str], None],
 ) -> Measurement:
+    """One of them; `runs` has what ran for others, by effective scenario."""
     for key in ("value", "less"):
         path = getattr(section, key)
         if path is None:
@@ -82,9 +90,8 @@ def _measured(
     given, variant = (str(beside), "") if beside.is_file() else scenario_named(section.scenario)
     overrides = [parse_override(text, f"{file}: {where}.set {text}") for text in section.set]
     prepared = prepare(load(given, overrides, section.variant or variant))
-    state = "\0".join(
-        [effective(prepared.scenario), section.value, section.less or "", emu.__version__, commit()]
-    )
+    scenario = effective(prepared.scenario)
+    state = "\0".join([scenario, section.value, section.less or "", emu.__version__, commit()])
     kept = cache / f"{hashlib.sha256(state.encode()).hexdigest()[:24]}.json"
     keeps = not commit().endswith(DIRTY)
     name = prepared.scenario.name
@@ -92,8 +99,10 @@ def _measured(
         known = json.loads(kept.read_text("utf-8"))
         measured_ps, digest = int(known["value_ps"]), str(known["digest"])
     else:
-        say(f"{section.key}: running {name}")
-        result = run_prepared(prepared, RunOptions(local=True, metrics=False))
+        if scenario not in runs:
+            say(f"{section.key}: running {name}")
+            runs[scenario] = run_prepared(prepared, RunOptions(local=True, metrics=False))
+        result = runs[scenario]
         if not result.passed:
             reason = f"the run of {name} did not end well: {result.verdict}"
             raise ScenarioError([Problem(file, line, where, reason, "a scenario that passes")])
