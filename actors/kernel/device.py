@@ -164,9 +164,6 @@ class Device:
         self._deferred: Deferred | None = None
         self._last_deferred: Deferred | None = None
         self.progress: i64 = 0
-        self.frames_received: i64 = 0
-        """Frames other than PFC that arrived over fabric links: packet-hops."""
-        self.data_frames_received: i64 = 0
         self.ailments: list[list[int]] = []
         """What afflicts the device, in the order in which it began: op, place, fault, since_ps, values."""
         self.log: list[list[int]] = []
@@ -185,6 +182,14 @@ class Device:
         The device mixes it into the digest first: by `Port.mix_arrival`, or its own where there is no `Port`.
         """
         raise AssertionError(f"device {self.number} takes no frames: port {port_number}")
+
+    def frames_received(self) -> int:
+        """Frames other than PFC that arrived over fabric links: packet-hops."""
+        return 0
+
+    def data_frames_received(self) -> int:
+        """Of these, those with payload."""
+        return 0
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         """A message arrived over a host link or the management network."""
@@ -438,8 +443,6 @@ class Device:
             mixes,
             self.executed,
             self.progress,
-            self.frames_received,
-            self.data_frames_received,
             ailments,
             notes,
             None if self.events is None else list[Plain](self.events.save()),
@@ -449,13 +452,11 @@ class Device:
         """Take the state that `save` of an equally built device returned."""
         for place, digest in enumerate(_integers(state[0])):
             self.set_mix(place, digest)
-        values = _integers(state[1:5])
-        self.executed, self.progress = values[0], values[1]
-        self.frames_received, self.data_frames_received = values[2], values[3]
-        self.ailments = _rows(state[5])
-        self.log = _rows(state[6])
-        if self.events is not None and state[7] is not None:
-            self.events.load(_integers(state[7]))
+        self.executed, self.progress = _integers(state[1:3])
+        self.ailments = _rows(state[3])
+        self.log = _rows(state[4])
+        if self.events is not None and state[5] is not None:
+            self.events.load(_integers(state[5]))
 
 
 def _integers(saved: Plain) -> list[int]:

@@ -184,6 +184,14 @@ class Nic(Responder):
         mixes = super().all_mixes()
         return [mixes[0], *[int(port.mix) for port in self._ports], *mixes[len(self._ports) + 1 :]]
 
+    # ---- counts
+
+    def frames_received(self) -> int:
+        return sum([int(port.received_frames) for port in self._ports])
+
+    def data_frames_received(self) -> int:
+        return sum([int(port.received_data_frames) for port in self._ports])
+
     # ---- verbs
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
@@ -263,9 +271,8 @@ class Nic(Responder):
             return
         port.received_frames += 1
         port.received_bytes += frame.wire_bytes
-        self.frames_received += 1
         if frame.payload_bytes > 0:
-            self.data_frames_received += 1
+            port.received_data_frames += 1
             if self.corrupt_every > 0 and self._corrupts(frame, port_number):
                 return
         if self.receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:

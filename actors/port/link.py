@@ -147,6 +147,7 @@ class LinkEnd(Backlog):
         """Of what happened here: the device's mix at the place of this port."""
         self.received_frames: i64 = 0
         self.received_bytes: i64 = 0
+        self.received_data_frames: i64 = 0
         self.number = number
         self.owner: Device = owner
         # The rest is for what is rare.

@@ -71,6 +71,7 @@ _FIELDS: Final = (
     "marked_before_bytes",
     "received_frames",
     "received_bytes",
+    "received_data_frames",
     "lost_link_down",
     "suspect",
     "corrupted",

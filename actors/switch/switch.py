@@ -199,6 +199,12 @@ class Switch(Device):
         mixes = super().all_mixes()
         return [mixes[0], *[int(port.mix) for port in self.ports], *mixes[len(self.ports) + 1 :]]
 
+    def frames_received(self) -> int:
+        return sum([int(port.received_frames) for port in self.ports])
+
+    def data_frames_received(self) -> int:
+        return sum([int(port.received_data_frames) for port in self.ports])
+
     def compute_groups(self) -> None:
         """Take the groups from the graph, as routing knows it now."""
         groups = self.routes.groups(self.number, self.down)
@@ -218,9 +224,8 @@ class Switch(Device):
             return
         port.received_frames += 1
         port.received_bytes += frame.wire_bytes
-        self.frames_received += 1
         if frame.payload_bytes > 0:
-            self.data_frames_received += 1
+            port.received_data_frames += 1
         ttl: u8 = frame.ttl
         if ttl <= 1:
             frame.ttl = 0
@@ -271,7 +276,7 @@ class Switch(Device):
             raise RuntimeFailure(f"{who} chose port {chosen} of switch {self.number}, of {len(self.ports)}")
         return chosen
 
-    def _hold(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: int, now: i64) -> None:
+    def _hold(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
         """A frame that cannot leave at once: into the buffer and its egress queue, or dropped."""
         its: int = frame.priority
         priority: i64 = its
@@ -281,7 +286,7 @@ class Switch(Device):
         if (out.discarding >> priority) & 1:
             out.drop(frame, WATCHDOG_DROP)
             return
-        frame.ingress = place
+        frame.ingress = i32(place)
         if out.limited and not self.buffer.groups[place].lossless:
             if out.over_limit(frame):
                 port.drop(frame, EGRESS_LIMIT)

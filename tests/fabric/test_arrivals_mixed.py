@@ -56,7 +56,7 @@ def recorded(forwarding: str, lost: int = -1) -> tuple[Fabric, dict[tuple[int, i
 def test_each_port_mixes_each_arrival_once_and_no_tail_that_waited(forwarding: str) -> None:
     fabric, recorders = recorded(forwarding)
     if forwarding == "cut_through":  # else no tail waited
-        assert 0 < fabric.total("cut_through_frames") < fabric.switches[0].frames_received
+        assert 0 < fabric.total("cut_through_frames") < fabric.switches[0].frames_received()
     for (device, port), recorder in recorders.items():
         assert recorder.count >= 10, (device, port)
         assert fabric.kernel.device(device).all_mixes()[port + 1] == mixed(recorder.words), (device, port)

@@ -273,7 +273,7 @@ def test_nothing_new_goes_through_a_drained_switch_and_nothing_is_lost() -> None
     counts = []
     for us in (18, 45, 59, 90):
         one.to(us)
-        counts.append(int(one.device("ctsw-0").data_frames_received))
+        counts.append(int(one.device("ctsw-0").data_frames_received()))
     assert 0 < counts[0] < counts[1] == counts[2] < counts[3]
     assert all(port.lost_link_down == 0 for port in one.device("ctsw-0").ports)
 

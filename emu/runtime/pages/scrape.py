@@ -136,8 +136,8 @@ class Scrape:
                 partition.kernel.settle()
             self._engine = {
                 "events": sum(device.executed for device in self._devices),
-                "packet_hops": sum(device.frames_received for device in self._devices),
-                "data_packet_hops": sum(device.data_frames_received for device in self._devices),
+                "packet_hops": sum(device.frames_received() for device in self._devices),
+                "data_packet_hops": sum(device.data_frames_received() for device in self._devices),
                 "windows": self._windows_before + self._windows(),
                 "window_wait_wall_ps": self._waited_before_ps + self.waited_ps(),
             }
