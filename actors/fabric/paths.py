@@ -171,14 +171,21 @@ def switches_between(topology: Topology, source: int, target: int) -> int:
 
 
 def _hops(topology: Topology, source: int, target: int) -> list[Attachment]:
-    """The sending end of each link on the first shortest path."""
-    paths = first_paths(topology, source, target, 1)
-    return list(_ends(topology, source, paths[0])) if paths else []
-
-
-def _ends(topology: Topology, source: int, path: tuple[int, ...]) -> Iterator[Attachment]:
-    here = source
-    for number in path:
-        end = next(end for end in topology.ports(here) if end.link == number)
-        yield end
-        here = end.peer
+    """The sending end of each link on the first shortest path; none where there is no path."""
+    found = routes(topology)
+    address = topology.address_of(target)
+    for port in topology.ports(source):
+        if port.kind != FABRIC:
+            continue
+        hops = [port]
+        while hops[-1].peer != target:
+            here = hops[-1].peer
+            if topology.nodes[here].role is not Role.SWITCH:
+                break
+            local, members = found.towards(here, address)
+            if local is None and not members:
+                break
+            hops.append(topology.ports(here)[members[0] if local is None else local])
+        else:
+            return hops
+    return []

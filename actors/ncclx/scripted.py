@@ -295,6 +295,8 @@ class _Builder:
         """The end that writes of a connection between NICs."""
         settings = self._settings
         rails = side.rails or ((side.nic, side.peer_nic),)
+        limit = settings.outstanding
+        between = switches_between(self._topology, *rails[0]) if limit.differs() else 0
         return Sender(
             POLICIES[settings.qp_policy],
             [self._port_to(nic) for nic, _ in rails],
@@ -303,7 +305,7 @@ class _Builder:
             self._loads if side.rails else None,
             settings.segment_bytes,
             settings.segments_per_qp,
-            settings.outstanding.at_distance(switches_between(self._topology, *rails[0])),
+            limit.at_distance(between),
         )
 
     def _receive(self, number: int, side: Side, slots: int, at: int) -> ReceiveEnd:

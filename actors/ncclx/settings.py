@@ -70,6 +70,10 @@ class Outstanding(NamedTuple):
     pod_bytes: int = 0
     """Of more."""
 
+    def differs(self) -> bool:
+        """Whether the distance decides."""
+        return not self.rack_bytes == self.zone_bytes == self.pod_bytes
+
     def at_distance(self, switches: int) -> int:
         """The limit of a connection with so many switches in between."""
         return self.rack_bytes if switches <= 1 else self.zone_bytes if switches <= 3 else self.pod_bytes
