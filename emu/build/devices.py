@@ -118,9 +118,8 @@ def build_kernel(
     give_recorders(blueprint.scenario, topology, kernel.hosted())
     for event in fault_events(blueprint, assignment, worker):
         kernel.push(event)
-    if many == 1:  # in blocks it took a permutation of 1,024 hosts longer
-        for device in kernel.hosted():
-            device.let_defer()
+    for device in kernel.hosted():
+        device.let_defer()
     return kernel, outboxes
 
 

@@ -61,7 +61,7 @@ _BLOCK: Final = click.option(
     "--block",
     type=click.IntRange(min=1),
     metavar="NICS",
-    help="NICs whose events run together while their devices are in the cache [128, where that pays].",
+    help="NICs whose events run together while their devices are in the cache [32, where that pays].",
 )
 _LOCAL: Final = click.option("--local", is_flag=True, help="In this process, without Ray.")
 

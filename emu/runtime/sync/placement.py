@@ -31,7 +31,7 @@ tier, the cost of one kind of packet against another.
 
 Blocks (`actors.kernel.block`): one worker's devices are cut into parts that fit the cache, as `packed` cuts
 them between workers: racks whole, switches next to most of their links. A server with its NICs is never cut.
-There is one block where all fits one, and where a window between blocks would be so short that each port
+There is one block up to `NICS_AT_ONCE`, and where a window between blocks would be so short that each port
 has fewer than `LEAST_FRAMES` frames in it: what changing blocks costs would not be earned.
 """
 
@@ -317,8 +317,10 @@ def _spread(topology: Topology, pieces: list[_Piece], parts: Sequence[int]) -> A
     return tuple(assigned)
 
 
-NICS_PER_BLOCK: Final = 128
-"""So many NICs, with their servers and their share of the switches, fit a second-level cache of 2 MiB."""
+NICS_AT_ONCE: Final = 128
+"""So many NICs, with their servers and their share of the switches, are one block: more would not pay."""
+NICS_PER_BLOCK: Final = 32
+"""So many of a larger fabric, with their frames, leave room in a second-level cache of 1 MiB."""
 LEAST_FRAMES: Final = 4
 ELSEWHERE: Final = -1
 
@@ -329,7 +331,9 @@ def cut_into_blocks(
     """The blocks of a worker's devices, of about `nics` NICs each; None for what suits the fabric."""
     topology = blueprint.topology
     hosted = sum(assignment[nic] == worker for nic in topology.nics)
-    count = -(-hosted // (nics or NICS_PER_BLOCK))
+    count = 1
+    if nics is not None or hosted > NICS_AT_ONCE:
+        count = -(-hosted // (nics or NICS_PER_BLOCK))
     loads: tuple[int, ...] = ()
     while count > 1:
         loads = loads or _loads_here(topology, assignment, worker)
