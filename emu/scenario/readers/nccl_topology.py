@@ -168,7 +168,8 @@ def _in_order(nets: Sequence[_Device], gpus: Sequence[_Device]) -> Iterator[Nic]
         nearest = [place for place, common in enumerate(near) if common == max(near)]
         gpu = min(nearest, key=lambda place: (taken.get(place, 0), place))
         taken[gpu] = taken.get(gpu, 0) + 1
-        placed.append((gpu, at, Nic(_name(net.node), _net_bps(net.node), _pcie_bps(net), gpu)))
+        pcie_bps = _pcie_bps(net, gpus[gpu], near[gpu])
+        placed.append((gpu, at, Nic(_name(net.node), _net_bps(net.node), pcie_bps, gpu)))
     yield from (nic for _, _, nic in sorted(placed))
 
 
@@ -178,8 +179,12 @@ def _shared(one: _Device, other: _Device) -> int:
     return next((at for at, (a, b) in enumerate(both) if a is not b), min(len(one.above), len(other.above)))
 
 
-def _pcie_bps(device: _Device) -> int:
-    known = [_pci_bps(node) for node in (*device.above, device.node) if node.tag == "pci"]
+def _pcie_bps(net: _Device, gpu: _Device, shared: int) -> int:
+    """Of the slowest link between a net and its GPU. What is written of the lowest bridge that they share is
+    its link upwards, which their data does not take.
+    """
+    way = [node for one in (net, gpu) for node in (*one.above, one.node)[shared:]]
+    known = [_pci_bps(node) for node in way if node.tag == "pci"]
     return min((rate for rate in known if rate), default=0)
 
 
