@@ -519,8 +519,11 @@ class Operator:
         named = [*self.failed, *(test.host_of[one] for one in self.silent_answers)]
         failed = [host for host in dict.fromkeys(named) if host not in self.evicted]
         for group in test.groups:
+            gone = [host for host in group if self.heard[host][3] == STATUS_GPU_LOST]
             if any(host in self.unfit or host in self.evicted for host in group):
                 failed = [host for host in failed if host not in group]
+            elif gone:
+                failed = [host for host in failed if host not in group or host in gone]
         self._note(now, CHECKED, self.test, len(failed))
         if named:
             tending.halt(test.job, tending.every_host(test.job))

@@ -149,6 +149,16 @@ def test_the_suite_finds_the_host_a_spare_one_takes_its_place_and_lost_steps_are
     assert found.spent.redone_ps == pytest.approx((done - whole[-1]) * 90 * MS, rel=0.01)
 
 
+def test_a_host_that_says_that_its_gpu_is_gone_is_to_blame_for_a_test_of_several() -> None:
+    # one GPU each under one switch: nothing but the all_reduce of all four asks for it
+    found = tended(
+        GPU_LOST, topology={"kind": "star", "hosts": 4}, job={"ranks": 2}, operator={"spare_hosts": 2}
+    )
+    (one,) = found.restarts
+    assert [(check.test, check.failed) for check in one.checks] == [("loopback", 0), ("all_reduce", 1)]
+    assert (one.evicted, one.placed) == (["host-1"], ["host-2 for host-1"])
+
+
 def test_a_lost_host_is_noticed_when_it_has_missed_its_beats() -> None:
     (one,) = tended({"kind": "host_lost", "at": "410ms", "target": "host-0"}).restarts
     assert (one.rule, one.host) == ("missed", "host-0")
