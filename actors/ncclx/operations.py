@@ -178,5 +178,6 @@ def misfit(algorithm: str, servers: Sequence[int]) -> tuple[str, str] | None:
         reason = f"a server has {min(counts)} ranks, another {max(counts)}"
         return reason, "another algorithm, or equally many ranks on each server"
     if algorithm == "nvls" and len(counts) > 1:
-        return f"nvls reduces in one NVSwitch, and there are {len(counts)} servers", "nvls_tree"
+        reason = f"nvls works in one NVSwitch, and there are {len(counts)} servers"
+        return reason, "nvls_tree for an all_reduce, or another algorithm"
     return None

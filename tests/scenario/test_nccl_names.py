@@ -305,6 +305,20 @@ def test_training_chooses_among_the_algorithms_that_are_named() -> None:
 def test_without_nvls_the_tuner_has_the_others() -> None:
     assert scenario({"NCCL_NVLS_ENABLE": 0}).ncclx.tuner.among == ("ring", "double_binary_tree", "pat")
     assert scenario({"NCCL_NVLS_ENABLE": 2}).ncclx.tuner == scenario({}).ncclx.tuner
+    loaded = load_mapping({**BASE, "ncclx": {"env": {"NCCL_NVLS_ENABLE": 0}}})
+    assert loaded.notes == ()
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_without_nvls_and_with_a_list_of_algorithms_what_is_left_of_it_stands(turn: int) -> None:
+    def among(algorithms: str) -> tuple[str, ...]:
+        both = {"NCCL_NVLS_ENABLE": 0, "NCCL_ALGO": algorithms}
+        return tuple(scenario(dict(list(both.items())[::turn])).ncclx.tuner.among)
+
+    assert among("Ring") == ("ring",)
+    assert among("Ring,NVLSTree,Tree") == ("ring", "double_binary_tree")
+    (line,) = refusals({"NCCL_NVLS_ENABLE": 0, "NCCL_ALGO": "NVLS"})
+    assert line == "ncclx.env.NCCL_ALGO: NCCL_NVLS_ENABLE=0 leaves none of it"
 
 
 def test_without_pxn_every_all_to_all_sends_directly() -> None:

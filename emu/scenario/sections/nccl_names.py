@@ -22,7 +22,7 @@ Source: NCCL 2.30, user guide (environment variables); NCCLX for NCCL_CTRAN_*.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -42,6 +42,8 @@ _ALGORITHMS: Final = {
     "nvlstree": "nvls_tree",
     "pat": "pat",
 }
+_NVLS: Final = "NCCL_NVLS_ENABLE"
+_NVLS_WORDS: Final = ("nvls", "nvlstree")
 _OTHER_ALGORITHMS: Final = ("collnet", "collnetdirect", "collnetchain")
 _NCCL_CALLS: Final = dict.fromkeys(op for name in _ALGORITHMS.values() for op in ALGORITHMS[name])
 _PROTOCOLS: Final = ("simple", "ll", "ll128")
@@ -124,7 +126,7 @@ STATED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "NCCL_NET_DISABLE_INTRA": (("1",), "NICs as an alternative to NVLink are not modelled"),
     "NCCL_NET_GDR_LEVEL": (_LEVELS, "copies through the memory of the host are not modelled"),
     "NCCL_NET_GDR_READ": (("1",), "copies through the memory of the host are not modelled"),
-    "NCCL_NVLS_ENABLE": (("0", "1", "2"), "is 0, 1 or 2"),
+    _NVLS: (("0", "1", "2"), "is 0, 1 or 2"),
     "NCCL_P2P_LEVEL": (_LEVELS, "write NCCL_P2P_DISABLE: 1"),
 }
 """Variables that are accepted with a value that says what is modelled, or leaves the choice to NCCL; and why
@@ -342,13 +344,17 @@ def put_names_in_place(
         given = {name: node for name, node in given.items() if name not in (*unknown, *missing)}
         parts += [f"{', '.join(missing)} not modelled and left out"] if missing else []
         parts += [f"{', '.join(unknown)} unknown and left out"] if unknown else []
-    for name, node in given.items():
+    off = _NVLS_WORDS if _NVLS in given and _text(_NVLS, given[_NVLS]) == "0" else ()
+    for name, node in sorted(given.items(), key=lambda one: one[0] == _NVLS):  # after NCCL_ALGO
         place = keys.get(name, node.place)
-        reason, accepted = _translate(tree, name, _text(name, node), place, _bounds(given), parts)
+        reason, accepted = _translate(tree, name, _text(name, node), place, _bounds(given), off, parts)
         if reason:
             key = shown_location((*SECTION, name))
             problems.append(Problem(place.file, place.line, key, reason, accepted))
+    named = given.get("NCCL_ALGO")
     idle = [name for name in given if name in WITHOUT_EFFECT or name in STATED]
+    if off and (named is None or "nvls" in str(_text("NCCL_ALGO", named)).lower()):
+        idle.remove(_NVLS)
     if idle:
         parts.insert(0, f"{', '.join(idle)} {'changes' if len(idle) == 1 else 'change'} nothing here")
     if parts:
@@ -392,9 +398,17 @@ def _bounds(given: Mapping[str, Node]) -> tuple[int, int]:
 
 
 def _translate(
-    tree: Node, name: str, text: str | None, place: Place, channels: tuple[int, int], notes: list[str]
+    tree: Node,
+    name: str,
+    text: str | None,
+    place: Place,
+    channels: tuple[int, int],
+    off: Collection[str],
+    notes: list[str],
 ) -> tuple[str, str]:
-    """Turn one variable; returns why not and what would be accepted, or two empty texts."""
+    """Turn one variable; returns why not and what would be accepted, or two empty texts. `off` are words of
+    NCCL_ALGO that another variable switches off.
+    """
     if name in WITHOUT_EFFECT:
         return "", ""
     if name in STATED:
@@ -408,7 +422,9 @@ def _translate(
         if text is None:
             raise ValueError(name)
         if name == "NCCL_ALGO":
-            return _algorithms(tree, _chosen(text, (*_ALGORITHMS, *_OTHER_ALGORITHMS), name, notes), place)
+            words = _chosen(text, (*_ALGORITHMS, *_OTHER_ALGORITHMS), name, notes)
+            left = [word for word in words if word not in off]
+            return _algorithms(tree, left, place) if left else (f"{_NVLS}=0 leaves none of it", knob.accepted)
         if name == "NCCL_PROTO":
             left = _chosen(text, _PROTOCOLS, name, notes)
             if len(left) == 2:
@@ -431,7 +447,7 @@ def _stated(tree: Node, name: str, text: str | None, place: Place) -> tuple[str,
     values, why = STATED[name]
     if text is None or text.lower() not in values:
         return f"{shown(text)}: {why}", ", ".join(one.upper() for one in values)
-    if name == "NCCL_NVLS_ENABLE" and text == "0":
+    if name == _NVLS and text == "0":
         return _without_nvls(tree, place)
     return "", ""
 
@@ -505,10 +521,11 @@ def _same(there: object, meant: object) -> bool:
 
 
 def _without_nvls(tree: Node, place: Place) -> tuple[str, str]:
-    """The tuner chooses among the others, unless NCCL_ALGO has said among which."""
+    """The tuner chooses among the others, unless NCCL_ALGO has said among which of these."""
     tuner = tree.child("ncclx")
     tuner = None if tuner is None else tuner.child("tuner")
-    if tuner is not None and tuner.child("among") is not None:
+    among = None if tuner is None else tuner.child("among")
+    if among is not None and "nvls" not in str(among.plain()):
         return "", ""
     rest = [name for name in _ALGORITHMS.values() if not name.startswith("nvls")]
     return _set(tree, ("ncclx", "tuner", "among"), rest, place)
