@@ -89,7 +89,7 @@ def checked(model: type[_File], tree: Node, file: str) -> _File:
         raise ScenarioError(in_file_order(problems_of(error, tree, model), file)) from error
 
 
-def judged(expect: Iterable[Expectation], summary: Mapping[str, Any], tree: Node, file: str) -> list[Verdict]:
+def judged(expect: Iterable[Expectation], summary: Mapping[str, Any], tree: Node) -> list[Verdict]:
     """What a file expects of its summary, judged. ScenarioError for a path that begins with no key of it."""
     problems = []
     for at, one in enumerate(expect):
@@ -98,7 +98,7 @@ def judged(expect: Iterable[Expectation], summary: Mapping[str, Any], tree: Node
             where = ("expect", at, "value")
             reason = f"there is no {first!r} in the summary{did_you_mean(str(first), list(summary))}"
             accepted = listed(list(summary), len(summary))
-            problems.append(Problem(file, tree.find(where).line, shown_location(where), reason, accepted))
+            problems.append(Problem(*tree.find(where), shown_location(where), reason, accepted))
     if problems:
         raise ScenarioError(problems)
     return evaluate(expect, summary)

@@ -68,6 +68,7 @@ class OneOfOrPlugin(OneOf):
         parent: type[Any],
         methods: tuple[str, ...],
         arguments: Mapping[str, tuple[str, ...]] | None = None,
+        abstract: Mapping[type[Any], tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__("kind", table, default)
         self.base = base
@@ -75,6 +76,9 @@ class OneOfOrPlugin(OneOf):
         self.methods = methods
         self.arguments = arguments or {}
         """Of methods, where a class that takes others is to be refused before it is asked."""
+        self.abstract = abstract or {}
+        """Compiled bases that lack methods, which Python does not know as abstract: whoever derives from them
+        has these of its own."""
 
     def section(self, kind: str = "", **keys: object) -> Any:
         """The section of a kind, or of the default one, with these keys as a scenario has them."""
@@ -100,7 +104,12 @@ class OneOfOrPlugin(OneOf):
         if missing or not issubclass(found, self.parent):
             reason = f"has no method `{missing[0]}`" if missing else f"is no subclass of {parent}"
             raise RefusedError(f"{kind!r} does not load: it {reason}", f"a subclass of {parent}")
-        open_ones = sorted(getattr(found, "__abstractmethods__", ()))
+        open_ones = sorted(getattr(found, "__abstractmethods__", ())) or [
+            method
+            for lacking, methods in self.abstract.items()
+            for method in methods
+            if issubclass(found, lacking) and getattr(found, method) is getattr(lacking, method)
+        ]
         if open_ones:
             reason = f"{kind!r} does not load: it does not say what its `{open_ones[0]}` does"
             raise RefusedError(reason, f"a subclass of {parent} with {listed(open_ones)}")

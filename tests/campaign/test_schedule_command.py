@@ -25,6 +25,13 @@ MIX = {
 }
 
 
+ORDER_SAID = (
+    "emu: --set rank_order.kind=emu.campaign.rank_order:RankOrder: rank_order.kind: "
+    "'emu.campaign.rank_order:RankOrder' does not load: it does not say what its `order` does; "
+    "accepted: a subclass of emu.campaign.rank_order.RankOrder with order"
+)
+
+
 def written(directory: Path) -> str:
     path = directory / "mix.yaml"
     path.write_text(json.dumps(MIX), encoding="utf-8")
@@ -65,13 +72,21 @@ def test_what_is_shown_fits_the_terminal_and_the_tables_agree(
         (["--moment", "9h", "--write", "{out}"], "--moment 9h is past the end; accepted: 0s to 28799999ms"),
         (["--moment", "soon", "--write", "{out}"], "--moment: 'soon' is not a time; accepted: a time with"),
         (["--moment", "7h", "--write", "{out}"], "no job of two GPUs or more runs at 7h"),
-        (["--set", "jobs[0].gpus=3"], "jobs[0].gpus: 3 GPUs are no whole servers of 2"),
+        (
+            ["--set", "jobs[0].gpus=3"],
+            "emu: --set jobs[0].gpus=3: jobs[0].gpus: 3 GPUs are no whole servers of 2",
+        ),
+        (
+            ["--set", "expect=[{value: waits, equals: 0}]"],
+            "emu: --set expect=[{value: waits, equals: 0}]: expect[0].value: there is no 'waits'",
+        ),
+        (["--set", "rank_order.kind=emu.campaign.rank_order:RankOrder"], ORDER_SAID),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [one.format(out=tmp_path / "moment.yaml") for one in arguments]
+    filled = [one.replace("{out}", str(tmp_path / "moment.yaml")) for one in arguments]
     assert main(["schedule", written(tmp_path), *filled]) == 2
     assert said in capsys.readouterr().err
 

@@ -110,7 +110,7 @@ def test_plain_numbers_in_csv_and_json_and_every_run_where_out_says(
 
 def test_a_path_that_is_in_no_run_is_told(capsys: Captured, small: str) -> None:
     status, out, err = told(capsys, small, "--local", "--show", "jobs.two.end_ps", "--quiet")
-    assert (status, out[1].split()) == (0, ["-", "ok"])
+    assert (status, out[1].split()) == (2, ["-", "ok"])
     assert err == ["emu: --show jobs.two.end_ps: there is no 'two' in jobs; there is one"]
     status, out, err = told(capsys, small, "--local", "--show", "jobs..end_ps")
     assert (status, out, len(err)) == (2, [], 1)

@@ -89,6 +89,7 @@ FLOWS: dict[str, Any] = {
 MINE = """
 from actors.nic.arbiter import Arbiter
 from actors.nic.congestion.control import CongestionControl
+from actors.nic.congestion.tcp_window import TcpWindow
 from actors.nic.loss_recovery import GoBackN
 from actors.port.scheduling import Scheduler
 from actors.switch.buffer import Admission
@@ -117,6 +118,8 @@ class Raises(RoutingPolicy):
     def __init__(self, switch, knobs):
         raise ValueError("of two\\nlines")
 
+    def choose(self, frame, group, ingress, now): ...
+
 
 class TwoArguments(CongestionControl):
     def __init__(self, line_bps, mtu_bytes): ...
@@ -129,6 +132,14 @@ class NoKnobs(Arbiter):
 class Fails(RoutingPolicy):
     def choose(self, frame, group, ingress, now):
         return 1 // 0
+
+
+class Undecided(RoutingPolicy):
+    pass
+
+
+class NoCut(TcpWindow):
+    def avoid(self, acknowledged, rtt_ps, now): ...
 
 
 class PortNine(RoutingPolicy):
@@ -193,6 +204,12 @@ SCHEDULER, RECOVERY = "switch.scheduling.kind", "transport.recovery.kind"
             "NoKnobs",
             "does not load: `knobs` of NoKnobs is no list of Knob; accepted: a list of ",
         ),
+        (
+            POLICY,
+            "Undecided",
+            "does not load: it does not say what its `choose` does; accepted: a ",
+        ),
+        (CONTROL, "NoCut", "does not load: it does not say what its `cut` does; accepted: a "),
         (POLICY, "Raises", "cannot be made: ValueError: of two lines; accepted: a class whose"),
         (CONTROL, "TwoArguments", "cannot be made: TypeError: "),
     ],

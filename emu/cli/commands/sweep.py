@@ -325,7 +325,7 @@ def command(
     """Run SCENARIO once for each combination of values, and print one table.
 
     The last key turns fastest. A run that fails is named, and the others go on. Exit status: the worst of the
-    runs', as of `emu run`.
+    runs', as of `emu run`; 2 at least if --show names what no run has.
     """
     if as_csv and as_json:
         raise UsageError("--csv and --json are two forms of one table; accepted: one of them")
@@ -352,9 +352,10 @@ def command(
         say("\n".join(shown.text(known_columns())))
     for line in table.unchanged() if not quiet else ():
         click.echo(f"note: {line}", err=True)
-    for line in sweep.notes():
+    notes = sweep.notes()
+    for line in notes:
         click.echo(f"emu: {line}", err=True)
-    return table.exit_status()
+    return max(table.exit_status(), UsageError.exit_status if paths and notes else 0)
 
 
 _Planned = tuple[int, tuple[str, ...], list[Override]]

@@ -104,6 +104,7 @@ CONTROLS: Final = OneOfOrPlugin(
     parent=CongestionControl,
     methods=("on_send", "on_ack", "on_cnp"),
     arguments={"on_ack": ("packets", "rtt_ps", "now", "marked")},
+    abstract={TcpWindow: ("avoid", "cut")},
 )
 
 

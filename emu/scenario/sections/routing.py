@@ -211,4 +211,5 @@ POLICIES: Final = OneOfOrPlugin(
     base=RoutingSection,
     parent=RoutingPolicy,
     methods=("choose",),
+    abstract={RoutingPolicy: ("choose",)},
 )

@@ -100,7 +100,7 @@ def command(
     every = [figures(first), *simulated(course, numbers[1:])]
     summary = summary_of(found.name, found.seed, course, every)
     summary["measured"] = [one._asdict() for one in measured]
-    verdicts = judged(found.expect, summary, tree, file)
+    verdicts = judged(found.expect, summary, tree)
     if sensitivity:
         rows = sensitivities(course, numbers, float(summary["goodput"]))
         summary["sensitivity"] = {name: [round(one, 6) for one in changes] for name, changes in rows}

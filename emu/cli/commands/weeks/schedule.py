@@ -82,9 +82,9 @@ def command(
     try:
         course = followed(found, topology, file)
     except ScenarioError as error:
-        raise ScenarioError(_with_line(one, tree) for one in error.problems) from error
+        raise ScenarioError(_placed(one, tree) for one in error.problems) from error
     summary = summary_of(found, topology, course)
-    verdicts = judged(found.expect, summary, tree, file)
+    verdicts = judged(found.expect, summary, tree)
     if moment is not None and write is not None:
         write_whole(write, moment_of(found, course.jobs, _time(moment, found)))
     if out is not None:
@@ -98,9 +98,10 @@ def command(
     return int(any(not one.passed for one in verdicts))
 
 
-def _with_line(problem: Problem, tree: Node) -> Problem:
-    """A problem of a value, with the line that the value is in."""
-    return problem._replace(line=problem.line or tree.find(path_steps(problem.key)).line)
+def _placed(problem: Problem, tree: Node) -> Problem:
+    """A problem of a value, with the place that the value is from: a line of the file, or `--set`."""
+    place = tree.find(path_steps(problem.key))
+    return problem._replace(file=place.file, line=place.line)
 
 
 def _time(text: str, mix: JobMix) -> int:
