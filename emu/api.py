@@ -40,7 +40,7 @@ from emu.measure.run_directory.sample_rows import (
     recorded,
     tidy_rows,
 )
-from emu.measure.run_directory.samples import Counted, SampleSpool, sample_before
+from emu.measure.run_directory.samples import Counted, SampleSpool, Standing, sample_before
 from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries
 from emu.measure.summary.results import summarise
@@ -342,7 +342,12 @@ class _Record(Observer):
         self._before: dict[int, Sample | None] = {fault.at_ps: None for fault in prepared.scenario.faults}
         if (span := prepared.scenario.run.span).for_ps:
             self._before |= {span.at_ps: None, span.until_ps: None}
-        self._last: Sample | None = None
+        self._widths: dict[int, int] = {}
+        """How much each device counts."""
+        self._standing = Standing(directory.earlier if directory is not None else ())
+        """Kept where a sample before something is asked for, or may be."""
+        self._open = [at_ps for at_ps in self._before if at_ps >= self._standing.virtual_ps]
+        """Times of those of which no later sample was heard of."""
         self._scenario, self._topology = prepared.scenario, prepared.topology
         self._captured: dict[int, dict[tuple[int, int], CapturedRows]] = {}
         """Of captures that are not written, by number: what there is of each port."""
@@ -361,7 +366,7 @@ class _Record(Observer):
         self.counts = False
         """Whether it is known what is counted."""
         for one in directory.earlier if directory is not None else ():
-            self.moves.add_changed(one)
+            self.moves.add(one)
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         """Pass it on."""
@@ -384,31 +389,40 @@ class _Record(Observer):
             about = {"capture": len(scenario.run.capture) - 1} if "capture" in change else {"fault": fault}
             self._directory.journal("change", at_ps, **about, change=dict(change))
         self._write_captures()
-        last = self._last
-        self._before[at_ps] = last if last is not None and last.virtual_ps <= at_ps else None
+        self._before[at_ps] = None
+        if self._standing.virtual_ps <= at_ps:
+            self._open.append(at_ps)
         self._observer.changed(change, fault, at_ps, scenario)
 
     def counted(self, layouts: Layouts) -> None:
         """Write it, pass it on."""
         self.counts = True
+        self._widths = {number: len(layouts.layouts[at]) for number, at in layouts.of_device.items()}
         if self._directory is not None:
             expected = [one.counted_as for one in self._scenario.expect if isinstance(one, SeriesExpectation)]
             expected += SPAN_METRICS if self._scenario.run.span.for_ps else ()  # for a resumed run
             self._directory.counted(Counted.of(layouts, self._scenario.run.sample_series, expected))
         self._observer.counted(layouts)
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, changed: Changed, mixed: Mapping[int, Sequence[int]]) -> None:
         """Keep it, write it, pass it on."""
-        self._last = sample
-        self.moves.add(sample)
-        for at_ps in self._before:
-            if sample.virtual_ps <= at_ps:
-                self._before[at_ps] = sample
+        self.moves.add(changed)
+        self._settle(changed.virtual_ps)
+        if self._open or self._steering is not None:
+            self._standing.add(changed)
         if self._directory is not None:
-            self._directory.sample(sample, mixes)
+            self._directory.sample(changed, mixed)
         elif self._spool is not None:
-            self._spool.add(sample)
-        self._observer.sampled(sample, mixes)
+            self._spool.add(changed)
+        self._observer.sampled(changed, mixed)
+
+    def _settle(self, until_ps: int) -> None:
+        """No sample is to come before a time: what was asked for before it is what there is now."""
+        passed = [at_ps for at_ps in self._open if at_ps < until_ps]
+        if passed:
+            sample = self._standing.sample(self._widths)
+            self._before |= dict.fromkeys(passed, sample)
+            self._open = [at_ps for at_ps in self._open if at_ps >= until_ps]
 
     def captured(self, rows: Sequence[tuple[int, CapturedRows]]) -> None:
         """Keep them until the capture is whole, and write it."""
@@ -455,12 +469,13 @@ class _Record(Observer):
 
     def kept(self, outcome: Outcome) -> Sequence[Sample]:
         """The samples that the summary is made with, each once, by time."""
+        self._widths = {record.number: len(record.counters) for record in outcome.devices}
+        self._settle(NEVER_PS)
         missed = [at_ps for at_ps, sample in self._before.items() if sample is None]
         if missed and self._directory is not None:
             # Of a run that is gone on with, and of a change that was heard of after samples behind it.
-            widths = {record.number: len(record.counters) for record in outcome.devices}
             for at_ps in missed:
-                self._before[at_ps] = sample_before(self._directory.samples(), at_ps, widths)
+                self._before[at_ps] = sample_before(self._directory.samples(), at_ps, self._widths)
         found = {sample.virtual_ps: sample for sample in self._before.values() if sample is not None}
         return [found[at_ps] for at_ps in sorted(found)]
 

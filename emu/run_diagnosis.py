@@ -200,7 +200,7 @@ def _view_of(path: Path) -> tuple[View, Summary]:
     moves = Moves()
     reader = SampleReader(path / "samples.jsonl")
     for changed in reader.changes():
-        moves.add_changed(changed)
+        moves.add(changed)
     devices = read_shown(path / "shown.jsonl")
     return _view(intended, topology, plans, summary, devices, moves, reader.series), summary
 

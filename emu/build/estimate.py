@@ -46,7 +46,7 @@ HOP_US: Final = ((64, 0.19), (256, 0.25), (512, 0.40), (1024, 0.52), (3072, 1.1)
 """A packet-hop, by hosts."""
 INSIDE_US: Final = 1.5
 """A message over NVLink, with its copies."""
-SAMPLE_US: Final = 7.5
+SAMPLE_US: Final = 2.5
 """A device in a sample: reading, comparing, writing."""
 START_S: Final = 0.51
 """The process: imports, the scenario, results."""
@@ -59,9 +59,9 @@ START_BYTES: Final = 67 << 20
 DEVICE_BYTES: Final = 24 << 10
 PAIR_BYTES: Final = 2 << 10
 SLOT_BYTES: Final = 24
-SAMPLE_BYTES: Final = 1 << 10
+SAMPLE_BYTES: Final = 256
 """A device in a sample, until somebody has taken it."""
-UNTAKEN_BYTES: Final = 32 << 20
+UNTAKEN_BYTES: Final = 2 << 20
 """The most that samples take up."""
 SAMPLES: Final = 200
 """That a scenario with a `run.sample_every` of its own has at least: those shipped chose it for that."""

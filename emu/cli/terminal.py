@@ -23,7 +23,7 @@ from rich.text import Text
 
 from emu.build.estimate import about_wall
 from emu.cli.columns import REPEAT, columns, wrapped
-from emu.measure.collected import JobPlan, Sample
+from emu.measure.collected import Changed, JobPlan
 from emu.measure.nccl_table import NcclTable
 from emu.measure.summary.jobs import planned_bytes
 from emu.measure.summary.summary import Summary
@@ -133,7 +133,7 @@ class Terminal(Observer):
             done = min(progress.delivered_bytes, self._planned_bytes)
             self._bar.update(self._bar.task_ids[0], completed=done, virtual_ps=progress.virtual_ps)
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, changed: Changed, mixed: Mapping[int, Sequence[int]]) -> None:
         """Nothing is shown of single samples."""
 
     def noted(self, line: str) -> None:

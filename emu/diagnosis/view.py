@@ -12,13 +12,12 @@ time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
-from operator import ne
+from itertools import compress, filterfalse
 from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.device import Series
-from emu.measure.collected import Changed, JobPlan, Sample
+from emu.measure.collected import Changed, JobPlan
 from emu.measure.device_state import Shown
 from emu.measure.metric_names import CONGESTION_REASONS
 from emu.measure.summary.jobs import SUCCESS
@@ -242,37 +241,19 @@ class Moved(NamedTuple):
 
 
 class Moves:
-    """Hears samples in order, as the values of every counter or as what changed."""
+    """Hears samples in order."""
 
     def __init__(self) -> None:
         self._first: dict[int, dict[int, Moved]] = {}
-        self._last: dict[int, Sequence[int]] = {}
         self._last_ps = 0
 
-    def add(self, sample: Sample) -> None:
+    def add(self, changed: Changed) -> None:
         """The next sample."""
-        after_ps, self._last_ps = self._last_ps, sample.virtual_ps
-        for number, values in sample.counters.items():
-            last = self._last.get(number)
-            if last is values:
-                continue
-            self._last[number] = values
-            if last is None:
-                last = [0] * len(values)
-            changed = list(compress(range(len(values)), map(ne, last, values)))
-            self._note(number, changed, Moved(after_ps, sample.virtual_ps))
-
-    def add_changed(self, changed: Changed) -> None:
-        """The same as what changed."""
-        at_ps = changed.virtual_ps
-        after_ps, self._last_ps = self._last_ps, at_ps
+        moved = Moved(self._last_ps, changed.virtual_ps)
+        self._last_ps = changed.virtual_ps
         for number, flat in changed.changed.items():
-            self._note(number, flat[::2], Moved(after_ps, at_ps))
-
-    def _note(self, number: int, places: Sequence[int], moved: Moved) -> None:
-        first = self._first.setdefault(number, {})
-        for place in places:
-            if place not in first:
+            first = self._first.setdefault(number, {})
+            for place in filterfalse(first.__contains__, compress(flat[::2], flat[1::2])):
                 first[place] = moved
 
     def of_metric(self, series: Mapping[int, Sequence[Series]]) -> dict[tuple[str, int, int, str], Moved]:

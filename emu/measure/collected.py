@@ -310,6 +310,8 @@ class Changed(NamedTuple):
 
     virtual_ps: int
     changed: Mapping[int, Sequence[int]]
+    whole: bool = False
+    """Whether it also has what did not change: the run went on from a snapshot."""
 
 
 class Counts:

@@ -28,7 +28,7 @@ from actors.wire.message import STATUS_SUCCESS
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import LineFile
 from emu.measure.run_directory.sample_rows import batched
-from emu.measure.run_directory.samples import Grown, SampleReader
+from emu.measure.run_directory.samples import Column, SampleReader
 from emu.measure.summary_report import so_far
 from emu.report.html_file import document, folded, packed
 from emu.report.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down
@@ -108,7 +108,7 @@ class Following:
             del self.intervals[:beyond], self._edges_ps[:beyond]
             self._forgotten += beyond
 
-    def _count(self, grown: Mapping[str, Grown]) -> None:
+    def _count(self, grown: Mapping[str, Column]) -> None:
         """Add what a sample tells against the run."""
         assert self._reader is not None
         for metric in COUNTED:

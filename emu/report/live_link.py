@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from emu.errors import RuntimeFailure
-from emu.measure.collected import CapturedRows, JobPlan, Layouts, Sample
+from emu.measure.collected import CapturedRows, Changed, JobPlan, Layouts
 from emu.measure.run_directory.run_directory import PAGE, write_whole
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
 from emu.scenario.live_changes import Change
@@ -165,9 +165,9 @@ class Linked(Observer):
         """Pass it on."""
         self._observer.counted(layouts)
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, changed: Changed, mixed: Mapping[int, Sequence[int]]) -> None:
         """Pass it on."""
-        self._observer.sampled(sample, mixes)
+        self._observer.sampled(changed, mixed)
 
     def captured(self, rows: Sequence[tuple[int, CapturedRows]]) -> None:
         """Pass it on."""

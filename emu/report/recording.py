@@ -28,7 +28,7 @@ from actors.fabric.model import FABRIC, Topology
 from emu.errors import UsageError
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.sample_rows import batched
-from emu.measure.run_directory.samples import Grown, SampleReader
+from emu.measure.run_directory.samples import Column, SampleReader
 from emu.measure.summary.summary import Summary
 from emu.scenario.load import load_recorded
 from emu.scenario.resolve import build_topology
@@ -140,7 +140,7 @@ class Figures:
         self._carried: tuple[int, list[int]] = (0, [])
         """Of a span of time the bytes that each port can send in it."""
 
-    def interval(self, samples: Sequence[Mapping[str, Grown]], span_ps: int) -> tuple[bytes, ...]:
+    def interval(self, samples: Sequence[Mapping[str, Column]], span_ps: int) -> tuple[bytes, ...]:
         """One byte for each port, of each measure."""
         found = [bytearray(len(self._ports) + 1) for _ in MEASURES]
         sent: dict[int, int] = {}
@@ -170,7 +170,7 @@ class Figures:
             self._carried = span_ps, [*(each[port.rate_bps] for port in self._ports), 1]
         return self._carried[1]
 
-    def _wait(self, metric: str, moved: Sequence[Grown]) -> None:
+    def _wait(self, metric: str, moved: Sequence[Column]) -> None:
         """Bring the queues to where an interval leaves them."""
         queues, port_of = self._queues, self._port_of[metric]
         for rows, more in moved:
@@ -181,14 +181,14 @@ class Figures:
                 port = port_of[row]
                 self._waiting[port] = bisect_right(_DEPTHS, queues[port])
 
-    def _most_paused(self, metric: str, moved: Sequence[Grown], span_ps: int, into: bytearray) -> None:
+    def _most_paused(self, metric: str, moved: Sequence[Column], span_ps: int, into: bytearray) -> None:
         """For what share the class was paused that was paused longest, of each port."""
         for row, paused_ps in _by_port(range(len(self._port_of[metric])), moved).items():
             port = self._port_of[metric][row]
             into[port] = max(into[port], min(-(-SHARE * paused_ps // span_ps), SHARE))
 
 
-def _by_port(port_of: Sequence[int], moved: Sequence[Grown]) -> dict[int, int]:
+def _by_port(port_of: Sequence[int], moved: Sequence[Column]) -> dict[int, int]:
     """By how much the counters grew, those of one port together."""
     found: dict[int, int] = {}
     for rows, more in moved:

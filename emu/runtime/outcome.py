@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actors.kernel.event import NEVER_PS
-from emu.measure.collected import CapturedRows, DeviceRecord, EngineFacts, Layouts, Sample
+from emu.measure.collected import CapturedRows, Changed, DeviceRecord, EngineFacts, Layouts
 from emu.runtime.steering import Steering
 from emu.scenario.live_changes import Change
 from emu.scenario.schema import Scenario
@@ -158,8 +158,9 @@ class Observer:
     def counted(self, layouts: Layouts) -> None:
         """What the devices count; heard of once, before the first sample."""
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
-        """Every worker passed a sampling point; `mixes` are those of the devices there, by number.
+    def sampled(self, changed: Changed, mixed: Mapping[int, Sequence[int]]) -> None:
+        """Every worker passed a sampling point: what changed since the one before of all counters, and in
+        `mixed`, of each device whose mixes changed, place and new mix in turn.
 
         Each sampling point is heard of once, in order, also where the run goes back to a snapshot.
         """

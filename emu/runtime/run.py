@@ -29,7 +29,7 @@ from emu.runtime.pages.scrape import Scrape
 from emu.runtime.pages.state_series import StateReading
 from emu.runtime.recovery.saving import Saving
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
-from emu.runtime.recovery.snapshots import resume
+from emu.runtime.recovery.snapshots import Snapshot, resume
 from emu.runtime.result import UNFINISHED, outcome_of, write_workers
 from emu.runtime.sampling import Merger, Sampler
 from emu.runtime.sync.garbage import no_collection, quiet_collector
@@ -122,7 +122,7 @@ def run_blueprint(blueprint: Blueprint, options: RunOptions, observer: Observer)
             if options.steering is not None:
                 watch.lead = LocalLead(options.steering, machines[0], changes)
             if options.resume_ps >= 0:
-                resume(logical_processes, snapshot_coordinator.files.read(options.resume_ps))
+                _resume(logical_processes, samplers, snapshot_coordinator.files.read(options.resume_ps))
             else:
                 for partition in partitions:
                     partition.start()
@@ -163,6 +163,17 @@ def run_blueprint(blueprint: Blueprint, options: RunOptions, observer: Observer)
     return outcome_of(
         plan, ending or Ending.INTERRUPTED, virtual_ps, records, facts, workers, build_s, waits=sorted(waits)
     )
+
+
+def _resume(
+    logical_processes: Sequence[LogicalProcess],
+    samplers: Sequence[Sampler],
+    snapshot: Snapshot,
+) -> None:
+    """Set everything to where the snapshot was taken."""
+    resume(logical_processes, snapshot)
+    for sampler in samplers:
+        sampler.resume()
 
 
 class _Watch:

@@ -1,57 +1,69 @@
-"""Samples: each worker's share of a sampling point, and their union."""
+"""Samples: each worker's share of a sampling point, and their union.
+
+A share is what changed since the worker's share before. A run that goes back to a snapshot passes the
+sampling points after it again, and at each of them the same has changed: what was told already is left out. A
+snapshot may lie between two sampling points, so the first share after it is whole.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from actors.kernel.readings import Readings
 from emu.build.captures import captures_of, rows_of
-from emu.measure.collected import CapturedRows, Layouts, Sample, joined_layouts, layouts_of
+from emu.measure.collected import CapturedRows, Changed, Layouts, joined_layouts, layouts_of
 from emu.runtime.outcome import Observer
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
 
 
 class Share(NamedTuple):
-    """The devices of one worker at a sampling point, by number: their counters and their mixes."""
+    """What changed in one worker up to a sampling point: by device, place and new value in turn."""
 
     time_ps: int
-    counters: dict[int, tuple[int, ...]]
-    mixes: dict[int, tuple[int, ...]]
+    counters: Mapping[int, Sequence[int]]
+    mixes: Mapping[int, Sequence[int]]
     captured: tuple[tuple[int, CapturedRows], ...] = ()
     """What captures that are over have, with the device."""
     layouts: Layouts | None = None
     """What the devices count, in the first share since the worker was built."""
+    whole: bool = False
+    """Whether it has what did not change, too."""
 
 
 class Sampler:
     """Takes a worker's share at each sampling point; whoever reads them takes them away."""
 
     def __init__(self, partition: Partition) -> None:
-        self._partition = partition
+        self._devices = partition.devices
+        self._readings = Readings(partition.devices)
         self._shares: deque[Share] = deque()
-        self._executed: dict[int, int] = {}
-        self._last: dict[int, tuple[int, ...]] = {}
-        self._mixes: dict[int, tuple[int, ...]] = {}
-        """What was read of each device after so many events; idle devices are not read again."""
         self._told = False
         self.captures = captures_of(partition.devices)
         """Captures that are not over: device, port, capture."""
 
+    def resume(self) -> None:
+        """The state of the devices was loaded."""
+        self._readings.begin_anew()
+
     def act(self, sync: SyncPoint) -> None:
         """Take a share if this sync point is for sampling."""
         if sync.sample:
-            devices = self._partition.devices
-            for device in devices:
-                number, executed = device.number, device.executed
-                if self._executed.get(number) != executed:
-                    self._last[number] = tuple(device.counters())
-                    self._mixes[number] = tuple(device.all_mixes())
-                    self._executed[number] = executed if device.steady() else -1
-            ended = self._ended(sync.time_ps)
-            layouts = None if self._told else layouts_of({one.number: one.series() for one in devices})
+            reading = self._readings.take()
+            layouts = None if self._told else layouts_of({one.number: one.series() for one in self._devices})
             self._told = True
-            self._shares.append(Share(sync.time_ps, dict(self._last), dict(self._mixes), ended, layouts))
+            self._shares.append(
+                Share(
+                    sync.time_ps,
+                    reading.counters,
+                    reading.mixes,
+                    self._ended(sync.time_ps),
+                    layouts,
+                    reading.whole,
+                )
+            )
 
     def _ended(self, now_ps: int) -> tuple[tuple[int, CapturedRows], ...]:
         ended = [one for one in self.captures if one[2].over(now_ps)]
@@ -109,11 +121,12 @@ class Merger:
         if self._layouts is not None:
             self._observer.counted(joined_layouts(self._layouts))
             self._layouts = None
-        counters = {number: values for one in shares for number, values in one.counters.items()}
-        mixes = {number: table for one in shares for number, table in one.mixes.items()}
         captured = [row for one in shares for row in one.captured]
         if captured:
             self._observer.captured(captured)
+        counters = {number: changed for one in shares for number, changed in one.counters.items()}
+        mixes = {number: changed for one in shares for number, changed in one.mixes.items()}
         self._observer.sampled(
-            Sample(share.time_ps, dict(sorted(counters.items()))), dict(sorted(mixes.items()))
+            Changed(share.time_ps, dict(sorted(counters.items())), any(one.whole for one in shares)),
+            dict(sorted(mixes.items())),
         )

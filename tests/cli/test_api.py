@@ -12,7 +12,7 @@ import pytest
 import emu
 from emu import api
 from emu.errors import ScenarioError, UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed
 from emu.measure.summary_report import summary_html
 from emu.scenario.set_options import override_with, parse_override
 from emu.scenario.yaml.document import read_document
@@ -146,7 +146,7 @@ def test_a_run_that_a_signal_ends_raises_and_leaves_what_there_is(
     class Ends(api.Observer):
         asked = False
 
-        def sampled(self, sample: Sample, digests: object) -> None:
+        def sampled(self, sample: Changed, digests: object) -> None:
             if not self.asked:
                 self.asked = True
                 os.kill(os.getpid(), number)

@@ -20,7 +20,7 @@ from emu import api
 from emu.build.estimate import estimate
 from emu.cli.commands.replay import recorded
 from emu.errors import ScenarioError, UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.summary.summary import OperatorResult
@@ -428,7 +428,7 @@ class Ender(api.Observer):
     def __init__(self, steering: api.Steering) -> None:
         self._steering = steering
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, sample: Changed, mixes: Mapping[int, Sequence[int]]) -> None:
         del sample, mixes
         self._steering.end()
 

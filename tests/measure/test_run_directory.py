@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emu.errors import UsageError
-from emu.measure.collected import Sample, layouts_of
+from emu.measure.collected import Changed, layouts_of
 from emu.measure.run_directory.run_directory import FILES, RunDirectory, write_whole
 from emu.measure.run_directory.samples import Counted
 from emu.measure.summary.summary import Summary
@@ -35,12 +35,8 @@ def write_run(directory: RunDirectory, digest: str = "d" * 64, second_mix: int =
         directory.begin("name: handmade\n", topology, seed=5)
         counted = layouts_of({one.number: one.series for one in records})
         directory.counted(Counted.of(counted, "plotted"))
-        directory.sample(
-            Sample(100, {leaf: [10, 0], controller: []}), {leaf: (0, 0, 0, 11), controller: (12,)}
-        )
-        directory.sample(
-            Sample(200, {leaf: [84, 2], controller: []}), {leaf: (0, 0, 0, second_mix), controller: (12,)}
-        )
+        directory.sample(Changed(100, {leaf: [0, 10]}), {leaf: [3, 11], controller: [0, 12]})
+        directory.sample(Changed(200, {leaf: [0, 84, 1, 2]}), {leaf: [3, second_mix]})
         directory.write_results(one, topology, records, {}, {})
     return one
 

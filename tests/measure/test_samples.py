@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.kernel.device import Series
+from actors.kernel.device import Series, tally_of
+from actors.kernel.readings import changes
 from emu.errors import UsageError
-from emu.measure.collected import Sample, layouts_of
+from emu.measure.collected import Changed, Sample, layouts_of
 from emu.measure.run_directory.samples import (
     Counted,
     Mixes,
-    MixWriter,
     SampleReader,
     SampleWriter,
     digest_header,
+    mixes_line,
     read_digests,
 )
 
@@ -43,18 +44,31 @@ counters = st.fixed_dictionaries(
 )
 
 
+def steps(values: list[dict[int, list[int]]]) -> list[list[tuple[int, list[int], list[int]]]]:
+    """From each sample to the next, of each device what it was and what it is; it begins with zeros."""
+    before = [{4: [0] * 3, 9: [0] * 2}, *values]
+    return [
+        [(number, last[number], now[number]) for number in now]
+        for last, now in zip(before, values, strict=False)
+    ]
+
+
 @given(st.lists(counters, max_size=6), st.integers(0, 6))
 def test_kept_counters_read_back_as_written_also_where_a_run_went_on(
     tmp_path_factory: pytest.TempPathFactory, values: list[dict[int, list[int]]], broken: int
 ) -> None:
     path = tmp_path_factory.mktemp("samples") / "samples.jsonl"
     samples = [Sample(at * 100, one) for at, one in enumerate(values)]
+    news = [
+        Changed(at * 100, {number: changes(tally_of([last]), tally_of([now])) for number, last, now in step})
+        for at, step in enumerate(steps(values))
+    ]
     writer = SampleWriter(COUNTED)
-    path.write_text(COUNTED.text() + "".join(writer.text(sample) for sample in samples[:broken]))
+    path.write_text(COUNTED.text() + "".join(writer.text(one) for one in news[:broken]))
     again = SampleWriter(COUNTED)
     again.resume(SampleReader(path).changes())
     with path.open("a") as file:
-        file.writelines(again.text(sample) for sample in samples[broken:])
+        file.writelines(again.text(one) for one in news[broken:])
     reader = SampleReader(path)
     left_out = [Sample(at_ps, {4: one[4], 9: [one[9][0], 0]}) for at_ps, one in samples]
     assert list(reader) == left_out  # Acknowledgements are not plotted.
@@ -68,7 +82,7 @@ def test_kept_counters_read_back_as_written_also_where_a_run_went_on(
 def test_a_file_that_grows_is_read_as_far_as_its_lines_are_whole(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     writer = SampleWriter(COUNTED)
-    lines = [writer.text(Sample(at, {4: [at, 0, 7], 9: [0, 0]})) for at in (100, 200)]
+    lines = [writer.text(Changed(at, {4: [0, at, 2, 7]})) for at in (100, 200)]
     path.write_text(COUNTED.text() + lines[0] + lines[1][:-5])
     reader = SampleReader(path)
     assert reader.times_ps() == [100]
@@ -80,7 +94,7 @@ def test_a_file_that_grows_is_read_as_far_as_its_lines_are_whole(tmp_path: Path)
 
 
 def test_the_format_is_as_it_is_documented(tmp_path: Path) -> None:
-    text = SampleWriter(COUNTED).text(Sample(100, {4: [1, 0, 5], 9: [0, 9]}))
+    text = SampleWriter(COUNTED).text(Changed(100, {4: [0, 1, 2, 5], 9: [1, 9]}))
     record = json.loads(text)
     assert record["virtual_ps"] == 100
     assert list(record["grown"]) == ["port_transmit_bytes"]
@@ -101,21 +115,12 @@ def test_another_version_and_a_file_without_a_header_are_refused_by_name(tmp_pat
 
 def test_digests_read_back(tmp_path: Path) -> None:
     path = tmp_path / "digests.jsonl"
-    writer = MixWriter()
-    lines = [
-        writer.text(at_ps, {4: mixes, 9: (2**62 - 1,)}) for at_ps, mixes in ((100, (7,)), (200, (7, 0, 8)))
-    ]
+    lines = [mixes_line(100, {4: [0, 7], 9: [0, 2**62 - 1]}), mixes_line(200, {4: [2, 8]})]
     path.write_text(digest_header([(4, "rtsw-0"), (9, "nic-0-0")]) + "".join(lines))
     kind, devices, points = read_digests(path)
     assert kind == 2
     assert devices == [(4, "rtsw-0"), (9, "nic-0-0")]
     assert points == [Mixes(100, {(4, 0): 7, (9, 0): 2**62 - 1}), Mixes(200, {(4, 2): 8})]
-
-
-def test_mixes_go_on_behind_a_line_that_was_written_before() -> None:
-    writer = MixWriter()
-    writer.resume({"4": [0, 7, 2, 8]})
-    assert writer.text(300, {4: (7, 0, 9)}) == '{"virtual_ps":300,"mixed":{"4":[2,9]}}\n'
 
 
 @pytest.mark.parametrize("text", ["", "{}\n", "nonsense\n", '{"digest_kind":2,"devices":[]}\n{"x":1}\n'])

@@ -15,7 +15,7 @@ from actors.kernel.mixing import Stream
 from emu import api
 from emu.cli.commands.replay import Recorded, recorded
 from emu.errors import UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.live.control_socket import fault_list
 from emu.runtime.outcome import WorkerRecord
@@ -44,7 +44,7 @@ class Operator(api.Observer):
         self._stream = Stream(seed, 1, 7)
         self._samples = 0
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, sample: Changed, mixes: Mapping[int, Sequence[int]]) -> None:
         del sample, mixes
         self._samples += 1
         if self._samples > 12 and len(self.made) >= 4:
@@ -103,7 +103,7 @@ class Vandal(Operator):
         self._workers = workers
         self._heard_of_them = 0
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, sample: Changed, mixes: Mapping[int, Sequence[int]]) -> None:
         super().sampled(sample, mixes)
         self.heard_ps.append(sample.virtual_ps)
         self._heard_of_them += 1
@@ -152,7 +152,7 @@ class Clearer(api.Observer):
         self._recurring = recurring
         self._samples = 0
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, sample: Changed, mixes: Mapping[int, Sequence[int]]) -> None:
         del sample, mixes
         self._samples += 1
         if self._samples == 2:
@@ -205,7 +205,7 @@ class Sniffer(api.Observer):
         self._samples = 0
         self.first = b""
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, sample: Changed, mixes: Mapping[int, Sequence[int]]) -> None:
         del sample, mixes
         self._samples += 1
         if self._samples == 2:

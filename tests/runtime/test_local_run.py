@@ -14,8 +14,9 @@ import pytest
 
 from emu import api
 from emu.errors import UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed
 from emu.measure.digest import run_digest
+from emu.measure.run_directory.samples import add_changes
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from tests.conftest import SOAK
@@ -30,7 +31,7 @@ class Notes(Observer):
     def __init__(self, scrape: bool = False) -> None:
         self.workers: tuple[WorkerRecord, ...] = ()
         self.progress: list[Progress] = []
-        self.samples: list[Sample] = []
+        self.samples: list[Changed] = []
         self.digests: list[dict[int, int]] = []
         self.discovered: Any = None
         self.scrape = scrape
@@ -43,7 +44,7 @@ class Notes(Observer):
     def progressed(self, progress: Progress) -> None:
         self.progress.append(progress)
 
-    def sampled(self, sample: Sample, digests: Any) -> None:
+    def sampled(self, sample: Changed, digests: Any) -> None:
         self.samples.append(sample)
         self.digests.append(dict(digests))
 
@@ -68,13 +69,34 @@ def test_local_run_tells_who_hosts_what_and_samples_in_order(parts: int, tmp_pat
     assert times_ps[:2] == [2 * 10**6, 4 * 10**6]
     assert times_ps == sorted(times_ps)
     assert times_ps[-1] < outcome.virtual_ps
-    for sample in notes.samples:
-        assert list(sample.counters) == list(range(len(worker.devices)))
     assert notes.digests[0] != notes.digests[1]
     assert [one.virtual_ps for one in notes.progress] == sorted(one.virtual_ps for one in notes.progress)
     assert notes.progress[-1].delivered_bytes > 0
     assert outcome.engine.workers == parts
     assert outcome.digest == run_digest(outcome.devices)
+
+
+def test_a_sample_says_what_changed_since_the_one_before_and_nothing_else() -> None:
+    notes = Notes()
+    outcome = run_local("tiny_flap", notes, metrics=False)
+    values: dict[int, dict[int, int]] = {}
+    for sample in notes.samples:
+        for number, flat in sample.changed.items():
+            before = values.setdefault(number, {})
+            assert all(
+                before.get(place, 0) != value for place, value in zip(flat[::2], flat[1::2], strict=True)
+            )
+        add_changes(values, sample.changed)
+    quiet = {record.number for record in outcome.devices if not any(record.counters)}
+    assert quiet
+    assert not quiet & set(values)
+    delivered = [
+        (values[record.number].get(place, 0), record.counters[place])
+        for record in outcome.devices
+        for place, one in enumerate(record.series)
+        if one.metric == "nic_delivered_bytes" and record.counters[place]
+    ]
+    assert all(0 < then <= at_the_end for then, at_the_end in delivered)
 
 
 @pytest.mark.parametrize("name", ["tiny_flap", "incast"])

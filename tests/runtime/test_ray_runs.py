@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from emu.errors import EmuError, RuntimeFailure, UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from tests.runtime.patience import PATIENCE_S, alive, fetched, until
@@ -37,7 +37,7 @@ class Notes(Observer):
 
     def __init__(self, act: Any = None) -> None:
         self.workers: tuple[WorkerRecord, ...] = ()
-        self.samples: list[tuple[Sample, dict[int, Sequence[int]]]] = []
+        self.samples: list[tuple[Changed, dict[int, Sequence[int]]]] = []
         self.progress: list[Progress] = []
         self.metrics: list[str] = []
         self.act = act
@@ -56,7 +56,7 @@ class Notes(Observer):
         if act is not None:
             act(self)
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, sample: Changed, mixes: Mapping[int, Sequence[int]]) -> None:
         self.samples.append((sample, dict(mixes)))
 
 

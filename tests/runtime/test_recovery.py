@@ -22,7 +22,7 @@ import pytest
 import ray
 
 from actors.kernel.mixing import Stream
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from emu.runtime.workers.idle_workers import worker_pool_of_session
@@ -90,7 +90,7 @@ class Vandal(Observer):
             self._harmed_s = time.monotonic()
             self._harm(self)
 
-    def sampled(self, sample: Sample, digests: object) -> None:
+    def sampled(self, sample: Changed, digests: object) -> None:
         self.samples.append(sample.virtual_ps)
 
     def noted(self, line: str) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.measure.collected import DeviceRecord, Sample
+from emu.measure.collected import Changed, DeviceRecord
+from emu.measure.run_directory.samples import Standing
 
 RING = Path(__file__).parents[2] / "scenarios/switch/ring_deadlock.yaml"
 CHECK_PS = 300_000_000
@@ -90,18 +91,21 @@ class Progress(api.Observer):
     """What was delivered by each check."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[Changed] = []
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, sample: Changed, mixes: Mapping[int, Sequence[int]]) -> None:
         del mixes
         self.samples.append(sample)
 
     def total(self, at: int, metric: str, devices: tuple[DeviceRecord, ...]) -> int:
         """Of a counter over all devices, at one of the samples."""
+        standing = Standing(self.samples[: at % len(self.samples) + 1])
+        sample = standing.sample({record.number: len(record.series) for record in devices})
+        assert sample is not None
         return sum(
             value
             for record in devices
-            for series, value in zip(record.series, self.samples[at].counters[record.number], strict=True)
+            for series, value in zip(record.series, sample.counters[record.number], strict=True)
             if series.metric == metric
         )
 

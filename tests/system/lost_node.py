@@ -27,7 +27,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from emu.errors import RuntimeFailure
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed
 from emu.runtime.outcome import Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from tests.runtime.patience import children_of
@@ -77,7 +77,7 @@ class Witness(Observer):
             self._harmed_s = time.monotonic()
             harm()
 
-    def sampled(self, sample: Sample, digests: object) -> None:
+    def sampled(self, sample: Changed, digests: object) -> None:
         self.samples.append(sample.virtual_ps)
 
     def noted(self, line: str) -> None:

@@ -21,7 +21,7 @@ from emu.cli.run_options import pageless, placed, recovering
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary_report import junit_text
 from emu.report.live_link import Linked, LiveLink
@@ -151,9 +151,9 @@ class _Shown(Observer):
         self.operations = progress.operations
         self._terminal.progressed(progress)
 
-    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+    def sampled(self, changed: Changed, mixed: Mapping[int, Sequence[int]]) -> None:
         """Pass it on."""
-        self._terminal.sampled(sample, mixes)
+        self._terminal.sampled(changed, mixed)
 
     def noted(self, line: str) -> None:
         """Pass it on."""

@@ -43,17 +43,18 @@ from typing import Any, Final, Self
 from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from emu.errors import RuntimeFailure, UsageError
-from emu.measure.collected import Changed, DeviceRecord, Sample
+from emu.measure.collected import Changed, DeviceRecord
 from emu.measure.device_state import shown_records
 from emu.measure.metric_names import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
 from emu.measure.run_directory.recorded import Cell, csv_text, event_records, trace_csv
 from emu.measure.run_directory.samples import (
     Counted,
-    MixWriter,
     SampleReader,
     SampleWriter,
     digest_header,
     line,
+    mixed_since,
+    mixes_line,
 )
 from emu.measure.summary.summary import Collective, Flow, Job, Summary
 
@@ -312,7 +313,8 @@ class RunDirectory:
         self._lines: dict[str, FileIO] = {}
         self._samples: SampleWriter | None = None
         """Once it is known what is counted."""
-        self._mixes = MixWriter()
+        self._numbers: list[int] = []
+        """Of all devices."""
         self._held = -1
         self.resumed = False
         """Whether it is of a run that is gone on with."""
@@ -389,8 +391,6 @@ class RunDirectory:
                 break
             if "kind" not in record and record.get("virtual_ps", 0) > until_ps:
                 break
-            if "mixed" in record:
-                self._mixes.resume(record["mixed"])
             end += len(text)
         file.truncate(end)
         file.seek(end)
@@ -481,20 +481,23 @@ class RunDirectory:
     def counted(self, counted: Counted) -> None:
         """Begin the samples with what they count, unless a run that is gone on with has done so."""
         self._samples = SampleWriter(counted)
+        self._numbers = sorted(counted.layouts.of_device)
         if not self.resumed or "samples.jsonl" not in self._lines:
             self._append("samples.jsonl", counted.text(), ends=True)
         elif self.earlier:
             self._samples.resume(self.earlier)
 
-    def sample(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
-        """Append the counters and the mixes of all devices at one sync point."""
+    def sample(self, changed: Changed, mixed: Mapping[int, Sequence[int]]) -> None:
+        """Append what changed of the counters and the mixes of all devices up to one sync point."""
         if "digests.jsonl" not in self._lines:
             self._append(
-                "digests.jsonl", digest_header((number, self._names[number]) for number in sorted(mixes))
+                "digests.jsonl", digest_header((number, self._names[number]) for number in self._numbers)
             )
-        self._append("digests.jsonl", self._mixes.text(sample.virtual_ps, mixes))
+        if changed.whole:
+            mixed = mixed_since(self.path / "digests.jsonl", mixed)
+        self._append("digests.jsonl", mixes_line(changed.virtual_ps, mixed))
         assert self._samples is not None
-        self._append("samples.jsonl", self._samples.text(sample))
+        self._append("samples.jsonl", self._samples.text(changed))
 
     def aims(self) -> dict[tuple[int, int], str]:
         """What faults that hit the busiest were found to hit, as the journal has it: by fault and

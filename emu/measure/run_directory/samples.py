@@ -1,8 +1,8 @@
 """Counters of sync points: how samples are kept and read back, also while the file grows; mixes likewise.
 
-At every sync point on the scenario's sampling grid each worker hands over the counters of its devices and
-their mixes. All who look at a run while it goes on look at these: the exporter, the terminal, the run
-directory, the page that follows a run.
+At every sync point on the scenario's sampling grid each worker hands over what changed of the counters of its
+devices and of their mixes (`actors.kernel.readings`). All who look at a run while it goes on look at these:
+the exporter, the terminal, the run directory, the page that follows a run.
 
 `samples.jsonl` is lines of JSON. The first says what is counted:
 
@@ -34,8 +34,8 @@ import sys
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, compress, zip_longest
-from operator import itemgetter, ne, sub
+from itertools import accumulate, chain, takewhile
+from operator import sub
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
@@ -47,6 +47,7 @@ from emu.errors import UsageError
 from emu.measure.collected import Changed, Layouts, Place, Sample
 from emu.measure.digest import KIND
 from emu.measure.metric_names import DEVICE_METRICS
+from emu.measure.run_directory.growth import NOT_KEPT, Grown, Kept
 from emu.upgrade.renames import COUNTERS, EARLIER_KIND
 
 VERSION: Final = 2
@@ -108,21 +109,17 @@ def _layouts(header: Mapping[str, Any]) -> Layouts:
 
 
 class _Selection:
-    """The kept counters of devices with one layout: by place, their column and which of its rows there."""
+    """The kept counters of devices with one layout: their places, their columns and which rows there."""
 
     def __init__(self, layout: Sequence[Place], kept: Mapping[str, int]) -> None:
         self.places = [place for place, (metric, *_) in enumerate(layout) if metric in kept]
         self.columns = [kept[layout[place][0]] for place in self.places]
         self.rows_of = [0] * len(kept)
-        self.nth: list[int] = []
-        for column in self.columns:
-            self.nth.append(self.rows_of[column])
+        columns, nth = [NOT_KEPT] * len(layout), [0] * len(layout)
+        for place, column in zip(self.places, self.columns, strict=True):
+            columns[place], nth[place] = column, self.rows_of[column]
             self.rows_of[column] += 1
-        self._pick = itemgetter(*self.places) if len(self.places) > 1 else None
-
-    def pick(self, values: Sequence[int]) -> tuple[int, ...]:
-        """The kept ones among the values of all counters."""
-        return tuple(values[place] for place in self.places) if self._pick is None else self._pick(values)
+        self.kept = Kept(columns, nth)
 
 
 class _Columns:
@@ -149,7 +146,7 @@ class _Columns:
         return found
 
 
-Grown = tuple[Sequence[int], Sequence[int]]
+Column = tuple[Sequence[int], Sequence[int]]
 """Rows of a column, and what each grew by."""
 
 
@@ -161,7 +158,7 @@ def _packed(rows: Sequence[int], grown: array[int]) -> str:
     return b64encode(deflated(gaps.tobytes() + grown.tobytes(), 1)).decode("ascii")
 
 
-def _unpacked(text: str) -> Grown:
+def _unpacked(text: str) -> Column:
     content = decompress(b64decode(text))
     count = len(content) // (_ROW_BYTES + _GROWN_BYTES)
     gaps, grown = array(_ROW, content[: _ROW_BYTES * count]), array(_GROWN, content[_ROW_BYTES * count :])
@@ -178,41 +175,35 @@ class SampleWriter:
     """Turns samples into lines of `samples.jsonl` behind the first, which `Counted` has."""
 
     def __init__(self, counted: Counted) -> None:
-        self._columns = _Columns(counted)
-        self._last: dict[int, tuple[int, ...]] = {}
-        self._seen: dict[int, Sequence[int]] = {}
+        columns = _Columns(counted)
+        self._kept = columns.kept
+        self._devices = {
+            number: Grown(selection.kept, columns.first[number])
+            for number, selection in columns.selection.items()
+        }
 
     def resume(self, changed: Iterable[Changed]) -> None:
         """Go on behind lines that were written before."""
-        values: dict[int, dict[int, int]] = {}
         for one in changed:
-            add_changes(values, one.changed)
-        for number, by_place in values.items():
-            places = self._columns.selection[number].places
-            self._last[number] = tuple(by_place.get(place, 0) for place in places)
+            self._grown(one)
 
-    def text(self, sample: Sample) -> str:
-        """The line of one sample: what changed since the one before."""
-        columns = self._columns
-        rows: list[list[int]] = [[] for _ in columns.kept]
-        grown = [array(_GROWN) for _ in columns.kept]
-        for number, values in sorted(sample.counters.items()):
-            if self._seen.get(number) is values:
-                continue
-            self._seen[number] = values
-            selection = columns.selection[number]
-            now = selection.pick(values)
-            last = self._last.get(number) or (0,) * len(now)
-            if now == last:
-                continue
-            self._last[number] = now
-            first = columns.first[number]
-            for at in compress(range(len(now)), map(ne, now, last)):
-                column = selection.columns[at]
-                rows[column].append(first[column] + selection.nth[at])
-                grown[column].append(now[at] - last[at])
-        packed = {metric: _packed(rows[at], grown[at]) for at, metric in enumerate(columns.kept) if rows[at]}
-        return line({"virtual_ps": sample.virtual_ps, "grown": packed})
+    def text(self, changed: Changed) -> str:
+        """The line of one sample."""
+        rows, grown = self._grown(changed)
+        packed = {
+            metric: _packed(rows[at], array(_GROWN, grown[at]))
+            for at, metric in enumerate(self._kept)
+            if rows[at]
+        }
+        return line({"virtual_ps": changed.virtual_ps, "grown": packed})
+
+    def _grown(self, changed: Changed) -> tuple[list[list[int]], list[list[int]]]:
+        """By column the rows that grew, and by how much."""
+        rows: list[list[int]] = [[] for _ in self._kept]
+        grown: list[list[int]] = [[] for _ in self._kept]
+        for number, flat in sorted(changed.changed.items()):
+            self._devices[number].add(list(flat), rows, grown)
+        return rows, grown
 
 
 def add_changes(values: dict[int, dict[int, int]], changed: Mapping[int, Sequence[int]]) -> None:
@@ -221,28 +212,41 @@ def add_changes(values: dict[int, dict[int, int]], changed: Mapping[int, Sequenc
         values.setdefault(number, {}).update(zip(flat[::2], flat[1::2], strict=True))
 
 
+class Standing:
+    """The counters of all devices as the sample that was heard of last leaves them."""
+
+    def __init__(self, changed: Iterable[Changed] = ()) -> None:
+        self.virtual_ps = -1
+        """Of that sample; -1 if there was none."""
+        self._values: dict[int, dict[int, int]] = {}
+        for one in changed:
+            self.add(one)
+
+    def add(self, changed: Changed) -> None:
+        """The next sample."""
+        self.virtual_ps = changed.virtual_ps
+        add_changes(self._values, changed.changed)
+
+    def sample(self, widths: Mapping[int, int]) -> Sample | None:
+        """Everything; `widths` says how much each device counts. None if there was no sample."""
+        if self.virtual_ps < 0:
+            return None
+        counters: dict[int, Sequence[int]] = {}
+        for number, width in sorted(widths.items()):
+            values = self._values.get(number, {})
+            counters[number] = [values.get(place, 0) for place in range(width)]
+        return Sample(self.virtual_ps, counters)
+
+
 def sample_before(samples: Iterable[Changed], at_ps: int, widths: Mapping[int, int]) -> Sample | None:
     """The last sample not after a time; `widths` says how much each device counts. None if there is none."""
-    values: dict[int, dict[int, int]] = {}
-    last_ps = -1
-    for one in samples:
-        if one.virtual_ps > at_ps:
-            break
-        add_changes(values, one.changed)
-        last_ps = one.virtual_ps
-    if last_ps < 0:
-        return None
-    counters = {
-        number: [values.get(number, {}).get(place, 0) for place in range(width)]
-        for number, width in sorted(widths.items())
-    }
-    return Sample(last_ps, counters)
+    return Standing(takewhile(lambda one: one.virtual_ps <= at_ps, samples)).sample(widths)
 
 
 # ---- reading
 
 
-def _columns_of(record: Mapping[str, Any], wanted: frozenset[str]) -> tuple[int, dict[str, Grown]]:
+def _columns_of(record: Mapping[str, Any], wanted: frozenset[str]) -> tuple[int, dict[str, Column]]:
     grown = {metric: _unpacked(packed) for metric, packed in record["grown"].items() if metric in wanted}
     return record["virtual_ps"], grown
 
@@ -306,7 +310,7 @@ class SampleReader:
             self._counters = self._columns.counters()
         return self._counters[self.counted.kept.index(metric)] if metric in self.counted.kept else []
 
-    def grown(self, metrics: Iterable[str]) -> Iterator[tuple[int, dict[str, Grown]]]:
+    def grown(self, metrics: Iterable[str]) -> Iterator[tuple[int, dict[str, Column]]]:
         """Each sample's time, and by metric which rows of its column changed and by how much."""
         wanted = frozenset(metrics)
         if self._earlier:
@@ -315,7 +319,7 @@ class SampleReader:
         for text in self._lines():
             yield _columns_of(json.loads(text), wanted)
 
-    def news(self, metrics: Iterable[str]) -> Iterator[tuple[int, dict[str, Grown]]]:
+    def news(self, metrics: Iterable[str]) -> Iterator[tuple[int, dict[str, Column]]]:
         """The same of the samples that were added since the last call; of a file that grows."""
         wanted = frozenset(metrics)
         with self._path.open("rb") as lines:
@@ -327,12 +331,12 @@ class SampleReader:
                 if text.startswith(b'{"virtual_ps"'):
                     yield _columns_of(json.loads(text), wanted)
 
-    def _grown_of_old(self, wanted: frozenset[str]) -> Iterator[tuple[int, dict[str, Grown]]]:
+    def _grown_of_old(self, wanted: frozenset[str]) -> Iterator[tuple[int, dict[str, Column]]]:
         rows = {
             counter: (metric, row) for metric in wanted for row, counter in enumerate(self.counters(metric))
         }
         values: dict[tuple[int, int], int] = {}
-        for virtual_ps, changed in self.changes():
+        for virtual_ps, changed, _ in self.changes():
             found: dict[str, tuple[list[int], list[int]]] = {}
             for number, flat in changed.items():
                 for place, value in zip(flat[::2], flat[1::2], strict=True):
@@ -363,49 +367,12 @@ class SampleReader:
     def __iter__(self) -> Iterator[Sample]:
         """Each sample with every counter of every device; those that are not kept are 0."""
         values = {number: [0] * len(series) for number, series in self.series.items()}
-        for virtual_ps, changed in self.changes():
+        for virtual_ps, changed, _ in self.changes():
             for number, flat in changed.items():
                 of_device = values[number]
                 for at in range(0, len(flat), 2):
                     of_device[flat[at]] = flat[at + 1]
             yield Sample(virtual_ps, {number: list(now) for number, now in values.items()})
-
-
-class ChangeWriter:
-    """Finds what changed in tables of numbers, one for each device, since they were seen before."""
-
-    def __init__(self) -> None:
-        self._last: dict[int, Sequence[int]] = {}
-        self._resumed: dict[int, dict[int, int]] = {}
-        """Of devices that were not heard of since `resume`: the values by place."""
-
-    def resume(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Go on behind changes that were written down before."""
-        add_changes(self._resumed, {int(number): flat for number, flat in changed.items()})
-
-    def changes(self, tables: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-        """Place and new value in turn, by device. A table may have grown, by places that were 0."""
-        changed: dict[int, list[int]] = {}
-        for number, values in sorted(tables.items()):
-            last = self._last.get(number)
-            if last is values:
-                continue
-            self._last[number] = values
-            if last is None:
-                resumed = self._resumed.pop(number, {})
-                if not resumed and not any(values):
-                    continue
-                last = [resumed.get(place, 0) for place in range(len(values))]
-            elif last == values:
-                continue
-            assert len(last) <= len(values), (number, len(last), len(values))
-            flat: list[int] = []
-            for place, (before, value) in enumerate(zip_longest(last, values, fillvalue=0)):
-                if before != value:
-                    flat += (place, value)
-            if flat:
-                changed[number] = flat
-        return changed
 
 
 def _changed(text: str) -> Changed:
@@ -418,14 +385,11 @@ class SampleSpool:
     """The samples of a run that has no directory, in a file without a name; they can be read again."""
 
     def __init__(self) -> None:
-        self._writer = ChangeWriter()
         self._file = TemporaryFile("w+", encoding="ascii")  # noqa: SIM115  closed by `close`
 
-    def add(self, sample: Sample) -> None:
+    def add(self, changed: Changed) -> None:
         """Write one down."""
-        self._file.write(
-            line({"virtual_ps": sample.virtual_ps, "changed": self._writer.changes(sample.counters)})
-        )
+        self._file.write(line({"virtual_ps": changed.virtual_ps, "changed": _listed(changed.changed)}))
 
     def __iter__(self) -> Iterator[Changed]:
         self._file.seek(0)
@@ -451,12 +415,28 @@ def digest_header(devices: Iterable[tuple[int, str]]) -> str:
     return line({"digest_kind": KIND, "devices": [[number, name] for number, name in devices]})
 
 
-class MixWriter(ChangeWriter):
-    """Turns the mixes of sync points into lines of `digests.jsonl`."""
+def mixes_line(virtual_ps: int, mixed: Mapping[int, Sequence[int]]) -> str:
+    """The line of one sync point in `digests.jsonl`: of each device whose mixes changed, place and new mix in
+    turn."""
+    return line({"virtual_ps": virtual_ps, "mixed": _listed(mixed)})
 
-    def text(self, virtual_ps: int, mixes: Mapping[int, Sequence[int]]) -> str:
-        """The line of one sync point; `mixes` are the tables of every device, by its number."""
-        return line({"virtual_ps": virtual_ps, "mixed": self.changes(mixes)})
+
+def mixed_since(path: Path, mixes: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Of mixes, place and mix in turn, those that are not what `digests.jsonl` says so far. Raises
+    UsageError."""
+    last: dict[tuple[int, int], int] = {}
+    for one in read_digests(path).points:
+        last |= one.mixed
+    found: dict[int, list[int]] = {}
+    for number, flat in mixes.items():
+        for place, mix in zip(flat[::2], flat[1::2], strict=True):
+            if last.get((number, place), 0) != mix:
+                found.setdefault(number, []).extend((place, mix))
+    return found
+
+
+def _listed(changed: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    return {number: list(flat) for number, flat in sorted(changed.items())}
 
 
 class Digests(NamedTuple):

@@ -488,6 +488,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     if spec.resume_ps >= 0:
         found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
         resume([logical_process], found)
+        sampler.resume()
     changes.restore(spec.changes, spec.aims, spec.resume_ps)
 
     def windows() -> int:
