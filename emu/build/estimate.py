@@ -37,7 +37,7 @@ from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
 from actors.ncclx.transport.wiring import WiredJob, rails_between, share_domain
 from actors.wire.message import POST_READ
-from emu.build.nics import recovery_of
+from emu.build.nics import acknowledged_every, recovery_of
 from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan
 from emu.scenario.schema import Scenario
 from emu.workload.program import BenchmarkPlan
@@ -67,8 +67,6 @@ SAMPLES: Final = 200
 """That a scenario with a `run.sample_every` of its own has at least: those shipped chose it for that."""
 INTERPRETED: Final = 50
 """How many times as long a hop takes interpreted: the quickstart's 387,184 took 5 to 12 CPU seconds."""
-TCP_SEGMENTS_AN_ANSWER: Final = 2
-"""RFC 5681, section 4.2."""
 PACE_MS: Final = 1.7
 """What `emu.cli.commands.estimate` times took that machine: 20,000 rounds of a loop of Python."""
 LONG_S: Final = 600
@@ -268,8 +266,8 @@ class _Count:
     def _cut(self, source: int, destination: int) -> _Cut:
         """How messages between two NICs are cut, by the sections that hold there."""
         ends = [self._scenario.at(self._topology, nic).transport for nic in (source, destination)]
-        tcp = ends[1].recovery.kind == "tcp"
-        return _Cut(min(one.mtu_bytes for one in ends), TCP_SEGMENTS_AN_ANSWER if tcp else ends[1].ack_every)
+        every = acknowledged_every(self._scenario, self._topology, destination)
+        return _Cut(min(one.mtu_bytes for one in ends), every)
 
     def _between(self, source: int, destination: int) -> int:
         """Links of a shortest path."""

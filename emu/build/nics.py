@@ -54,6 +54,9 @@ from emu.topology.front_end import STORAGE
 from emu.topology.server_presets import gpu_link_bps
 from emu.units import format_rate
 
+TCP_SEGMENTS_AN_ANSWER: Final = 2
+"""RFC 5681, section 4.2."""
+
 
 def control_of(section: CongestionSection, line_bps: int, mtu_bytes: int) -> CongestionControl | None:
     """A control for one queue pair on a port of this rate; None for PFC only."""
@@ -227,6 +230,12 @@ def path_mtu_bytes(scenario: Scenario, topology: Topology, nic: int, remote_nic:
     """The MTU of a queue pair: the smaller of its two ends', as NCCL settles it when it connects them."""
     ends = (scenario.at(topology, end).transport.mtu_bytes for end in (nic, remote_nic))
     return min(ends)
+
+
+def acknowledged_every(scenario: Scenario, topology: Topology, remote_nic: int) -> int:
+    """How many packets the far end of a queue pair acknowledges at a time; a TCP every second segment."""
+    transport = scenario.at(topology, remote_nic).transport
+    return TCP_SEGMENTS_AN_ANSWER if transport.recovery.kind == "tcp" else transport.ack_every
 
 
 def disk_limits(scenario: Scenario, topology: Topology, nic: int) -> list[int]:

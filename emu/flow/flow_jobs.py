@@ -170,7 +170,8 @@ class FlowRun:
         if flow.flags & POST_READ:
             return read_load(size_bytes, mtu_bytes)
         immediate, send = flow.flags & POST_WITH_IMMEDIATE != 0, flow.flags & POST_SEND != 0
-        return message_load(size_bytes, mtu_bytes, self._wires.ack_every, immediate=immediate, send=send)
+        every = self._wires.acknowledged_every(flow.destination)
+        return message_load(size_bytes, mtu_bytes, every, immediate=immediate, send=send)
 
     def _sent(self, flow: FlowWork, place: int, way: Way, ended: list[int], many: int, begun_ps: int) -> None:
         """The last bit of a queue pair has left the slowest link."""

@@ -1,8 +1,8 @@
 """What messages put on links, and how long the smallest part of one is under way.
 
 Bytes are exact: a message is as many packets as a queue pair would make of it, and every packet has its
-headers, preamble and gap. Acknowledgements are counted as one for every `ack_every` packets and one for the
-last of a message; a NIC that is busy may send fewer.
+headers, preamble and gap. Acknowledgements are counted as one for every `ack_every` packets (two with TCP)
+and one for the last of a message; a NIC that is busy may send fewer.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class _OnHost(StorageWires):
         topology = wires.topology
         way = wires.way(nic, index)
         mtu_bytes = wires.mtu_bytes(nic, peer)
-        load = message_load(size_bytes, mtu_bytes, wires.ack_every, immediate=True, send=False)
+        load = message_load(size_bytes, mtu_bytes, wires.acknowledged_every(peer), immediate=True, send=False)
         wires.count(way, load)
         packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, size_bytes)))
         before_ps = host_ps(topology, nic, delays)

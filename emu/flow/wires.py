@@ -16,7 +16,7 @@ from actors.flow.filling import UNIT
 from actors.flow.progress import Strand
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
 from emu.build.hashed_paths import HashedPaths
-from emu.build.nics import path_mtu_bytes
+from emu.build.nics import acknowledged_every, path_mtu_bytes
 from emu.build.plan import Plan
 from emu.flow.messages import Ends, Load, directed
 from emu.scenario.schema import Scenario
@@ -239,6 +239,10 @@ class Wires:
     def mtu_bytes(self, nic: int, peer: int) -> int:
         """Of the queue pairs between two NICs."""
         return path_mtu_bytes(self._scenario, self.topology, nic, peer)
+
+    def acknowledged_every(self, peer: int) -> int:
+        """How many packets a NIC acknowledges at a time."""
+        return acknowledged_every(self._scenario, self.topology, peer)
 
     def add(self, payload: Sequence[int], wire: Sequence[int], acks: Sequence[int]) -> None:
         """Messages were sent on many ways; by link."""

@@ -6,7 +6,7 @@ import pytest
 
 from emu import api
 from emu.errors import ScenarioError
-from emu.measure.summary.summary import Job
+from emu.measure.summary.summary import Summary
 from tests.conftest import SOAK
 from tests.workload.test_checkpoint import OVERRIDES
 
@@ -22,7 +22,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 MORE_HOSTS = 64
 
 
-def stored(hosts: int, fidelity: str, workload: dict[str, Any], frontend: dict[str, Any]) -> Job:
+def stored(hosts: int, fidelity: str, workload: dict[str, Any], frontend: dict[str, Any]) -> Summary:
     """A checkpoint by packets or by rates."""
     usual = {"kind": "checkpoint", "size": "1MB", "block": "64KiB"}
     front = {
@@ -39,12 +39,15 @@ def stored(hosts: int, fidelity: str, workload: dict[str, Any], frontend: dict[s
         "overrides": OVERRIDES,
         "jobs": [{"name": "save", "workload": usual | workload}],
     }
-    return api.run(given, local=True, diagnose=False).summary.jobs["save"]
+    return api.run(given, local=True, diagnose=False).summary
 
 
 def check(hosts: int, workload: dict[str, Any], frontend: dict[str, Any]) -> None:
-    """Both levels, within 5 %, with the same requests."""
-    flow, packet = (stored(hosts, level, workload, frontend) for level in ("flow", "packet"))
+    """Both levels, within 5 %, with the same requests; bytes on links, acknowledgements too, within 1 %."""
+    both = [stored(hosts, level, workload, frontend) for level in ("flow", "packet")]
+    flow, packet = (one.jobs["save"] for one in both)
+    wires = [sum(link.wire_bytes for link in one.fabric.links) for one in both]
+    assert wires[0] == pytest.approx(wires[1], rel=0.01)
     assert flow.status == packet.status == "success"
     assert flow.end_ps == pytest.approx(packet.end_ps, rel=0.05)
     assert flow.storage is not None
