@@ -36,15 +36,22 @@ from actors.ncclx.transport.wiring import Side, WiredJob
 from emu.errors import Problem, ScenarioError
 from emu.flow import rehearsals
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
-from emu.flow.rehearsals import BEGINNINGS, EVENTS_OF_PIECE, EVENTS_OF_UNIT, Asked, Heard, Rehearsals, Stage
+from emu.flow.rehearsals import (
+    BEGINNINGS,
+    EVENTS_OF_PIECE,
+    EVENTS_OF_UNIT,
+    UNITS_BY_TURNS,
+    Asked,
+    Heard,
+    Rehearsals,
+    Stage,
+)
 
 PACKETS: Final = "fidelity: packet"
 MOST_WALKED: Final = 1024
 """Ranks of a ring of which each one's slices are looked at; of more, the first one's count for all."""
 FEWEST: Final = 4
 """How many times as many loops as are under way at once a call has that is not gone through whole."""
-UNITS_BY_TURNS: Final = 32
-"""Of a slice, where queue pairs take whole slices by turns: coarser ones wait less for one another."""
 
 DIRECT: Final = (
     "all_to_all",
@@ -87,7 +94,7 @@ class Carried(NamedTuple):
 
     def first(self, many: int) -> Carried:
         """No more than the first slices of it."""
-        return self._replace(slices=Slices(self.slices.sizes[:many]))
+        return self._replace(slices=self.slices.first(many))
 
 
 class Parts(NamedTuple):
@@ -202,9 +209,28 @@ class Calls:
         known = self._parts(number, operation)
         return self._launch(operation, known.group, known.rings, None).legs if any(known.rings) else []
 
-    def whole(self, number: int, operation: Operation) -> list[Carried]:
-        """What connections carry in an operation of a group, none of it left out."""
-        return [one for each in self._parts(number, operation, whole=True).rings for one in each]
+    def whole(self, number: int, operation: Operation) -> list[list[Carried]]:
+        """What connections carry in an operation of a group, none of it left out; ring by ring."""
+        return self._parts(number, operation, whole=True).rings
+
+    def on_stage(
+        self,
+        number: int,
+        operation: Operation,
+        carried: Sequence[Carried],
+        stage: Stage,
+        *,
+        joins: bool,
+        closed: bool,
+    ) -> None:
+        """Bring these connections of a group to a stage, as a call or as more of the last one.
+
+        Of a ring that is closed they are the first ones, and the last of them leads to the first rank.
+        """
+        group, schedule = self._job.script.groups[number], self._job.schedules[number]
+        if not is_ring(operation):
+            schedule = schedule.with_operations([operation])
+        self._on_stage(number, group, schedule, operation, carried, {}, stage, joins=joins, closed=closed)
 
     def staged(self, number: int, operation: Operation) -> Callable[[Stage], None] | None:
         """What brings all of an operation of a group to a stage; None: there is nothing to do."""
@@ -290,28 +316,38 @@ class Calls:
         carried: Sequence[Carried],
         early_ps: Mapping[int, int],
         stage: Stage,
+        *,
+        joins: bool = False,
+        closed: bool = False,
     ) -> None:
-        before = stage.call(self._job.job, self._delays, schedule.protocol(operation), early_ps)
+        before = stage.call(self._job.job, self._delays, schedule.protocol(operation), early_ps, joins=joins)
         channels = operation.channels or schedule.channels
-        walks = {
-            (channel, rank): before + channel * len(group.members) + place
-            for channel in range(channels)
-            for place, rank in enumerate(group.members)
-        }
+        walkers = [(channel, place) for channel in range(channels) for place in range(len(group.members))]
+        if closed:
+            senders = {(one.channel, one.ranks[0]) for one in carried}
+            walkers = [
+                (channel, place) for channel, place in walkers if (channel, group.members[place]) in senders
+            ]
+        walks = {(channel, group.members[place]): at for at, (channel, place) in enumerate(walkers, before)}
+        firsts: dict[int, int] = {}
         places: dict[tuple[int, int, int, int], int] = {}
         for one in carried:
             rank, peer = one.ranks
-            ends = walks[one.channel, rank], walks[one.channel, peer]
-            places[one.channel, rank, peer, one.lane] = stage.connect(
-                *self._ends(number, one), one.edge, one.slices, ends
-            )
+            first = firsts.setdefault(one.channel, rank)
+            closes = (one.channel, peer) not in walks
+            ends = walks[one.channel, rank], walks[one.channel, first if closes else peer]
+            place = stage.connect(*self._ends(number, one), one.edge, one.slices, ends)
+            places[one.channel, rank, peer, one.lane] = place
+            if closes:
+                before_first, _ = schedule.neighbours(group.members.index(first), one.channel)
+                places[one.channel, group.members[before_first], first, one.lane] = place
         make = self._graph_moves
         if is_ring(operation):
             make = partial(self._ring_moves, max(len(one.slices.sizes) for one in carried))
-        for channel in range(channels):
-            for place, rank in enumerate(group.members):
-                moves = make(group, schedule, operation, (channel, place), places)
-                stage.walk(rank, self._job.gpus[rank], moves)
+        for channel, place in walkers:
+            rank = group.members[place]
+            moves = make(group, schedule, operation, (channel, place), places)
+            stage.walk(rank, self._job.gpus[rank], moves)
 
     def _ring_moves(
         self,

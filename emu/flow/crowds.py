@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop
+from itertools import chain
 from typing import Final
 
 from actors.fabric.paths import Delays
@@ -252,7 +253,7 @@ def unit_of_crowd(
         calls = Calls(work.wired, Edges(scenario, wires, delays, counted=False), None, delays)
         for (number, one), times in _calls_of(work.wired, len(work.operations)).items():
             (operation,) = operations_of([one])
-            for carried in calls.whole(number, operation):
+            for carried in chain.from_iterable(calls.whole(number, operation)):
                 volume.add_edge(wires, carried.edge, len(carried.slices.sizes), times)
             if volume.is_beyond(most):
                 return Unit(0, 0)

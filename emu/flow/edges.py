@@ -44,6 +44,10 @@ class Slices:
     """What comes before them, `loops` times."""
     loops: int = 0
 
+    def first(self, many: int) -> Slices:
+        """No more than the first of those that stand alone."""
+        return Slices(self.sizes[:many])
+
     @cached_property
     def count(self) -> int:
         """How many they are."""

@@ -3,6 +3,8 @@
 A training step on thousands of GPUs has the same call in thousands of groups at the same time. Where every
 connection carries as much, the last of them ends when the fullest link has carried what it has to: that is
 the time that all take here. What it leaves out: groups that are done earlier, and leave links to others.
+Where queue pairs take whole slices by turns, links are idle by turns, too, and an excerpt of the groups is
+rehearsed (`emu.flow.excerpts`): that is what a call takes then, if links allow it.
 
 What a call takes beside its links is taken from one group, the one with the longest way. Bytes are counted
 for every queue pair; in a ring the slices of the first rank count for all, and the last chunks may be some
@@ -13,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from actors.fabric.paths import Delays
 from actors.flow.filling import LIGHT, PAUSING, QUIET
@@ -27,7 +30,9 @@ from actors.switch.routing.walks import Bundle
 from emu.flow.alike import Alike
 from emu.flow.calls import Calls, Launch, Leg, has_closed_form
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.excerpts import Cut, Excerpts
 from emu.flow.messages import Load, capacities_kbps, directed, message_load
+from emu.flow.rehearsals import Asked, Heard, Rehearsals
 from emu.flow.wires import Wires
 from emu.scenario.schema import Scenario
 
@@ -91,12 +96,13 @@ class _Many:
         return channel * (self.pairs + 1) + pair
 
 
-class _Recipe:
+class _Recipe(NamedTuple):
     """What one operation is for one class."""
 
-    def __init__(self, leg: Leg, slices: dict[int, tuple[Slices, bool]]) -> None:
-        self.leg = leg
-        self.slices = slices
+    leg: Leg
+    slices: dict[int, tuple[Slices, bool]]
+    cut: Cut | None
+    """What of it is rehearsed."""
 
 
 class InStepCalls:
@@ -107,6 +113,10 @@ class InStepCalls:
         self._job = job
         self._wires = wires
         self._alike = alike
+        self._excerpts = Excerpts(scenario, job, wires, delays)
+        self._rehearsals: Rehearsals | None = None
+        self.closed = False
+        """Whether a call was too much to be rehearsed."""
         self._edges = _Sampled(scenario, wires, delays)
         self._calls = Calls(job, self._edges, None, delays)
         self._recipes: dict[tuple[int, Operation], _Recipe | None] = {}
@@ -178,8 +188,60 @@ class InStepCalls:
         if recipe is None:
             launch(Launch([], 0, {}))
             return
-        self._count(self._many[number], recipe)
-        launch(Launch([recipe.leg], 0, {}))
+        many = self._many[number]
+        if recipe.cut is not None:
+            self._ask(number, operation, recipe, recipe.cut, launch)
+        else:
+            self.closed = self.closed or self._excerpts.by_turns(many.pairs)
+            launch(Launch([recipe.leg], 0, {}))
+        self._count(many, recipe)
+
+    def _ask(
+        self, number: int, operation: Operation, recipe: _Recipe, cut: Cut, launch: Callable[[Launch], None]
+    ) -> None:
+        """Have an excerpt of the groups rehearsed."""
+        assert self._rehearsals is not None, "nothing to rehearse with"
+        groups, first = self._alike.groups[number], max(self._many[number].slices, default=0)
+        shown, outside = next(iter(recipe.slices.values()))
+        kind = cut, operation._replace(iteration=0), shown.sizes[: cut.many]
+        stages = [
+            partial(self._excerpts.on_stage, groups, operation, cut, many, first)
+            for many in (cut.few, cut.many)
+        ]
+        self._rehearsals.ask(
+            Asked(
+                (number, first % max(self._many[number].pairs, 1) if outside else 0, *kind),
+                self._excerpts.racks(groups, cut),
+                cut.events,
+                needed=False,
+                on_stage=stages[0],
+                heard=lambda heard: launch(self._launch(number, recipe.leg, heard)),
+                more=stages[1] if cut.few < cut.many else None,
+                times=self._excerpts.times(cut, shown),
+                share=cut.share,
+                kind=kind,
+            )
+        )
+
+    def _launch(self, number: int, leg: Leg, heard: Heard | None) -> Launch:
+        """A call, of which a rehearsal of some of its groups told this."""
+        if heard is None:
+            self.closed = self.closed or self._excerpts.by_turns(self._many[number].pairs)
+            return Launch([leg], 0, {})
+        alone_ps = max(heard.end_ps - leg.first_ps - leg.tail_ps, 1)
+        most = max(leg.bits * PS_OF_BIT_AT_KBPS // alone_ps, 1)
+        return Launch([self._fixed(number, leg._replace(shape=leg.shape._replace(most_kbps=most)))], 0, {})
+
+    def _fixed(self, number: int, leg: Leg) -> Leg:
+        """With the time that it takes, where nobody else uses its links."""
+        if not self._apart[number]:
+            return leg
+        (rate,) = self.ground.rates([transfer_of(self.footprints, leg.shape)])
+        return leg._replace(fixed_ps=-(-leg.bits * PS_OF_BIT_AT_KBPS // max(rate, 1)))
+
+    def rehearse_for(self, progress: Progress) -> None:
+        """Have excerpts rehearsed when calls of this begin."""
+        self._rehearsals = Rehearsals(self._scenario, self._wires, progress)
 
     def copied_ps(self, number: int, operation: Operation) -> int:
         """What the sender of a transfer takes to copy it into its slots; -1 if they do not hold it."""
@@ -211,18 +273,10 @@ class InStepCalls:
         weight = max(leg.shape.weight for leg in legs)
         most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps else 0
         shape = Shape(strands, weight, most)
-        fixed_ps = -1
-        if self._apart[number]:
-            (rate,) = self.ground.rates([transfer_of(self.footprints, shape)])
-            fixed_ps = -(-whole * PS_OF_BIT_AT_KBPS // max(rate, 1))
-        leg = Leg(
-            max(leg.first_ps for leg in legs),
-            shape,
-            whole,
-            max(leg.tail_ps for leg in legs),
-            fixed_ps,
-        )
-        return _Recipe(leg, edges.seen)
+        leg = Leg(max(leg.first_ps for leg in legs), shape, whole, max(leg.tail_ps for leg in legs))
+        groups = self._alike.groups[number]
+        cut = self._excerpts.cut(groups, operation, edges.seen, self._many[number].pairs)
+        return _Recipe(self._fixed(number, leg), edges.seen, cut)
 
     # ---- bytes
 
@@ -268,6 +322,7 @@ class InStepProgress(Progress):
     def __init__(self, calls: InStepCalls) -> None:
         super().__init__([])
         self._calls = calls
+        calls.rehearse_for(self)
 
     def _loads_of(self, shape: Shape) -> dict[int, int]:
         """Footprints are all over the fabric: all are coupled."""

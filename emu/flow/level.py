@@ -168,6 +168,11 @@ class FlowLevel:
                 f"{who}{more}: these jobs share links by their mean rates, since they are too much to go "
                 f"through unit by unit, packets spread, or there are faults; bursts that meet take longer"
             )
+        if self._in_step is not None and self._in_step.closed:
+            found.append(
+                "queue pairs take slices by turns, and calls of ranks in step are too much to be rehearsed: "
+                "they have closed forms, which are up to a third too fast"
+            )
         if self._rehearsals is not None and self._rehearsals.jams:
             link = min(self._rehearsals.jams)
             topology = self.topology

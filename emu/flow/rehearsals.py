@@ -35,6 +35,10 @@ MOST_NEEDED_EVENTS: Final = 4_000_000
 """Of one of a call that has no closed form."""
 MOST_IN_ALL: Final = 5_000_000
 """Of all rehearsals of a run but those that are needed."""
+ENOUGH: Final = 1_000_000
+"""Of all rehearsals of a run, before those of a kind stand for others of it."""
+MOST_OF_KINDS: Final = 20_000_000
+"""Of all rehearsals of a run that stand for a kind."""
 EVENTS_OF_STAGE: Final = 1000
 """What it costs to set one up, in events."""
 EVENTS_OF_PIECE: Final = 10
@@ -45,6 +49,8 @@ BEGINNINGS: Final = 4
 """How many times `MOST_EVENTS` a beginning of a call may have, where it stands for all of it."""
 UNITS: Final = 8
 """Of a slice, where nobody takes turns with it."""
+UNITS_BY_TURNS: Final = 32
+"""Of a slice, where queue pairs take whole slices by turns: coarser ones wait less for one another."""
 
 
 class Heard(NamedTuple):
@@ -71,8 +77,11 @@ class Asked:
         more: Callable[[Stage], None] | None = None,
         times: Fraction | int = 0,
         share: int = 1,
+        kind: Hashable = None,
     ) -> None:
         self.key = key
+        self.kind = kind
+        """What it has in common with others that stand for it once rehearsals have cost enough."""
         self.links = links
         self.events = events
         """What it costs to rehearse it, about."""
@@ -114,6 +123,8 @@ class Rehearsals:
         """Links for which more had to wait than a port may hold before it is paused."""
         self._known: dict[tuple[Hashable, ...], tuple[list[Heard], list[Heard]]] = {}
         """Of calls, or of parts of them, and of longer parts."""
+        self._alike: dict[tuple[Hashable, ...], tuple[list[Heard], list[Heard]]] = {}
+        """The first ones of a kind."""
         self._events = 0
 
     def ask(self, call: Asked) -> None:
@@ -139,19 +150,30 @@ class Rehearsals:
     def _rehearse(self, asked: list[Asked], together: list[int], found: dict[int, Heard]) -> None:
         key = (self._wires.epoch, *(asked[one].key for one in together))
         known = self._known.get(key)
+        kind = (self._wires.epoch, *(asked[one].kind for one in together))
+        if known is None and self._events > ENOUGH:
+            known = self._alike.get(kind)
         if known is None:
-            if self._events > MOST_IN_ALL and not any(asked[one].needed for one in together):
+            most = MOST_IN_ALL if None in kind else MOST_OF_KINDS
+            if self._events > most and not any(asked[one].needed for one in together):
                 return
-            share = max(asked[one].share for one in together)
-            part = longer = self._run([asked[one].on_stage for one in together], share)
-            if any(asked[one].more for one in together):
-                longer = self._run([asked[one].more or asked[one].on_stage for one in together], share)
+            shares = [asked[one].share for one in together]
+            share = max(shares) if None in kind else min(sum(shares), BEGINNINGS)
+            in_part = any(asked[one].more for one in together)
+            units = UNITS_BY_TURNS if in_part and None not in kind else 0
+            part = longer = self._run([asked[one].on_stage for one in together], share, units)
+            if in_part:
+                more = [asked[one].more or asked[one].on_stage for one in together]
+                longer = self._run(more, share, units)
             known = self._known[key] = part, longer
+            if None not in kind:
+                self._alike.setdefault(kind, known)
         for one, *heard in zip(together, *known, strict=True):
             found[one] = asked[one].whole(*heard)
 
-    def _run(self, calls: Iterable[Callable[[Stage], None]], share: int) -> list[Heard]:
-        stage = Stage(self.scenario, self._wires, share)
+    def _run(self, calls: Iterable[Callable[[Stage], None]], share: int, most_units: int) -> list[Heard]:
+        """Of a slice there are not more than so many units, if that is not 0."""
+        stage = Stage(self.scenario, self._wires, share, most_units)
         for on_stage in calls:
             on_stage(stage)
         found = stage.run()
@@ -187,12 +209,13 @@ def _sharing(asked: list[Asked]) -> list[list[int]]:
 class Stage:
     """Calls to be rehearsed together. Connections and walks are numbered as they come."""
 
-    def __init__(self, scenario: Scenario, wires: Wires, share: int) -> None:
+    def __init__(self, scenario: Scenario, wires: Wires, share: int, most_units: int = 0) -> None:
         self.events = 0
         """That it took."""
         self._scenario = scenario
         self._wires = wires
         self._most = share * MOST_EVENTS
+        self._most_units = most_units
         self._delays = Delays(0, 0, 0, cuts_through=False)
         self._job = -1
         self._protocol = int(SIMPLE)
@@ -213,10 +236,16 @@ class Stage:
         self._pieces = 0
         self._waited_ps: list[int] = []
 
-    def call(self, job: int, delays: Delays, protocol: int, early_ps: Mapping[int, int]) -> int:
-        """Another call begins, to which ranks came so early; returns how many walks precede its own."""
+    def call(
+        self, job: int, delays: Delays, protocol: int, early_ps: Mapping[int, int], *, joins: bool = False
+    ) -> int:
+        """Another call begins, to which ranks came so early; returns how many walks precede its own.
+
+        One that joins is of one kind with the last, and what is told of them is told together.
+        """
         self._job, self._delays, self._protocol, self._early_ps = job, delays, protocol, early_ps
-        self._calls.append((len(self._connections), len(self._walks)))
+        if not joins:
+            self._calls.append((len(self._connections), len(self._walks)))
         return len(self._walks)
 
     def connect(self, send: Side, receive: Side, edge: Edge, slices: Slices, walks: tuple[int, int]) -> int:
@@ -312,6 +341,8 @@ class Stage:
         firsts = [int(self._pipes[pipe].links[0]) for pipe in data]
         if len(set(firsts)) == len(firsts):
             least = max(least, -(-self._largest_bits // UNITS))
+        if self._most_units:
+            least = max(least, -(-self._largest_bits // self._most_units))
         return max(self._packet_bits, least)
 
     def _cut(self, send: Side, edge: Edge, slices: Slices) -> list[list[tuple[int, int]]]:

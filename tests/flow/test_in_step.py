@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from actors.flow.filling import QUIET, UNIT, Filling
 from actors.flow.footprints import DATA, Footprint, Ground, Transfer
 from emu.api import prepare, run
-from emu.flow import in_step, rehearsals
+from emu.flow import excerpts, in_step, rehearsals
 from emu.flow.alike import Alike, alike
 from emu.flow.cross import differences
 from emu.measure.summary.summary import Summary
@@ -107,14 +107,51 @@ def test_footprints_have_the_max_min_rates_of_filling(data: st.DataObject) -> No
     assert Ground(capacities).rates(transfers) == pytest.approx(filling.rates(), rel=1e-3, abs=16)
 
 
+def by_turns(**changes: Any) -> dict[str, Any]:
+    """A step of 64 GPUs over 16 queue pairs by turns: what one call takes is most of it."""
+    large = step(**({"layers": 2, "scale": "1/128", "sequence": 8192, "virtual_stages": 1} | changes))
+    large["ncclx"] |= {"qps_per_connection": 16, "qp_policy": "round_robin", "slices": "filled"}
+    return large
+
+
+def test_calls_in_step_whose_queue_pairs_take_turns_take_what_their_packets_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_step, "FEWEST_RANKS", 1)
+    packets = run(by_turns() | {"fidelity": "packet"}, local=True, diagnose=False).summary
+    flows = run(by_turns(), local=True, diagnose=False).summary
+    assert all(one.holds for one in differences(packets, flows))
+
+
+def test_first_members_and_slices_of_rings_stand_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_step, "FEWEST_RANKS", 1)
+    large = by_turns(pp=1, micro_batches=1)
+    whole, part, closed = (_dp_ps(large, most, monkeypatch) for most in (None, 60_000, 0))
+    assert part != whole
+    assert part == pytest.approx(whole, rel=0.05)
+    assert closed < 0.7 * whole
+
+
+def _dp_ps(scenario: Mapping[str, Any], most_events: int | None, monkeypatch: pytest.MonkeyPatch) -> float:
+    """What the collectives of the data-parallel groups take beside all else."""
+    if most_events is not None:
+        monkeypatch.setattr(excerpts, "WHOLE", 0)
+        monkeypatch.setattr(excerpts, "MOST_OF_PART", most_events)
+    training = run(scenario, local=True, diagnose=False).summary.jobs["train"].training
+    assert training is not None
+    assert training.step_ps is not None
+    return training.exposed["dp"] * training.step_ps
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_a_step_of_3072_gpus_in_step_takes_what_its_packets_take() -> None:
+@pytest.mark.parametrize("policy", ["split", "round_robin"])
+def test_a_step_of_3072_gpus_in_step_takes_what_its_packets_take(policy: str) -> None:
     """118 million packet-hops: two minutes of CPU, compiled."""
     large = step(layers=16, scale="1/128", sequence=8192, pp=16, virtual_stages=1, micro_batches=4)
     large["topology"] = {"kind": "llama3", "pods": 1}
     large["switch"]["buffer"] = {"pool": "512MB"}
-    large["ncclx"] |= {"qps_per_connection": 16, "qp_policy": "split", "slices": "filled"}
+    large["ncclx"] |= {"qps_per_connection": 16, "qp_policy": policy, "slices": "filled"}
     packets, flows = (
         run(large | {"routing": {"kind": "e_ecmp"}, "fidelity": one}, local=True, diagnose=False).summary
         for one in ("packet", "flow")
