@@ -6,7 +6,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from emu import api
+from emu.measure.collected import Changed
 from emu.measure.metric_names import METRIC_OF, labels_of, shown_value
+from emu.measure.run_directory.samples import Standing
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.pages.scrape import Scrape
@@ -43,6 +45,8 @@ def pages(parts: int) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     )
     for partition in partitions:
         partition.start()
+    standing = Standing()
+    counted = {one.number: one.series() for partition in partitions for one in partition.devices}
     scrape = Scrape(plan.topology, partitions, lambda: 0)
     try:
         address = scrape.start(prepared.scenario)
@@ -60,21 +64,19 @@ def pages(parts: int) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
             sampled: dict[str, float] = {}
             for sampler in samplers:
                 (share,) = sampler.drain()
+                standing.add(Changed(at_ps, share.counters))
                 assert share.time_ps == at_ps
-                for partition in partitions:
-                    for device in partition.devices:
-                        if device.number in share.counters:
-                            name = plan.topology.nodes[device.number].name
-                            values = share.counters[device.number]
-                            for series, value in zip(device.series(), values, strict=True):
-                                metric = METRIC_OF[series.metric]
-                                if value or series.priority < 0 or series.priority in SHOWN:
-                                    text = f"{metric.name}{labels_of(metric, name, series)} "
-                                    (parsed,) = text_string_to_metric_families(
-                                        text + shown_value(metric, value) + "\n"
-                                    )
-                                    (one,) = parsed.samples
-                                    sampled[one.name + str(sorted(one.labels.items()))] = one.value
+            sample = standing.sample({number: len(series) for number, series in counted.items()})
+            assert sample is not None
+            for number, values in sample.counters.items():
+                name = plan.topology.nodes[number].name
+                for series, value in zip(counted[number], values, strict=True):
+                    metric = METRIC_OF[series.metric]
+                    if value or series.priority < 0 or series.priority in SHOWN:
+                        text = f"{metric.name}{labels_of(metric, name, series)} "
+                        (parsed,) = text_string_to_metric_families(text + shown_value(metric, value) + "\n")
+                        (one,) = parsed.samples
+                        sampled[one.name + str(sorted(one.labels.items()))] = one.value
             assert found["emu_virtual_seconds_total[]"] == at_ps / 10**12
             yield found, sampled
     finally:

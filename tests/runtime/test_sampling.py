@@ -1,7 +1,9 @@
-"""A sample holds what the counters say at that virtual time, also of devices that stood still."""
+"""Samples add up to what the counters say at that virtual time, also of devices that stood still."""
 
 from actors.wire.batch import BatchReader
 from emu.build.devices import build_kernel, draw
+from emu.measure.collected import Changed
+from emu.measure.run_directory.samples import Standing
 from emu.runtime.sampling import Sampler
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
@@ -28,20 +30,31 @@ INCAST = {
 }
 
 
-def test_sample_equals_the_counters_of_every_device_also_while_a_class_is_paused() -> None:
+def test_samples_add_up_to_the_counters_of_every_device_also_while_a_class_is_paused() -> None:
     blueprint = draw(load_mapping(INCAST).scenario)
     kernel, outboxes = build_kernel(blueprint, [0] * len(blueprint.topology.nodes), 0)
     partition = Partition(0, kernel, outboxes, BatchReader([], 2047, 4096))
     sampler = Sampler(partition)
     partition.start()
-    paused = 0
+    paused, standing = 0, Standing()
+    widths = {one.number: len(one.series()) for one in partition.devices}
     for at_us in range(1, 400):
         partition.run(at_us * 10**6, 10**9)
         sampler.act(SyncPoint(at_us * 10**6, sample=True, stall_check=False, requested=False))
         (share,) = sampler.drain()
-        assert share.counters == {one.number: tuple(one.counters()) for one in partition.devices}, at_us
+        standing.add(Changed(share.time_ps, share.counters))
+        sample = standing.sample(widths)
+        assert sample is not None
+        assert sample.counters == {one.number: one.counters() for one in partition.devices}, at_us
         paused += sum(not device.steady() for device in partition.devices)
     assert paused > 0, "nothing was paused: the scenario no longer tests what it is for"
+    sampler.resume()
+    sampler.act(SyncPoint(400 * 10**6, sample=True, stall_check=False, requested=False))
+    (whole,) = sampler.drain()
+    assert whole.whole
+    assert {number: len(flat) // 2 for number, flat in whole.counters.items()} == {
+        number: width for number, width in widths.items() if width
+    }
 
 
 def test_a_share_is_kept_until_somebody_has_heard_of_it() -> None:
