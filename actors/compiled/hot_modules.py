@@ -88,6 +88,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.flow.filling",
     "actors.flow.footprints",
     "actors.flow.links",
+    "actors.flow.voqs",
     "actors.flow.flood",
     "actors.flow.rank_steps",
     "actors.flow.rehearsal",

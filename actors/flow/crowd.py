@@ -17,7 +17,6 @@ Times are in ps, rates in kbit/s.
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop
 from typing import Final
 
@@ -25,6 +24,7 @@ from mypy_extensions import i64
 
 from actors.flow.links import PS_OF_BIT_AT_KBPS, Links, Pools, Ports, Unit
 from actors.flow.rank_steps import ACKNOWLEDGED, BEGIN, OF_LINKS, POSTED, Pipe, Walks
+from actors.flow.voqs import Credit, Voqs
 
 _COMES: Final = OF_LINKS
 _FREE: Final = OF_LINKS + 1
@@ -42,11 +42,16 @@ _WANTED: Final = OF_LINKS + 8
 _ANSWERED: Final = OF_LINKS + 9
 _ACKS: Final = OF_LINKS + 10
 """A piece is to be acknowledged."""
+_CREDIT: Final = OF_LINKS + 11
+"""Of `actors.flow.voqs`."""
 _REQUEST: Final[i64] = 1
 """What a piece of a flow is that is no data."""
 _ACK: Final[i64] = -2
 """What a piece of anybody is that acknowledges slice 0; that of slice 1 is one less."""
 _UNIT_BITS: Final[i64] = 20
+
+_ACK_OF_CONTROL: Final[i64] = -(1 << 40)
+"""What one is that acknowledges a clear-to-send."""
 
 WALKED: Final = 0
 """What somebody is told: that a walk is done, that a queue pair of a flow has delivered all, that a flow is
@@ -100,6 +105,7 @@ class Crowd(Walks):
         self,
         ports: Ports,
         pools: Pools,
+        credit: Credit,
         ranks: int,
         unit_bits: int,
         message_ps: int,
@@ -109,6 +115,8 @@ class Crowd(Walks):
     ) -> None:
         super().__init__(ranks, unit_bits, message_ps, proxy_ps)
         self.links: Links = Links(ports, pools)
+        self.voqs: Voqs = Voqs(self.links, credit)
+        self.answers_all = len(credit.behind) > 0  # others wait while they are reported
         self.depth: i64 = depth
         self.answers: list[int] = []
         """By pipe, that of its acknowledgements; -1 where nothing is in their way."""
@@ -125,8 +133,6 @@ class Crowd(Walks):
         self.open: list[int] = []
         self.woken: list[bool] = [False] * len(ports.rates)
         """By link, whether an event comes when it is free."""
-        self.first: list[deque[Unit]] = [deque() for _ in range(len(ports.rates))]
-        """By link, what is urgent."""
         self._units: list[Unit] = []
         self._gone: list[int] = []
         """Those that have arrived, whose places others may take."""
@@ -225,6 +231,8 @@ class Crowd(Walks):
     def _here(self, piece: i64, here: i64) -> None:
         place: i64 = self._owners[piece]
         what: i64 = self._slices[piece]
+        if what == _ACK_OF_CONTROL:
+            return
         if what <= _ACK:
             if place >= 0:
                 self._push(here + self.connections[place].sender_ps, ACKNOWLEDGED, place, _ACK - what)
@@ -257,10 +265,11 @@ class Crowd(Walks):
 
     def _answer(self, piece: i64, here: i64) -> None:
         answer: i64 = self.answers[self.came_by]
-        if answer < 0:
+        number: i64 = self._slices[piece]
+        if answer < 0 and number >= 0:
             super()._answer(piece, here)
-        else:
-            what: i64 = _ACK - self._slices[piece]
+        elif answer >= 0:
+            what: i64 = _ACK - number if number >= 0 else _ACK_OF_CONTROL
             self._push(here, _ACKS, self._piece(self._owners[piece], what, self.ack_bits), answer)
 
     def _complete(self, place: i64) -> None:
@@ -278,17 +287,7 @@ class Crowd(Walks):
 
     def _on_link(self, kind: int, a: i64, b: i64, c: i64, d: i64) -> None:
         if kind == _COMES:
-            unit = self._units[a]
-            pipe = self.pipes[unit.stream]
-            link: i64 = pipe.links[unit.hop]
-            if self.urgent[unit.stream]:
-                self.first[link].append(unit)
-            else:
-                before: i64 = pipe.links[unit.hop - 1]
-                if self.links.hold(before, unit.bits):
-                    self._push(self.now_ps + self.links.pause_ps[before], _HOLD, before)
-                self.links.lines[link].append(unit)
-            self._next(link)
+            self._comes(self._units[a])
         elif kind == _FREE:
             self.woken[a] = False
             self._next(a)
@@ -298,7 +297,14 @@ class Crowd(Walks):
             self.links.stopped[a] = True
         elif kind == _GO_ON:
             self.links.stopped[a] = False
+            self.voqs.grant(a, self.now_ps)
+            self._credit()
             self._next(a)
+        elif kind == _CREDIT:
+            freed: i64 = self.voqs.happen(a, self.now_ps)
+            self._credit()
+            if freed >= 0:
+                self._next(freed)
         elif kind == _BEGINS:
             self._start(a)
         elif kind == _ASKED:
@@ -314,16 +320,32 @@ class Crowd(Walks):
         else:
             self._complete(a)
 
+    def _comes(self, unit: Unit) -> None:
+        """The head of a unit has come to a switch."""
+        pipe = self.pipes[unit.stream]
+        link: i64 = pipe.links[unit.hop]
+        before: i64 = pipe.links[unit.hop - 1]
+        urgent = self.urgent[unit.stream]
+        if not urgent and self.links.hold(before, unit.bits):
+            self._push(self.now_ps + self.links.pause_ps[before], _HOLD, before)
+        if self.voqs.behind(link):
+            self.voqs.join(before, link, unit, urgent, self.now_ps)
+            self._credit()
+        else:
+            (self.links.first if urgent else self.links.lines)[link].append(unit)
+            self._next(link)
+
     def _acknowledge(self, piece: i64, pipe: Pipe) -> None:
         """A NIC sends an acknowledgement before all that it has to send."""
         unit = self._new(piece, pipe.number, self.ack_bits)
-        self.links.lines[pipe.links[0]].append(unit)
+        urgent = self.urgent[pipe.number]
+        (self.links.first if urgent else self.links.lines)[pipe.links[0]].append(unit)
         self._next(pipe.links[0])
 
     def _posted(self, piece: i64, number: i64) -> None:
         pipe = self.pipes[number]
         if self.urgent[number]:
-            self.first[pipe.links[0]].append(self._new(piece, number, self._left[piece]))
+            self.links.first[pipe.links[0]].append(self._new(piece, number, self._left[piece]))
             self._next(pipe.links[0])
             return
         pipe.line.append(int(piece))
@@ -332,17 +354,23 @@ class Crowd(Walks):
             self.links.turns[link].append(int(number))
             self._next(link)
 
+    def _credit(self) -> None:
+        """Modular switches have said what is to happen."""
+        for when, what in self.voqs.due:
+            self._push(when, _CREDIT, what)
+        self.voqs.due = []
+
     def _next(self, link: i64) -> None:
         """Let a link send the next unit, if it may."""
-        if self.links.stopped[link] and not self.first[link]:
+        if self.links.stopped[link] and not self.links.first[link]:
             return
         if self.links.busy[link] > self.now_ps:
             if not self.woken[link]:
                 self.woken[link] = True
                 self._push(self.links.busy[link], _FREE, link)
             return
-        if self.first[link]:
-            unit = self.first[link].popleft()
+        if self.links.first[link]:
+            unit = self.links.first[link].popleft()
             self._send(link, unit, self.pipes[unit.stream])
         elif self.links.lines[link]:
             unit = self.links.lines[link].popleft()
@@ -352,7 +380,7 @@ class Crowd(Walks):
             self._send(link, self._unit(number), self.pipes[number])
         else:
             return
-        if self.first[link] or self.links.lines[link] or self.links.turns[link]:
+        if self.links.first[link] or self.links.lines[link] or self.links.turns[link]:
             self.woken[link] = True
             self._push(self.links.busy[link], _FREE, link)
 
@@ -411,7 +439,9 @@ class Crowd(Walks):
             return
         self._gone.append(int(unit.number))
         acks: i64 = unit.bits * pipe.ack_share >> _UNIT_BITS
-        if acks > 0 and (unit.piece < 0 or self.answers[pipe.number] < 0):
+        if acks > 0 and unit.piece < 0 and self.answers_all and self.answers[pipe.number] >= 0:
+            self._push(gone, _ACKS, -1, self.answers[pipe.number])
+        elif acks > 0 and (unit.piece < 0 or self.answers[pipe.number] < 0):
             self.links.acknowledge(pipe.back, acks, self.now_ps)
         if unit.piece >= 0:
             self.came_by = pipe.number

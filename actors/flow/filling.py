@@ -73,6 +73,9 @@ class Filling:
         """Links, strand by strand, from the source on."""
         self.jams: list[bool] = [pauses] * len(capacities_kbps)
         """By link: whether ports are paused for it when it is full."""
+        self.evens: list[bool] = [False] * len(capacities_kbps)
+        """By link: whether it is the egress of a modular switch. It serves the ports that feed it in turn
+        though none is paused, and when it is stopped itself, they are only where it jams, too."""
         self.rounds: int = 0
         """Fillings of the last `rates`."""
 
@@ -93,6 +96,7 @@ class Filling:
         """Let a transfer never be faster than this."""
         self.capacities.append(most_kbps)
         self.jams.append(False)
+        self.evens.append(False)
         self.strand(transfer, UNIT, [len(self.capacities) - 1], QUIET)
 
     def rates(self) -> list[int]:
@@ -112,6 +116,7 @@ class _Search:
     def __init__(self, filling: Filling) -> None:
         self.capacities: vec[i64] = vec[i64](filling.capacities)
         self.jams: list[bool] = filling.jams
+        self.evens: list[bool] = filling.evens
         self.transfers: i64 = len(filling.weights)
         self.links: i64 = len(filling.capacities)
         self.weights: vec[i64] = vec[i64](filling.weights)
@@ -235,6 +240,7 @@ class _Search:
         while at < len(jam):
             link: i64 = jam[at]
             at += 1
+            goes_on: bool = jams and (self.jams[link] or not self.evens[link])
             place: i64 = self.first[link]
             while place < self.first[link + 1]:
                 hop: i64 = self.members[place]
@@ -247,13 +253,13 @@ class _Search:
                     self._keep(transfer, level, number)
                 if self.closures[transfer] != number:
                     continue
-                if jams and self.kinds[strand] == _PAUSING and hop > self.places[strand]:
+                if goes_on and self.kinds[strand] == _PAUSING and hop > self.places[strand]:
                     before: i64 = self.hops[hop - 1]
                     if self.closure_of[before] != number:
                         self.closure_of[before] = number
                         jam.append(int(before))
         self.load[full] = 0  # what is light goes on
-        self.jammed.append(jam if jams else [])
+        self.jammed.append(jam if jams or self.evens[full] else [])
 
     def _keep(self, transfer: i64, level: i64, closure: i64) -> None:
         """A transfer rises no more."""

@@ -14,6 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.flow.links import PS_OF_BIT_AT_KBPS, Links, Pools, Ports, Unit
+from actors.flow.voqs import Credit, Voqs
 from actors.kernel.vectors import vec
 
 _READY: Final = 0
@@ -22,6 +23,7 @@ _FREE: Final = 2
 _HOLD: Final = 3
 _GO_ON: Final = 4
 _ASKED: Final = 5
+_CREDIT: Final = 6
 _UNIT_BITS: Final[i64] = 20
 
 
@@ -71,8 +73,9 @@ class Stream:
 class Flood:
     """To be run once."""
 
-    def __init__(self, ports: Ports, pools: Pools, unit_bits: int) -> None:
+    def __init__(self, ports: Ports, pools: Pools, credit: Credit, unit_bits: int) -> None:
         self.links: Links = Links(ports, pools)
+        self.voqs: Voqs = Voqs(self.links, credit)
         self.unit_bits: i64 = unit_bits
         self.streams: list[Stream] = []
         self.starts: list[int] = []
@@ -108,8 +111,15 @@ class Flood:
                 self.links.stopped[a] = True
             elif kind == _ASKED:
                 self._ask(a)
+            elif kind == _CREDIT:
+                freed: i64 = self.voqs.happen(a, when)
+                self._credit()
+                if freed >= 0:
+                    self._next(freed)
             else:
                 self.links.stopped[a] = False
+                self.voqs.grant(a, when)
+                self._credit()
                 self._next(a)
 
     def _push(self, when: i64, kind: int, a: i64) -> None:
@@ -123,8 +133,18 @@ class Flood:
         link: i64 = stream.links[unit.hop]
         if self.links.hold(before, unit.bits):
             self._push(self.now_ps + self.links.pause_ps[before], _HOLD, before)
-        self.links.lines[link].append(unit)
-        self._next(link)
+        if self.voqs.behind(link):
+            self.voqs.join(before, link, unit, urgent=False, now_ps=self.now_ps)
+            self._credit()
+        else:
+            self.links.lines[link].append(unit)
+            self._next(link)
+
+    def _credit(self) -> None:
+        """Modular switches have said what is to happen."""
+        for when, what in self.voqs.due:
+            self._push(when, _CREDIT, what)
+        self.voqs.due = []
 
     def _next(self, link: i64) -> None:
         """Let a link send the next unit, if it may."""

@@ -41,22 +41,22 @@ class Unit:
 
 
 class Ports:
-    """Links with the switches that they lead to (-1: none), and how long a pause takes to stop each."""
+    """Links with the buffers that they lead to (-1: none), and how long a pause takes to stop each."""
 
-    def __init__(self, rates_kbps: list[int], switches: list[int], pause_ps: list[int]) -> None:
+    def __init__(self, rates_kbps: list[int], buffers: list[int], pause_ps: list[int]) -> None:
         self.rates: vec[i64] = vec[i64](rates_kbps)
-        self.switches: vec[i64] = vec[i64](switches)
+        self.buffers: vec[i64] = vec[i64](buffers)
         self.pause_ps: vec[i64] = vec[i64](pause_ps)
 
 
 class Pools:
-    """Buffers of switches, all with the same settings: alpha is in units of 2^-20."""
+    """Buffers of switches, or of single ports of modular ones: alpha is in units of 2^-20."""
 
     def __init__(
-        self, pools_bits: list[int], alpha_scaled: int, reserve_bits: int, xon_bits: tuple[int, int]
+        self, pools_bits: list[int], alphas_scaled: list[int], reserve_bits: int, xon_bits: tuple[int, int]
     ) -> None:
         self.pools: vec[i64] = vec[i64](pools_bits)
-        self.alpha: i64 = alpha_scaled
+        self.alphas: vec[i64] = vec[i64](alphas_scaled)
         self.reserve: i64 = reserve_bits
         self.least: i64 = xon_bits[0]
         """Where ports go on: so far below the threshold (`offset`), but not below this."""
@@ -69,7 +69,7 @@ class Links:
     def __init__(self, ports: Ports, pools: Pools) -> None:
         links = len(ports.rates)
         self.rates: vec[i64] = ports.rates
-        self.switches: vec[i64] = ports.switches
+        self.buffers: vec[i64] = ports.buffers
         self.pause_ps: vec[i64] = ports.pause_ps
         self.pools: Pools = pools
         self.busy: vec[i64] = vec[i64]([0] * links)
@@ -84,15 +84,17 @@ class Links:
         """Whether it is paused; and whether it is to be."""
         self.paused: list[bool] = [False] * links
         self.used: vec[i64] = vec[i64]([0] * len(pools.pools))
-        """By switch, of its pool."""
+        """By buffer, of its pool."""
+        self.first: list[deque[Unit]] = [deque() for _ in range(links)]
+        """What is urgent."""
         self.lines: list[deque[Unit]] = [deque() for _ in range(links)]
         self.turns: list[deque[int]] = [deque() for _ in range(links)]
         """From a NIC, the streams or pipes that have something to send."""
 
     def hold(self, link: i64, bits: i64) -> bool:
         """Bits that came by a link wait; whether it is to be paused for them."""
-        switch: i64 = self.switches[link]
-        if switch < 0:
+        buffer: i64 = self.buffers[link]
+        if buffer < 0:
             return False
         if self.reserved[link] + bits <= self.pools.reserve:
             self.reserved[link] += bits
@@ -100,16 +102,16 @@ class Links:
             self.over[link] += bits
         else:
             self.shared[link] += bits
-            self.used[switch] += bits
-            if self.shared[link] > self._threshold(switch):
+            self.used[buffer] += bits
+            if self.shared[link] > self._threshold(buffer):
                 self.paused[link] = True
                 return True
         return False
 
     def release(self, link: i64, bits: i64) -> bool:
         """Bits that came by a link go on; whether it may go on, too."""
-        switch: i64 = self.switches[link]
-        if switch < 0:
+        buffer: i64 = self.buffers[link]
+        if buffer < 0:
             return False
         left: i64 = bits
         part: i64 = min(left, self.over[link])
@@ -117,11 +119,11 @@ class Links:
         left -= part
         part = min(left, self.shared[link])
         self.shared[link] -= part
-        self.used[switch] -= part
+        self.used[buffer] -= part
         self.reserved[link] -= left - part
         if not self.paused[link] or self.over[link] > 0:
             return False
-        least: i64 = self._threshold(switch) - self.pools.offset
+        least: i64 = self._threshold(buffer) - self.pools.offset
         if least < self.pools.least:
             least = self.pools.least
         if self.shared[link] > least:
@@ -138,5 +140,5 @@ class Links:
                 self.debt[one] += bits
             at += 1
 
-    def _threshold(self, switch: i64) -> i64:
-        return (self.pools.pools[switch] - self.used[switch]) * self.pools.alpha >> _UNIT_BITS
+    def _threshold(self, buffer: i64) -> i64:
+        return (self.pools.pools[buffer] - self.used[buffer]) * self.pools.alphas[buffer] >> _UNIT_BITS

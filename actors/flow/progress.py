@@ -14,7 +14,7 @@ times a time needs no division, and nothing is lost by rounding but the last ps 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -89,7 +89,7 @@ class Link:
 class Together:
     """Transfers of some shapes at the same time: what they make of queues, and their rates where some jam."""
 
-    def __init__(self, capacities_kbps: list[int], shapes: list[Shape]) -> None:
+    def __init__(self, capacities_kbps: list[int], shapes: list[Shape], behind: Sequence[bool] = ()) -> None:
         self.shapes = shapes
         lanes = [
             Lane(number, shape.weight, strand.share, strand.links, shape.most_kbps)
@@ -97,7 +97,7 @@ class Together:
             for strand in shape.strands
             if strand.kind == PAUSING
         ]
-        self.queues = Queues(capacities_kbps, lanes)
+        self.queues = Queues(capacities_kbps, lanes, behind)
         whole = [0] * len(shapes)
         for lane in lanes:
             whole[lane.transfer] += lane.share
@@ -321,7 +321,9 @@ class Progress:
         if together is None:
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
-            together = self._known[key] = Together(self._capacities, [self._shapes[number] for number in key])
+            behind = () if self._buffers is None else self._buffers.credit.behind
+            shapes = [self._shapes[number] for number in key]
+            together = self._known[key] = Together(self._capacities, shapes, behind)
         return _Part(key, works, together)
 
     # ---- rates
@@ -379,8 +381,11 @@ class Progress:
                     links.setdefault(link, link)
         # in the order of their numbers, which is that of links that are full at one level
         places = {link: place for place, link in enumerate(sorted(links))}
-        filling = Filling([self._capacities[link] for link in places], pauses=bool(jammed))
+        behind = together.queues.behind
+        evens = [bool(behind) and behind[link] for link in places]
+        filling = Filling([self._capacities[link] for link in places], pauses=bool(jammed) or any(evens))
         filling.jams = [link in jammed for link in places]
+        filling.evens = evens
         for shape in together.shapes:
             transfer = filling.transfer(shape.weight)
             for strand in shape.strands:

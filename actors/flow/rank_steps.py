@@ -30,6 +30,10 @@ _SETTLED: Final = 7
 BEGIN: Final = 8
 _HANDLED: Final = 16
 """Added to a kind: the proxy has handled it."""
+_HEADER_BITS: Final[i64] = 84 * 8
+"""Of a packet, with preamble and gap. What is left of a message and is less belongs to its last packet."""
+_ADDRESS_BITS: Final[i64] = 16 * 8
+"""Of the first packet of a WRITE: where it goes to."""
 OF_LINKS: Final = 32
 """The first kind of an event of those who carry."""
 
@@ -174,6 +178,8 @@ class Walks:
 
     def __init__(self, ranks: int, unit_bits: int, message_ps: int, proxy_ps: int) -> None:
         self.unit_bits: i64 = unit_bits
+        self.answers_all: bool = False
+        """Whether acknowledgements matter that nobody waits for."""
         self.message_ps: i64 = message_ps
         self.proxy_ps: i64 = proxy_ps
         self.memory_free: vec[i64] = vec[i64]([0] * ranks)
@@ -191,6 +197,7 @@ class Walks:
         """By piece: its connection, its slice (-1: a clear-to-send), what is left of it in bits."""
         self._slices: list[int] = []
         self._left: list[int] = []
+        self._whole: list[int] = []
 
     def _line_up(self, walk: Walk) -> None:
         for at, move in enumerate(walk.moves):
@@ -362,6 +369,7 @@ class Walks:
         self._owners.append(int(connection))
         self._slices.append(int(number))
         self._left.append(int(bits))
+        self._whole.append(int(bits))
         return len(self._left) - 1
 
     def _post(self, place: i64) -> None:
@@ -417,10 +425,10 @@ class Walks:
         piece: i64 = pipe.line[0]
         left: i64 = self._left[piece]
         bits: i64 = left
-        if pipe.turns:
-            many: i64 = (left + self.unit_bits // 2) // self.unit_bits
-            if many > 1:
-                bits = (left + many - 1) // many
+        if pipe.turns and left >= self.unit_bits + _HEADER_BITS:
+            bits = self.unit_bits
+            if left == self._whole[piece]:
+                bits += _ADDRESS_BITS
         self._left[piece] = int(left - bits)
         if bits == left:
             pipe.line.pop(0)
@@ -435,9 +443,11 @@ class Walks:
             self._push(here + owner.sender_ps, _CLEARED, place)
             if self.proxy_ps > 0:
                 self._push(here + owner.back_ps, _SETTLED, place)
+            if self.answers_all:
+                self._answer(piece, here)
             return
         self._push(here + owner.receiver_ps, _ARRIVED, place, number)
-        if not owner.inside and (self.proxy_ps > 0 or len(owner.pieces) > owner.slots):
+        if not owner.inside and (self.answers_all or self.proxy_ps > 0 or len(owner.pieces) > owner.slots):
             self._answer(piece, here)
 
     def _answer(self, piece: i64, here: i64) -> None:

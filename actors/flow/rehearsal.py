@@ -23,6 +23,7 @@ from actors.kernel.vectors import vec
 
 _UNIT: Final = OF_LINKS
 _INJECT: Final = OF_LINKS + 1
+_ACKS: Final = OF_LINKS + 2
 _NOBODY: Final = -2
 _UNIT_BITS: Final[i64] = 20
 
@@ -31,10 +32,21 @@ class Rehearsal(Walks):
     """Calls that begin together, to be run once. Links have these rates in kbit/s."""
 
     def __init__(
-        self, rates_kbps: list[int], ranks: int, unit_bits: int, message_ps: int, proxy_ps: int
+        self,
+        rates_kbps: list[int],
+        credit_ps: list[int],
+        ranks: int,
+        unit_bits: int,
+        message_ps: int,
+        proxy_ps: int,
     ) -> None:
         super().__init__(ranks, unit_bits, message_ps, proxy_ps)
         self.rates: vec[i64] = vec[i64](rates_kbps)
+        self.credit: vec[i64] = vec[i64](credit_ps)
+        """By link, what a report or a grant takes at the modular switch before it; 0: it is none."""
+        self._modular: bool = max(credit_ps, default=0) > 0
+        self._reported: dict[int, int] = {}
+        """By link and the one before, when the last report left."""
         self.free: vec[i64] = vec[i64]([0] * len(rates_kbps))
         """By link, when what came so far has left."""
         self.waited: vec[i64] = vec[i64]([0] * len(rates_kbps))
@@ -85,6 +97,8 @@ class Rehearsal(Walks):
     def _on_link(self, kind: int, a: i64, b: i64, c: i64, d: i64) -> None:
         if kind == _UNIT:
             self._pass(a, b, c, d)
+        elif kind == _ACKS:
+            self._crosses(a, b, self.now_ps)
         else:
             self._inject(a)
 
@@ -111,7 +125,8 @@ class Rehearsal(Walks):
         slice_number: i64 = self._slices[piece]
         if owner.first_ps < 0 and slice_number >= 0:
             owner.first_ps = start
-        gone: i64 = start + bits // pipe.parts[0] * PS_OF_BIT_AT_KBPS // self.rates[link]
+        takes: i64 = bits // pipe.parts[0] * PS_OF_BIT_AT_KBPS // self.rates[link]
+        gone: i64 = start + takes
         self.free[link] = gone
         pipe.busy_ps = start
         last: i64 = 0
@@ -121,7 +136,7 @@ class Rehearsal(Walks):
                 self._push(gone + owner.sender_ps, ACKNOWLEDGED, self._owners[piece], slice_number)
         if pipe.line:
             self._push(start, _INJECT, number)
-        self._go_on(pipe, piece, 0, bits * 2 + last, start, gone)
+        self._go_on(pipe, piece, 0, bits * 2 + last, start, takes, gone)
 
     def _pass(self, place: i64, hop: i64, coded: i64, tail: i64) -> None:
         """The head of a unit has come to a link of its way; its tail comes at `tail`."""
@@ -135,21 +150,58 @@ class Rehearsal(Walks):
         elif start - self.now_ps > self.waited[link]:
             self.waited[link] = start - self.now_ps
         bits: i64 = (coded >> 1) // pipe.parts[hop]
-        gone: i64 = start + bits * PS_OF_BIT_AT_KBPS // self.rates[link]
+        takes: i64 = bits * PS_OF_BIT_AT_KBPS // self.rates[link]
+        gone: i64 = start + takes
         self.free[link] = gone
-        least: i64 = tail + pipe.packet_ps[hop]
+        least: i64 = tail + min(pipe.packet_ps[hop], takes)
         if gone < least:
             gone = least
-        self._go_on(pipe, piece, hop, coded, start, gone)
+        self._go_on(pipe, piece, hop, coded, start, takes, gone)
 
-    def _go_on(self, pipe: Pipe, piece: i64, hop: i64, coded: i64, start: i64, gone: i64) -> None:
-        """A unit leaves by a link: to the next ones, or to the host."""
+    def _report_acks(self, pipe: Pipe, when: i64) -> None:
+        """Acknowledgements leave at a time: data that joins a VOQ after them waits for their report."""
+        links: i64 = len(pipe.back)
+        hop: i64 = 1
+        while hop < links:
+            when += pipe.after_ps[links - hop]
+            credit_ps: i64 = self.credit[pipe.back[hop]]
+            if credit_ps > 0:
+                self._push(when, _ACKS, (pipe.back[hop - 1] << 32) | pipe.back[hop], credit_ps)
+                when += 2 * credit_ps
+            hop += 1
+
+    def _crosses(self, voq: i64, credit_ps: i64, when: i64) -> i64:
+        """When what joins a VOQ may leave for its egress: it is reported and granted, and a report leaves
+        when the one before it is there.
+        """
+        left: i64 = self._reported.get(int(voq), -1)
+        if left < 0 or when > left + credit_ps:
+            left = when
+        elif when > left:
+            left += credit_ps
+        self._reported[int(voq)] = int(left)
+        return left + 2 * credit_ps
+
+    def _go_on(self, pipe: Pipe, piece: i64, hop: i64, coded: i64, start: i64, takes: i64, gone: i64) -> None:
+        """A unit leaves by a link, which it takes so long: to the next ones, or to the host."""
         bits: i64 = coded >> 1
         after: i64 = pipe.after_ps[hop]
         while hop + 1 < len(pipe.links):
-            start += pipe.head_ps[hop] + after
+            start += min(pipe.head_ps[hop], takes) + after
             gone += after
             hop += 1
+            credit_ps: i64 = self.credit[pipe.links[hop]]
+            if credit_ps > 0 and self._slices[piece] < 0:  # a clear-to-send is reported when it comes
+                start += 2 * credit_ps
+                gone += 2 * credit_ps
+            elif credit_ps > 0:
+                voq: i64 = (pipe.links[hop - 1] << 32) | pipe.links[hop]
+                begins: i64 = start
+                start = self._crosses(voq, credit_ps, begins)
+                while begins + credit_ps < gone:  # packets of it come all the time
+                    begins += credit_ps
+                    self._crosses(voq, credit_ps, begins)
+                gone = self._crosses(voq, credit_ps, gone)
             if not pipe.follows[hop]:
                 self._push(start, _UNIT, pipe.number << 32 | piece, hop, coded, gone)
                 return
@@ -158,13 +210,16 @@ class Rehearsal(Walks):
                 if self.free[link] - start > self.waited[link]:
                     self.waited[link] = self.free[link] - start
                 start = self.free[link]
-            least: i64 = gone + pipe.packet_ps[hop]
-            gone = start + bits // pipe.parts[hop] * PS_OF_BIT_AT_KBPS // self.rates[link]
+            takes = bits // pipe.parts[hop] * PS_OF_BIT_AT_KBPS // self.rates[link]
+            least: i64 = gone + min(pipe.packet_ps[hop], takes)
+            gone = start + takes
             if self._slices[piece] >= 0:  # a clear-to-send waits for what is there, and delays nobody
                 self.free[link] = gone
             if gone < least:
                 gone = least
             after = pipe.after_ps[hop]
+        if self._modular and self._slices[piece] >= 0:
+            self._report_acks(pipe, gone + after)
         for one in pipe.back:
             if self.free[one] > self.now_ps:
                 acks: i64 = bits * pipe.ack_share >> _UNIT_BITS

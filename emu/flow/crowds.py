@@ -54,6 +54,7 @@ class Crowds(Stage):
         self.crowd = Crowd(
             ports_of(scenario, topology, buffers),
             pools_of(scenario, buffers),
+            buffers.credit,
             ranks,
             unit.packets * unit.packet_bytes * 8,
             message_ps,
@@ -102,7 +103,10 @@ class Crowds(Stage):
         place = super().connect(send, receive, edge, slices, walks)
         if not send.inside and receive.control >= 0:
             urgent = self._wires.goes_before(receive.nic, receive.control, send.nic, send.pairs[0])
-            self._urgent[int(self._connections[place].control)] = urgent
+            control = int(self._connections[place].control)
+            self._urgent[control] = urgent
+            if self._answers[control] >= 0:
+                self._urgent[self._answers[control]] = urgent
         return place
 
     def flow(
@@ -163,7 +167,7 @@ class Crowds(Stage):
         self._answers += [-1] * (len(self._pipes) - len(self._answers))
         if ends:
             ack, links = int(ACK_WIRE_BYTES), list(directed(wires.topology, ends))
-            heads_ps, after_ps = ahead(wires.topology, ends, self._delays, ack)
+            heads_ps, after_ps = ahead(wires.topology, ends, self._delays, ack, wires.credit_ps)
             each_ps = [serialisation_ps(ack, end.rate_bps) for _, end in ends]
             parts = [1] * len(links)
             self._answers[place] = len(self._pipes)

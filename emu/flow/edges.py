@@ -188,7 +188,7 @@ class Edges:
         self._delays = delays
         self._posted: dict[tuple[int, int, int, int, int], int] = {}
         """Slices that a connection carried before: group, channel, ranks, lane."""
-        self._fixed: dict[tuple[Paths, int], int] = {}
+        self._fixed: dict[tuple[Paths, int, bool], int] = {}
         self._clear: dict[tuple[int, int], int] = {}
         self.used: set[int] = set()
         """Links of the fabric on which it sent."""
@@ -235,7 +235,7 @@ class Edges:
         bits = sum(load.wire_bytes for load in loads) * 8
         line = ways[0].line_kbps
         share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
-        fixed_ps = self._fixed_ps(send, ways[0], min(largest, mtu_bytes))
+        fixed_ps = self._fixed_ps(send, ways[0], largest, mtu_bytes)
         return Edge(
             bits,
             tuple(found),
@@ -296,8 +296,10 @@ class Edges:
         latency_ps = 0 if protocol == LL128 else gpu.copy_latency_ps
         return 2 * message_ps + latency_ps + serialisation_ps(size_bytes, gpu.copy_rate_bps)
 
-    def _fixed_ps(self, side: Side, way: Way, payload_bytes: int) -> int:
-        key = (way.there, payload_bytes)
+    def _fixed_ps(self, side: Side, way: Way, largest_bytes: int, mtu_bytes: int) -> int:
+        several = largest_bytes > mtu_bytes
+        payload_bytes = min(largest_bytes, mtu_bytes)
+        key = (way.there, payload_bytes, several)
         found = self._fixed.get(key)
         if found is None:
             topology = self._wires.topology
@@ -306,6 +308,7 @@ class Edges:
             found += host_ps(topology, side.nic, self._delays) + host_ps(
                 topology, side.peer_nic, self._delays
             )
+            found += self._wires.reported_ps(way.ends) if several else 0
             self._fixed[key] = found
         return found
 

@@ -76,7 +76,9 @@ class Floods:
         """A queue pair of a flow begins at a time; `done` hears when its last bit has arrived."""
         (there,), (back,) = way.there, way.back
         packets_ps = [serialisation_ps(packet_bytes, end.rate_bps) for _, end in way.ends]
-        heads_ps, after_ps = ahead(self._wires.topology, way.ends, delays, packet_bytes)
+        heads_ps, after_ps = ahead(
+            self._wires.topology, way.ends, delays, packet_bytes, self._wires.credit_ps
+        )
         lasts_ps = [
             0,
             *(each_ps * heads_ps[at] // packets_ps[at] for at, each_ps in enumerate(packets_ps[1:])),
@@ -101,7 +103,7 @@ class Floods:
         """Go through all of them, and tell."""
         topology, buffers = self._wires.topology, self._buffers
         ports, pools = ports_of(self._scenario, topology, buffers), pools_of(self._scenario, buffers)
-        flood = Flood(ports, pools, self._packets * self._largest_bytes * 8)
+        flood = Flood(ports, pools, buffers.credit, self._packets * self._largest_bytes * 8)
         for stream, start_ps, _ in self._streams:
             flood.add(stream, start_ps)
         flood.run()
@@ -116,14 +118,14 @@ def ports_of(scenario: Scenario, topology: Topology, buffers: Buffers) -> Ports:
         for link in topology.links
         for end in (link.a, link.b)
     ]
-    return Ports(capacities_kbps(topology), list(buffers.switch_of), pauses_ps)
+    return Ports(capacities_kbps(topology), list(buffers.buffer_of), pauses_ps)
 
 
 def pools_of(scenario: Scenario, buffers: Buffers) -> Pools:
     """The buffers of all switches."""
     least, offset = scenario.switch.buffer.resumes_at(largest_frame_bytes(scenario))
     xon_bits = least * 8, offset * 8
-    return Pools(list(buffers.pools_bits), buffers.alpha_scaled, buffers.reserve_bits, xon_bits)
+    return Pools(list(buffers.pools_bits), list(buffers.alphas_scaled), buffers.reserve_bits, xon_bits)
 
 
 class Volume:
@@ -178,7 +180,10 @@ class Volume:
         if self._spread or self._flows > room or not self._total_bytes or room <= 0:
             return Unit(0, packet)
         units = max(-(-self._total_bytes // (room * packet)), 1)
-        least_bits = min(pool for pool in buffers.pools_bits if pool) * buffers.alpha_scaled // SCALE
+        pools = zip(buffers.pools_bits, buffers.alphas_scaled, strict=True)
+        least_bits = min(pool * alpha // SCALE for pool, alpha in pools if pool)
+        if buffers.credit.behind:  # a unit crosses on credit of a window
+            least_bits = min(least_bits, FEWEST_UNITS * int(buffers.credit.initial) // 2)
         coarse = FEWEST_UNITS * units * packet
         if units > 1 and (coarse * self._flows > self._flow_bytes or coarse * 8 > least_bits):
             return Unit(0, packet)

@@ -179,6 +179,8 @@ class FlowRun:
         mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
         packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, flow.size_bytes, flow.write_bytes)))
         at_ps = self._progress.now_ps + crossing_ps(topology, way.ends, delays, packet)
+        if packet < self._load(flow, place).wire_bytes:
+            at_ps += self._wires.reported_ps(way.ends)
         self._arrived(flow, place, way, ended, many, begun_ps, at_ps)
 
     def _arrived(

@@ -15,10 +15,11 @@ from typing import Final
 
 from actors.fabric.model import FABRIC, NVLINK, Role, Topology
 from actors.flow.progress import Progress
-from actors.flow.queues import Buffers
+from actors.flow.queues import SCALE, Buffers
+from actors.flow.voqs import Credit
 from actors.kernel.device import Series, series_of
 from actors.kernel.event import NEVER_PS
-from emu.build.buffer_sizes import shared_pool_bytes
+from emu.build.buffer_sizes import is_deep, port_pools_bytes, shared_pool_bytes
 from emu.build.devices import Blueprint
 from emu.build.plan import JobWork, settings_of
 from emu.flow.alike import alike, each_alone
@@ -41,7 +42,6 @@ from emu.runtime.outcome import Ending, Outcome
 from emu.runtime.result import ending_message
 from emu.scenario.schema import Scenario
 
-_SCALE_BITS: Final = 20
 MOST_NAMED: Final = 3
 """Pairs of jobs that are named when they meet by rates."""
 PLACEMENT: Final = "flow"
@@ -49,19 +49,36 @@ PLACEMENT: Final = "flow"
 
 
 def buffers_of(scenario: Scenario, topology: Topology) -> Buffers | None:
-    """Of the fabric's switches; None where no port pauses another."""
+    """Of the fabric's switches, by their numbers, and of each port of modular ones; None where no port pauses
+    another.
+    """
     if not scenario.switch.pfc.enabled:
         return None
-    switch_of = [
+    buffer, section = scenario.switch.buffer, scenario.switch.deep_buffer
+    buffer_of = [
         end if topology.nodes[end].role is Role.SWITCH else -1
         for link in topology.links
         for end in (link.b, link.a)
     ]
-    pools = [0] * len(topology.nodes)
+    pools, alphas = [0] * len(topology.nodes), [int(buffer.alpha * SCALE)] * len(topology.nodes)
+    behind: list[bool] = []
     for switch in topology.switches:
-        pools[switch] = shared_pool_bytes(scenario, topology, switch) * 8
-    buffer = scenario.switch.buffer
-    return Buffers(switch_of, pools, int(buffer.alpha * (1 << _SCALE_BITS)), buffer.reserve_bytes * 8)
+        if not is_deep(scenario, topology, switch):
+            pools[switch] = shared_pool_bytes(scenario, topology, switch) * 8
+            continue
+        behind = behind or [False] * len(buffer_of)
+        own = [pool * 8 for pool in port_pools_bytes(scenario, topology, switch)]
+        pools[switch], alphas[switch] = min(own), int(section.alpha * SCALE)
+        for end, pool in zip(topology.ports(switch), own, strict=True):
+            leaves = 2 * end.link + (topology.links[end.link].a != switch)
+            behind[leaves] = True
+            buffer_of[leaves ^ 1] = len(pools)
+            pools.append(pool)
+            alphas.append(alphas[switch])
+    sizes = (section.credit_quantum_bytes, section.initial_credit_bytes, section.most_credit_bytes)
+    quantum, initial, most = (size * 8 for size in sizes)
+    credit = Credit(behind, section.credit_delay_ps, quantum, initial, section.credit_growth, most)
+    return Buffers(buffer_of, pools, alphas, buffer.reserve_bytes * 8, credit)
 
 
 class FlowLevel:

@@ -7,7 +7,7 @@ and one for the last of a message; a NIC that is busy may send fewer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -108,8 +108,12 @@ def crossing_ps(topology: Topology, ends: Ends, delays: Delays, packet_bytes: in
     return total - longest
 
 
-def ahead(topology: Topology, ends: Ends, delays: Delays, packet_bytes: int) -> tuple[list[int], list[int]]:
-    """By link: what of a packet must be there before it goes on, and what follows the link."""
+def ahead(
+    topology: Topology, ends: Ends, delays: Delays, packet_bytes: int, credit_ps: Mapping[int, int]
+) -> tuple[list[int], list[int]]:
+    """By link: what of a packet must be there before it goes on, and what follows the link; of modular
+    switches without the credit, which is gone through.
+    """
     heads: list[int] = []
     after: list[int] = []
     for _, end in ends:
@@ -117,7 +121,8 @@ def ahead(topology: Topology, ends: Ends, delays: Delays, packet_bytes: int) -> 
         to_switch = topology.nodes[end.peer].role is Role.SWITCH
         on_wire = int(HEAD_WIRE_BYTES) if own.cuts_through and to_switch else packet_bytes
         heads.append(serialisation_ps(on_wire, end.rate_bps))
-        after.append(end.delay_ps + (own.switch_ps if to_switch else own.nic_ps))
+        switch_ps = own.switch_ps - 2 * credit_ps.get(end.peer, 0)
+        after.append(end.delay_ps + (switch_ps if to_switch else own.nic_ps))
     return heads, after
 
 

@@ -7,11 +7,12 @@ is silent about losses is not an answer that there were none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.transport.wiring import QpPlan
-from emu.build.buffer_sizes import is_deep
+from emu.build.buffer_sizes import is_deep, port_pools_bytes
 from emu.build.plan import Plan
 from emu.errors import Problem, ScenarioError
 from emu.flow.calls import PACKETS
@@ -25,6 +26,10 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.topology.front_end import FRONT_END
 
+BITS_PS: Final = 8 * 10**12
+"""In a byte, and ps in a second."""
+ROUND_TRIPS: Final = 3
+"""Credit delays that a packet waits at most in a modular switch where nobody else sends."""
 Line = tuple[str, str, str]
 """Key, reason, what is accepted."""
 
@@ -55,12 +60,7 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
         yield "link.flow_control", "flow level has no credits", f"pfc, or {PACKETS}"
     elif not scenario.switch.pfc.enabled:
         yield "switch.pfc.enabled", "flow level loses nothing", f"true, or {PACKETS}"
-    deep = next((switch for switch in topology.switches if is_deep(scenario, topology, switch)), None)
-    if deep is not None:
-        name = topology.nodes[deep].name
-        reason = f"flow level has no virtual output queues, and {name} is a modular switch"
-        accepted = f"none (shared buffers; `switch.buffer.pool` large enough for its ports), or {PACKETS}"
-        yield "switch.deep_buffer.where", reason, accepted
+    yield from _modular(scenario, topology)
     buffer = scenario.switch.buffer
     if buffer.profiles or buffer.xoff_bytes is not None:
         key = "switch.buffer.profiles" if buffer.profiles else "switch.buffer.xoff"
@@ -87,6 +87,27 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
     ):
         if given:
             yield key, "flow level does not have this", f"its default, or {PACKETS}"
+
+
+def _modular(scenario: Scenario, topology: Topology) -> Iterator[Line]:
+    """What of modular switches: ports whose credit or buffer is too small for their own round trip."""
+    section = scenario.switch.deep_buffer
+    deep = [switch for switch in topology.switches if is_deep(scenario, topology, switch)]
+    rates = {end.rate_bps for switch in deep for end in topology.ports(switch)}
+    least = max(rates, default=0) * section.credit_delay_ps // BITS_PS
+    if section.most_credit_bytes < least:
+        reason = f"flow level takes a modular switch for as fast as its links, which need {least} B of credit"
+        yield "switch.deep_buffer.most_credit", reason, f"at least {least}, or {PACKETS}"
+    for switch in deep if scenario.switch.pfc.enabled else ():
+        held = min(port_pools_bytes(scenario, topology, switch)) * section.alpha / (1 + section.alpha)
+        if held < ROUND_TRIPS * least:
+            name = topology.nodes[switch].name
+            reason = (
+                f"flow level takes the ports of modular switches for deep: one of {name} is paused "
+                f"with {int(held)} B, less than {ROUND_TRIPS} credit delays of its link"
+            )
+            yield "switch.deep_buffer.port_buffer", reason, f"more, or {PACKETS}"
+            return
 
 
 def _faults(scenario: Scenario, topology: Topology, faults: Sequence[Fault]) -> Iterator[Line]:

@@ -224,6 +224,8 @@ class Stage:
         """Of each, where its connections and its walks begin."""
         self._links: dict[tuple[int, ...], int] = {}
         self._rates: list[int] = []
+        self._credits_ps: list[int] = []
+        """By place of a link, that of the modular switch that it leaves."""
         self._pipes: list[Pipe] = []
         self._known: dict[tuple[int, int], int] = {}
         self._connections: list[Connection] = []
@@ -264,6 +266,8 @@ class Stage:
             ack = int(ACK_WIRE_BYTES)
             slowest_ps = serialisation_ps(ack, min(end.rate_bps for _, end in way.ends))
             back_ps = crossing_ps(topology, way.ends, self._delays, ack) + slowest_ps + own_ps[0]
+            if slices.largest_bytes > self._wires.mtu_bytes(send.nic, send.peer_nic):
+                back_ps += self._wires.reported_ps(way.ends)
             cut = self._cut(send, edge, slices)
             clear_ps = edge.clear_ps if receive.control >= 0 else -1
             control = -1
@@ -295,7 +299,12 @@ class Stage:
         end = topology.host_end(topology.gpus[0])
         message_ps = serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
         rehearsal = Rehearsal(
-            self._rates, len(self._ranks), self._unit_bits(), message_ps, self._delays.proxy_ps
+            self._rates,
+            self._credits_ps,
+            len(self._ranks),
+            self._unit_bits(),
+            message_ps,
+            self._delays.proxy_ps,
         )
         base_ps = -min(int(walk.start_ps) for walk in self._walks)
         for walk in self._walks:
@@ -328,7 +337,7 @@ class Stage:
             free = max(buffers.pools_bits[switch] - bits, 0)
             if (
                 buffers.pools_bits[switch]
-                and bits > buffers.reserve_bits + free * buffers.alpha_scaled // SCALE
+                and bits > buffers.reserve_bits + free * buffers.alphas_scaled[switch] // SCALE
             ):
                 found.append(equal[0])
         return found
@@ -373,6 +382,9 @@ class Stage:
         if place is None:
             place = self._links[link] = len(self._rates)
             self._rates.append(rate_bps // 1000)
+            ends = self._wires.topology.links[link[0] // 2]
+            sender = ends.b if link[0] % 2 else ends.a
+            self._credits_ps.append(self._wires.credit_ps.get(sender, 0))
         return place
 
     def _pipe(self, nic: int, peer: int, index: int, most_bytes: int) -> int:
@@ -391,7 +403,7 @@ class Stage:
         pipe = Pipe(
             links,
             packets_ps,
-            *ahead(wires.topology, way.ends, self._delays, packet),
+            *ahead(wires.topology, way.ends, self._delays, packet, wires.credit_ps),
             parts,
             back,
             share,

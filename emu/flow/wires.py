@@ -15,6 +15,7 @@ from actors.fabric.model import Topology
 from actors.flow.filling import UNIT
 from actors.flow.progress import Strand
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
+from emu.build.buffer_sizes import is_deep
 from emu.build.hashed_paths import HashedPaths
 from emu.build.nics import acknowledged_every, path_mtu_bytes
 from emu.build.plan import Plan
@@ -112,6 +113,12 @@ class Wires:
         """By directed link."""
         self.slowness: dict[int, int] = {}
         """Of GPUs, in thousandths of the usual time."""
+        self.credit_ps = {
+            switch: scenario.switch.deep_buffer.credit_delay_ps
+            for switch in topology.switches
+            if is_deep(scenario, topology, switch)
+        }
+        """Of modular switches: what a report or a grant takes."""
         self.epoch = 0
         """Raised whenever something of this changes."""
         self._ways: dict[tuple[int, int], Way] = {}
@@ -235,6 +242,12 @@ class Wires:
     def goes_before(self, nic: int, index: int, other: int, other_index: int) -> bool:
         """Whether the packets of a queue pair are of a higher class than those of another."""
         return self._pairs[nic][index].priority > self._pairs[other][other_index].priority
+
+    def reported_ps(self, ends: Ends) -> int:
+        """By how much later all of several packets crosses modular switches than one: what came while the
+        report of the first was under way is reported after it.
+        """
+        return sum(self.credit_ps.get(end.peer, 0) for _, end in ends) if self.credit_ps else 0
 
     def mtu_bytes(self, nic: int, peer: int) -> int:
         """Of the queue pairs between two NICs."""

@@ -16,6 +16,9 @@ from emu.flow import rehearsals
 from emu.flow.cross import differences
 
 ZONE: Final = {"kind": "ai_zone", "gpus_per_host": 8, "hosts_per_rack": 2, "spines": 4}
+POD: Final = {"kind": "llama3", "pods": 1, "racks_per_pod": 4, "ctsws_per_pod": 4}
+"""Of the cluster whose aggregation is of modular switches."""
+MODULAR: Final = {"kind": "ai_zone", "gpus_per_host": 1, "hosts_per_rack": 4, "racks": 4, "spines": 4}
 BARE: Final = {"kind": "ai_zone", "gpus_per_host": 1, "hosts_per_rack": 16, "spines": 16}
 
 
@@ -181,6 +184,32 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         "transport": OUT_OF_ORDER,
         "jobs": flows("permutation", size="16MiB", racks="distinct"),
         "faults": [{"kind": "switch_drain", "at": "50us", "target": "ctsw-1"}],
+    },
+    "a ring of 64 through modular switches": {
+        "topology": POD,
+        "ncclx": {"channels": 2, "protocol": "simple"},
+        "jobs": collective("all_gather", "ring", "4MiB"),
+    },
+    "two trees of 64 through modular switches": {
+        "topology": POD,
+        "ncclx": {"channels": 2},
+        "jobs": collective("all_reduce", "double_binary_tree", "256KiB"),
+    },
+    "a permutation of 16 through modular switches": {
+        "topology": MODULAR,
+        "switch": {"deep_buffer": {"where": "spines"}},
+        "jobs": flows("permutation", size="1MiB", racks="distinct"),
+    },
+    "a victim beside an incast through a modular switch": {
+        "topology": MODULAR | {"spines": 1, "uplink": "1600G"},
+        "switch": {"buffer": {"pool": "4MB"}, "deep_buffer": {"where": "spines"}},
+        "jobs": flows(
+            "flows",
+            flows=[
+                *({"src": at, "dst": 4, "size": "2MiB"} for at in (0, 1, 2)),
+                {"src": 3, "dst": 8, "size": "1MiB"},
+            ],
+        ),
     },
     "a training step of 64 with a slow GPU": {
         "topology": ZONE | {"racks": 4},

@@ -141,7 +141,10 @@ REFUSED: Final[dict[str, dict[str, Any]]] = {
     "routing.kind": {"routing": {"kind": "flowlet"}},
     "routing.granularity": {"routing": {"kind": "adaptive"}},
     "switch.pfc.enabled": {"switch": {"pfc": {"enabled": False}}},
-    "switch.deep_buffer.where": {"switch": {"deep_buffer": {"where": "spines"}}},
+    "switch.deep_buffer.most_credit": {
+        "switch": {"deep_buffer": {"where": "spines", "initial_credit": "16KiB", "most_credit": "64KiB"}}
+    },
+    "switch.deep_buffer.port_buffer": {"switch": {"deep_buffer": {"where": "spines", "port_buffer": "1MB"}}},
     "faults[0].kind": {"faults": [{"at": "10us", "kind": "pause_storm", "target": "rtsw-0"}]},
     "faults[0]": {"faults": [{"at": "10us", "kind": "degrade", "loss": "1/10", "target": "rtsw-0:ctsw-0"}]},
     "faults[0].target": {"faults": [{"at": "10us", "kind": "link_down", "target": "busiest uplink"}]},

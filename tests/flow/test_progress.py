@@ -11,6 +11,7 @@ import pytest
 from actors.flow.filling import LIGHT, UNIT
 from actors.flow.progress import Link, Progress, Shape, Strand
 from actors.flow.queues import Buffers
+from actors.flow.voqs import Credit
 
 LINE = 400_000_000
 """In kbit/s."""
@@ -93,10 +94,16 @@ def seen(kind: type[Progress], seed: int, buffers: Buffers | None, *, windows: b
 
 def small_buffers() -> Buffers:
     """Every link leads to a switch, or to a NIC; a switch holds 4 Mbit."""
-    switch_of = [nic // 8 for nic in range(NICS)] + [-1] * NICS
-    switch_of += [RACKS + at % SPINES for at in range(RACKS * SPINES)]
-    switch_of += [at // SPINES for at in range(RACKS * SPINES)]
-    return Buffers(switch_of, [4_000_000] * (RACKS + SPINES), UNIT // 8, 10_000)
+    buffer_of = [nic // 8 for nic in range(NICS)] + [-1] * NICS
+    buffer_of += [RACKS + at % SPINES for at in range(RACKS * SPINES)]
+    buffer_of += [at // SPINES for at in range(RACKS * SPINES)]
+    return Buffers(
+        buffer_of,
+        [4_000_000] * (RACKS + SPINES),
+        [UNIT // 8] * (RACKS + SPINES),
+        10_000,
+        Credit([], 0, 0, 0, 1, 0),
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))
