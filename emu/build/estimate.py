@@ -300,31 +300,56 @@ def calls(script: ScriptPlan, number: int) -> Counter[Operation]:
 
 def _sent(schedule: Schedule, operation: Operation) -> Iterator[Messages]:
     """Who sends which slices to whom."""
+    if not is_ring(operation):
+        yield from _looped(schedule, operation)
+        return
     protocol = schedule.protocol(operation)
     cut = schedule.cuts[protocol]
-    ranks = len(schedule.nodes)
+    channels = operation.channels or schedule.channels
+    for channel in range(channels):
+        cursor = schedule.cursor(0, channel)
+        cursor.use(channels, cut.chunk_bytes, cut.slice_bytes)
+        cursor.begin(OPERATION_CODES[operation.op], operation.size_bytes)
+        sizes: Counter[int] = Counter()
+        while not cursor.done:
+            if cursor.flags & SENDS:
+                sizes[on_wire(protocol, cursor.size_bytes)] += 1
+            cursor.advance()
+        for rank in range(len(schedule.nodes)):
+            yield Messages(rank, schedule.neighbours(rank, channel)[1], channel, sizes)
+
+
+def _looped(schedule: Schedule, operation: Operation) -> Iterator[Messages]:
+    """What `_walked` finds, and for all loops but the first what a loop more makes more."""
+    loop_bytes, _ = schedule.loop(operation)
+    loops = operation.size_bytes // loop_bytes - 1 if loop_bytes else 0
+    if loops < 2:
+        yield from _walked(schedule, operation, schedule.operations.index(operation))
+        return
+    size_bytes = operation.size_bytes - loops * loop_bytes
+    short, long = (
+        {sent[:3]: sent for sent in _walked(schedule.part(operation, size), operation, 0)}
+        for size in (size_bytes, size_bytes + loop_bytes)
+    )
+    for ends, sent in long.items():
+        first = short[ends].sizes if ends in short else Counter[int]()
+        sizes = {size: count + (loops - 1) * (count - first[size]) for size, count in sent.sizes.items()}
+        yield sent._replace(sizes=Counter(sizes))
+
+
+def _walked(schedule: Schedule, operation: Operation, number: int) -> Iterator[Messages]:
+    """What the steps of an operation by a graph send, the `number`-th of its schedule."""
+    protocol = schedule.protocol(operation)
+    slice_bytes = schedule.cuts[protocol].slice_bytes
     for channel in range(operation.channels or schedule.channels):
-        if is_ring(operation):
-            cursor = schedule.cursor(0, channel)
-            cursor.use(operation.channels or schedule.channels, cut.chunk_bytes, cut.slice_bytes)
-            cursor.begin(OPERATION_CODES[operation.op], operation.size_bytes)
-            sizes: Counter[int] = Counter()
-            while not cursor.done:
-                if cursor.flags & SENDS:
-                    sizes[on_wire(protocol, cursor.size_bytes)] += 1
-                cursor.advance()
-            for rank in range(ranks):
-                yield Messages(rank, schedule.neighbours(rank, channel)[1], channel, sizes)
-            continue
-        number = schedule.operations.index(operation)
-        for rank in range(ranks):
+        for rank in range(len(schedule.nodes)):
             to: dict[int, Counter[int]] = {}
             for step in schedule.steps(number, channel, rank):
-                whole, rest = divmod(step.size_bytes, cut.slice_bytes)
+                whole, rest = divmod(step.size_bytes, slice_bytes)
                 for peer in step.sends:
                     sizes = to.setdefault(peer, Counter())
                     if whole:
-                        sizes[on_wire(protocol, cut.slice_bytes)] += whole
+                        sizes[on_wire(protocol, slice_bytes)] += whole
                     if rest or not whole:
                         sizes[on_wire(protocol, rest)] += 1
             for peer, sizes in to.items():

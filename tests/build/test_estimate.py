@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.ncclx.schedule import Schedule
 from emu import api
 from emu.build import estimate
 from emu.build.estimate import Estimate, about_wall
@@ -41,6 +42,20 @@ def test_packet_hops_of_a_scenario_are_known_before_it_runs(name: str) -> None:
     loaded = api.load(name, {**SCENARIOS[name], "expect": "[]"})
     counted = api.run(loaded, local=True, diagnose=False).summary.engine.packet_hops
     assert estimated(api.prepare(loaded)).hops == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("op", "algorithm"),
+    [("all_reduce", "nvls_tree"), ("all_reduce", "double_binary_tree"), ("broadcast", "default")],
+)
+def test_loops_of_a_large_call_are_counted_as_one_by_one(
+    op: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"jobs[0].workload.op": op, "jobs[0].workload.algorithm": algorithm}
+    changes["jobs[0].workload.sizes"] = "[100000004B]"
+    counted = on_known_machine("nvlink_hierarchical", changes).hops
+    monkeypatch.setattr(Schedule, "loop", lambda *_: (0, 0))
+    assert on_known_machine("nvlink_hierarchical", changes).hops == counted > 500_000
 
 
 def test_a_run_of_more_than_ten_minutes_is_announced() -> None:
