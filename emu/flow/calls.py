@@ -129,6 +129,8 @@ class Calls:
         self._delays = delays
         self._slices: dict[Hashable, dict[_Connection, list[int]]] = {}
         """Known ones of operations of groups."""
+        self._ring_slices: dict[Hashable, dict[int, Slices]] = {}
+        """By ring and operation: what each rank of it sends. Groups that are alike share it."""
         self._sides: dict[tuple[int, int, int, int, int, bool], Side] = {}
         for rank, sides in enumerate(job.sides):
             for side in sides:
@@ -437,11 +439,15 @@ class Calls:
         channels = operation.channels or schedule.channels
         for channel in range(channels):
             ring = schedule.ring(channel)
-            known: Slices | None = None
+            alike = len(ring) > MOST_WALKED or _alike(operation, len(ring), channels)
+            key = ring, schedule.channels, channel, cut, operation._replace(iteration=0, warmup=False)
+            walked = self._ring_slices.setdefault(key, {})
             found: list[Carried] = []
             for at, place in enumerate(ring):
-                if known is None or not (len(ring) > MOST_WALKED or _alike(operation, len(ring), channels)):
-                    known = _ring_slices(schedule, operation, place, channel)
+                first = ring[0] if alike else place
+                if first not in walked:
+                    walked[first] = _ring_slices(schedule, operation, first, channel)
+                known = walked[first]
                 if not known.sizes:
                     break
                 ranks = group.members[place], group.members[ring[(at + 1) % len(ring)]]
