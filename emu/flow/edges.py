@@ -59,8 +59,16 @@ class Slices:
         return self.parted_bytes(1)
 
     def parted_bytes(self, part: int) -> int:
-        """What a link carries of them that carries so many pieces of each at once."""
-        return sum(size // part for size in self.sizes) + self.loops * sum(size // part for size in self.loop)
+        """What a link carries of them that carries so many pieces of each at once. Worked out once."""
+        found = self._parted.get(part)
+        if found is None:
+            whole, loop = (sum(size // part for size in sizes) for sizes in (self.sizes, self.loop))
+            found = self._parted[part] = whole + self.loops * loop
+        return found
+
+    @cached_property
+    def _parted(self) -> dict[int, int]:
+        return {}
 
     @cached_property
     def inside_bits(self) -> int:
