@@ -249,17 +249,23 @@ class Program:
         """Rows for the table `calls`: job, rank, step, label, begun_ps, end_ps."""
         return []
 
-    def computes_on(self) -> int:
+    def computes_on(self) -> i64:
         """The host's port to the GPU that it computes on; -1 where it computes nothing."""
         return -1
 
-    def computed(self) -> list[int]:
-        """The values of `COMPUTE_SERIES`, where it computes."""
-        return [0, 0]
+    def computed(self) -> i64:
+        """How long it has computed, ps; the first of `COMPUTE_SERIES`, where it computes."""
+        return 0
 
-    def counters(self) -> list[int]:
-        """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
-        return []
+    def computed_work(self) -> i64:
+        """How long that takes where the GPU is not slow, ps; the other one."""
+        return 0
+
+    def count_library(self, total: Tally) -> bool:
+        """Add the values of `LIBRARY_SERIES` to those of other programs. Returns whether it has any, as ranks
+        of collectives have.
+        """
+        return False
 
     def holding(self) -> int:
         """Job and rank, as job x 2^20 + rank, of a rank whose collectives hold SMs; -1 of another."""
@@ -271,13 +277,15 @@ class Program:
         """
         return []
 
-    def diverted(self) -> int:
+    def diverted(self) -> i64:
         """Slices that did not go to the queue pair next in turn; -1 where the program never chooses."""
         return -1
 
-    def connected(self) -> list[int]:
-        """The values of `CONNECT_SERIES`; nothing where queue pairs are there from the beginning."""
-        return []
+    def count_connects(self, total: Tally) -> bool:
+        """Likewise those of `CONNECT_SERIES`; no program has any whose queue pairs are there from the
+        beginning.
+        """
+        return False
 
     def flight_rows(self) -> list[list[int]]:
         """Rows for the table `flights`: job, rank, call, group, call of the group, operation, bytes,
@@ -638,7 +646,7 @@ class Host(Device):
         """A program has done an operation."""
         if self.tells_health:
             self.steps[program] += 1
-            self.computed_ps[program] = self.programs[program].computed()[0]
+            self.computed_ps[program] = self.programs[program].computed()
 
     def _halt(self, job: i64, now: i64) -> None:
         """End the processes of a job."""
@@ -730,41 +738,76 @@ class Host(Device):
     # ---- what is left
 
     def series(self) -> list[Series]:
-        found = [series_of(name, port) for port in self._computing() for name in COMPUTE_SERIES]
-        if any(program.counters() for program in self.programs):
+        computing = {int(one.computes_on()) for one in self.programs if one.computes_on() >= 0}
+        found = [series_of(name, port) for port in sorted(computing) for name in COMPUTE_SERIES]
+        if self._library() is not None:
             found += [series_of(name) for name in LIBRARY_SERIES]
-        if any(program.diverted() >= 0 for program in self.programs):
+        if self._diverted() >= 0:
             found.append(series_of("host_diverted_slices"))
-        if any(program.connected() for program in self.programs):
+        if self._connects() is not None:
             found += [series_of(name) for name in CONNECT_SERIES]
         return found
 
-    def _computing(self) -> list[int]:
-        """The ports to GPUs that programs compute on."""
-        return sorted({one.computes_on() for one in self.programs if one.computes_on() >= 0})
+    def _library(self) -> Tally | None:
+        """The values of `LIBRARY_SERIES`; None where no program has any."""
+        total = Tally()
+        total.add_zeros(len(LIBRARY_SERIES))
+        counts: bool = False
+        for program in self.programs:
+            if program.count_library(total):
+                counts = True
+        return total if counts else None
+
+    def _diverted(self) -> i64:
+        """Over all programs; -1 where none ever chooses."""
+        diverted: i64 = -1
+        for program in self.programs:
+            more: i64 = program.diverted()
+            if more >= 0:
+                if diverted < 0:
+                    diverted = 0
+                diverted += more
+        return diverted
+
+    def _connects(self) -> Tally | None:
+        """The values of `CONNECT_SERIES`; None where no program has any."""
+        total = Tally()
+        total.add_zeros(len(CONNECT_SERIES))
+        counts: bool = False
+        for program in self.programs:
+            if program.count_connects(total):
+                counts = True
+        return total if counts else None
+
+    def _count_computing(self, into: Tally, port: i64) -> None:
+        """Write what programs computed on the GPU behind a port, if there are any."""
+        computes: bool = False
+        computed_ps: i64 = 0
+        work_ps: i64 = 0
+        for program in self.programs:
+            if program.computes_on() == port:
+                computes = True
+                computed_ps += program.computed()
+                work_ps += program.computed_work()
+        if computes:
+            into.add(computed_ps)
+            into.add(work_ps)
 
     def count(self, into: Tally) -> None:
-        for port in self._computing():
-            here = [program.computed() for program in self.programs if program.computes_on() == port]
-            into.add(sum([one[0] for one in here]))
-            into.add(sum([one[1] for one in here]))
-        total: list[int] = []
-        for program in self.programs:
-            more = program.counters()
-            if not total:
-                total = more
-            elif more:
-                peak = max(total[-1], more[-1])
-                total = [one + other for one, other in zip(total, more, strict=True)]
-                total[-1] = peak
-        into.add_list(total)
-        diverted = [program.diverted() for program in self.programs if program.diverted() >= 0]
-        if diverted:
-            into.add(sum(diverted))
-        made = [program.connected() for program in self.programs if program.connected()]
-        if made:
-            into.add(sum([one[0] for one in made]))
-            into.add(sum([one[1] for one in made]))
+        port: i64 = 0
+        while port < len(self.ports):
+            if self.to_gpu[port]:
+                self._count_computing(into, port)
+            port += 1
+        library = self._library()
+        if library is not None:
+            into.add_table(library.numbers)
+        diverted: i64 = self._diverted()
+        if diverted >= 0:
+            into.add(diverted)
+        connects = self._connects()
+        if connects is not None:
+            into.add_table(connects.numbers)
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the

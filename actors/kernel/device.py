@@ -62,6 +62,24 @@ class Tally:
         for value in values:
             self.add(value)
 
+    def add_zeros(self, count: i64) -> None:
+        """So many zeros."""
+        at: i64 = 0
+        while at < count:
+            self.add(0)
+            at += 1
+
+    def increase(self, place: i64, number: i64) -> None:
+        """What stands at a place is so much more."""
+        numbers = self.numbers
+        numbers[place] += number
+
+    def reach(self, place: i64, number: i64) -> None:
+        """What stands at a place is at least this."""
+        numbers = self.numbers
+        if numbers[place] < number:
+            numbers[place] = number
+
     def __len__(self) -> int:
         return len(self.numbers)
 
@@ -277,9 +295,15 @@ class Device:
         mixes[place] = digest
         self._mixes = mixes
 
+    def write_mixes(self, into: Tally) -> None:
+        """Write the mixes by place; what lies beyond the end is 0."""
+        into.add_table(self._mixes)
+
     def all_mixes(self) -> list[int]:
-        """The mixes by place; what lies beyond the end is 0."""
-        return list(self._mixes)
+        """The mixes by place."""
+        tally = Tally()
+        self.write_mixes(tally)
+        return tally.listed()
 
     def mix_in(self, port: i64, tag: i64, word: i64) -> None:
         """Something happened now at a port (-1, or the management network: at none of them)."""

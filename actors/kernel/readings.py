@@ -10,12 +10,14 @@ since who hears of it may know what there was at another time.
 
 from __future__ import annotations
 
+import sys
 from array import array
 
+from librt.strings import BytesWriter, write_i64_le
 from mypy_extensions import i64
 
 from actors.kernel.device import Device, Tally
-from actors.kernel.vectors import vec
+from actors.kernel.vectors import append, vec
 
 
 class Reading:
@@ -28,6 +30,47 @@ class Reading:
         self.mixes: dict[int, array[int]] = {}
 
 
+class Rewritten(Tally):
+    """Numbers that are written again and again: what is another one than before goes into `changed`, place
+    and number in turn. What there was no place for before was 0.
+    """
+
+    def __init__(self, changed: BytesWriter) -> None:
+        super().__init__()
+        self.changed: BytesWriter = changed
+        self.whole: bool = False
+        """Whether what did not change goes there, too."""
+        self.at: i64 = 0
+        """The place of the next number."""
+
+    def begin(self, whole: bool) -> None:
+        """The first number comes next."""
+        self.at = 0
+        self.whole = whole
+
+    def add(self, number: i64) -> None:
+        at: i64 = self.at
+        numbers = self.numbers
+        self.at = at + 1
+        if at < len(numbers):
+            if numbers[at] == number and not self.whole:
+                return
+            numbers[at] = number
+        else:
+            self.numbers = append(numbers, number)
+            if number == 0 and not self.whole:
+                return
+        write_i64_le(self.changed, at)
+        write_i64_le(self.changed, number)
+
+    def add_table(self, table: vec[i64]) -> None:
+        count: i64 = len(table)
+        at: i64 = 0
+        while at < count:
+            self.add(table[at])
+            at += 1
+
+
 class Readings:
     """The readings of some devices."""
 
@@ -35,8 +78,11 @@ class Readings:
         self._devices: list[Device] = devices
         self._executed: vec[i64] = vec[i64]([-1] * len(devices))
         """How many events each had executed when it was read; -1: to be read in any case."""
-        self._counted: list[Tally] = [Tally() for _ in devices]
-        self._mixed: list[Tally] = [Tally() for _ in devices]
+        changed = BytesWriter()
+        self._changed: BytesWriter = changed
+        """Of the device that is read."""
+        self._counted: list[Rewritten] = [Rewritten(changed) for _ in devices]
+        self._mixed: list[Rewritten] = [Rewritten(changed) for _ in devices]
         self._anew: bool = False
 
     def begin_anew(self) -> None:
@@ -45,57 +91,34 @@ class Readings:
 
     def take(self) -> Reading:
         """What changed since the reading before, in the order of the devices."""
-        reading = Reading(self._anew)
+        anew = self._anew
+        reading = Reading(anew)
+        changed = self._changed
         at: i64 = 0
         while at < len(self._devices):
             device = self._devices[at]
             executed: i64 = device.executed
-            if executed != self._executed[at] or self._anew:
+            if executed != self._executed[at] or anew:
                 self._executed[at] = executed if device.steady() else -1
-                counted = Tally()
+                counted = self._counted[at]
+                counted.begin(anew)
                 device.count(counted)
-                changed = everything(counted) if self._anew else changes(self._counted[at], counted)
-                if changed:
-                    self._counted[at] = counted
-                    reading.counters[int(device.number)] = array("q", changed)
-                mixed = Tally()
-                mixed.add_list(device.all_mixes())
-                changed = everything(mixed) if self._anew else changes(self._mixed[at], mixed)
-                if changed:
-                    self._mixed[at] = mixed
-                    reading.mixes[int(device.number)] = array("q", changed)
+                if len(changed) > 0:
+                    reading.counters[int(device.number)] = _taken(changed)
+                mixed = self._mixed[at]
+                mixed.begin(anew)
+                device.write_mixes(mixed)
+                if len(changed) > 0:
+                    reading.mixes[int(device.number)] = _taken(changed)
             at += 1
         self._anew = False
         return reading
 
 
-def everything(now: Tally) -> list[int]:
-    """Place and value in turn."""
-    found: list[int] = []
-    at: i64 = 0
-    while at < len(now.numbers):
-        found.append(int(at))
-        found.append(int(now.numbers[at]))
-        at += 1
-    return found
-
-
-def changes(before: Tally, now: Tally) -> list[int]:
-    """Place and new value in turn. What there was no place for before was 0."""
-    changed: list[int] = []
-    last = before.numbers
-    numbers = now.numbers
-    known: i64 = len(last)
-    assert known <= len(numbers), (int(known), len(numbers))
-    at: i64 = 0
-    while at < known:
-        if numbers[at] != last[at]:
-            changed.append(int(at))
-            changed.append(int(numbers[at]))
-        at += 1
-    while at < len(numbers):
-        if numbers[at] != 0:
-            changed.append(int(at))
-            changed.append(int(numbers[at]))
-        at += 1
-    return changed
+def _taken(changed: BytesWriter) -> array[int]:
+    """What was written, which is gone from there."""
+    numbers = array("q", changed.getvalue())
+    changed.truncate(0)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

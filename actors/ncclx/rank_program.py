@@ -49,7 +49,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host, Program
-from actors.kernel.device import Plain
+from actors.kernel.device import Plain, Tally
 from actors.kernel.event import Message
 from actors.kernel.event_log import CALLED, COMPUTED, OPERATED
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
@@ -259,6 +259,10 @@ class ScriptProgram(Program):
         """By group, calls that were copied and are not over: number, when asked, when copied, and how many
         slices the group had sent then."""
         self.streams: list[list[tuple[int, int, int]]] = streams
+        self.counted_streams: list[list[tuple[int, int, int]]] = []
+        """Those of which `computes` tells."""
+        self.computes: bool = False
+        """Whether they compute."""
         self.places: list[int] = [0] * len(streams)
         """By stream, its instruction."""
         self.busy: list[bool] = [False] * len(streams)
@@ -558,18 +562,25 @@ class ScriptProgram(Program):
         if events is not None:
             events.note(COMPUTED, self.number, stream, 0, 0, self.from_ps[stream], now)
 
-    def computes_on(self) -> int:
-        for stream in self.streams:
-            for one in stream:
-                if one[0] == COMPUTE:
-                    return int(self.gpu_port)
+    def computes_on(self) -> i64:
+        if self.counted_streams is not self.streams:
+            self.counted_streams = self.streams
+            self.computes = any(one[0] == COMPUTE for stream in self.streams for one in stream)
+        if self.computes:
+            return self.gpu_port
         return -1
 
-    def computed(self) -> list[int]:
+    def computed(self) -> i64:
         share = self.share
         if share is None:
-            return [self.computed_ps, self.computed_work_ps]
-        return [share.computed_ps, share.computed_work_ps]
+            return self.computed_ps
+        return share.computed_ps
+
+    def computed_work(self) -> i64:
+        share = self.share
+        if share is None:
+            return self.computed_work_ps
+        return share.computed_work_ps
 
     def _computed_ps(self) -> i64:
         """How long stream 0 computed in this step."""
@@ -982,8 +993,7 @@ class ScriptProgram(Program):
 
     # ---- what is left
 
-    def counters(self) -> list[int]:
-        """Those of `actors.host.host.LIBRARY_SERIES`."""
+    def count_library(self, total: Tally) -> bool:
         waits = self.waits
         held: i64 = 0
         deferred: i64 = 0
@@ -993,19 +1003,34 @@ class ScriptProgram(Program):
         direct: i64 = 0
         for channel in self.channels:
             direct += channel.direct
+        total.increase(0, waits.count)
+        total.increase(1, waits.total_ps)
+        total.increase(2, held)
+        total.increase(3, deferred)
+        total.increase(4, direct)
         share = self.share
-        lost = [0, 0, 0] if share is None else share.counted()
-        return [waits.count, waits.total_ps, held, deferred, direct, *lost, waits.most_ps]
+        if share is not None:
+            total.increase(5, share.slower_ps)
+            total.increase(6, share.waited_ps)
+            total.increase(7, share.overtaken)
+        total.reach(8, waits.most_ps)
+        return True
 
-    def diverted(self) -> int:
+    def diverted(self) -> i64:
         diverted: i64 = -1
         for send in self.sends:
             if send.sender.policy == LEAST_LOADED:
-                diverted = max(diverted, 0) + send.sender.diverted
+                if diverted < 0:
+                    diverted = 0
+                diverted += send.sender.diverted
         return diverted
 
-    def connected(self) -> list[int]:
-        return [self.made, self.connecting_ps] if self.pair_ps > 0 else []
+    def count_connects(self, total: Tally) -> bool:
+        if self.pair_ps == 0:
+            return False
+        total.increase(0, self.made)
+        total.increase(1, self.connecting_ps)
+        return True
 
     def step_rows(self) -> list[list[int]]:
         return self.rows

@@ -240,10 +240,6 @@ class Share:
         """Whether the rank has to look: SMs changed hands, or computing has another number of them."""
         return self.seen != self.gpu.handed or self.free != self.gpu.free()
 
-    def counted(self) -> list[int]:
-        """Computing lost, time that calls waited, and calls that were passed."""
-        return [self.slower_ps, self.waited_ps, self.overtaken]
-
     def begin(self, stream: i64, duration_ps: i64, now: i64) -> None:
         """A stream computes what takes so long with all SMs."""
         self.work[stream] = duration_ps * self.sms

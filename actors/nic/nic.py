@@ -180,9 +180,15 @@ class Nic(Responder):
         else:
             super().set_mix(place, digest)
 
-    def all_mixes(self) -> list[int]:
-        mixes = super().all_mixes()
-        return [mixes[0], *[int(port.mix) for port in self._ports], *mixes[len(self._ports) + 1 :]]
+    def write_mixes(self, into: Tally) -> None:
+        mixes = self._mixes
+        into.add(mixes[0])
+        for port in self._ports:
+            into.add(port.mix)
+        at: i64 = len(self._ports) + 1
+        while at < len(mixes):
+            into.add(mixes[at])
+            at += 1
 
     # ---- counts
 

@@ -505,7 +505,7 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
     into.add(port.downs)
     pfc = port.pfc
     if pfc is None:
-        into.add_list([0] * (len(PFC_METRICS) * PRIORITIES))
+        into.add_zeros(len(PFC_METRICS) * PRIORITIES)
         lanes = port.credits
         if lanes is not None:
             into.add_list(credit_counters(lanes, now))

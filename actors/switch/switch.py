@@ -195,9 +195,15 @@ class Switch(Device):
         else:
             super().set_mix(place, digest)
 
-    def all_mixes(self) -> list[int]:
-        mixes = super().all_mixes()
-        return [mixes[0], *[int(port.mix) for port in self.ports], *mixes[len(self.ports) + 1 :]]
+    def write_mixes(self, into: Tally) -> None:
+        mixes = self._mixes
+        into.add(mixes[0])
+        for port in self.ports:
+            into.add(port.mix)
+        at: i64 = len(self.ports) + 1
+        while at < len(mixes):
+            into.add(mixes[at])
+            at += 1
 
     def frames_received(self) -> int:
         return sum([int(port.received_frames) for port in self.ports])

@@ -12,7 +12,6 @@ time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress, filterfalse
 from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
@@ -20,6 +19,7 @@ from actors.kernel.device import Series
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.device_state import Shown
 from emu.measure.metric_names import CONGESTION_REASONS
+from emu.measure.run_directory.growth import Nonzero
 from emu.measure.summary.jobs import SUCCESS
 from emu.measure.summary.summary import Job, Summary
 from emu.scenario.schema import Scenario
@@ -245,6 +245,7 @@ class Moves:
 
     def __init__(self) -> None:
         self._first: dict[int, dict[int, Moved]] = {}
+        self._nonzero: dict[int, Nonzero] = {}
         self._last_ps = 0
 
     def add(self, changed: Changed) -> None:
@@ -252,9 +253,12 @@ class Moves:
         moved = Moved(self._last_ps, changed.virtual_ps)
         self._last_ps = changed.virtual_ps
         for number, flat in changed.changed.items():
-            first = self._first.setdefault(number, {})
-            for place in filterfalse(first.__contains__, compress(flat[::2], flat[1::2])):
-                first[place] = moved
+            nonzero = self._nonzero.get(number)
+            if nonzero is None:
+                nonzero = self._nonzero[number] = Nonzero()
+                self._first[number] = {}
+            if places := nonzero.add(list(flat)):
+                self._first[number] |= dict.fromkeys(places, moved)
 
     def of_metric(self, series: Mapping[int, Sequence[Series]]) -> dict[tuple[str, int, int, str], Moved]:
         """(metric, device, port, reason) to when the earliest of its counters moved."""

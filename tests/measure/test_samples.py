@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.kernel.device import Series, tally_of
-from actors.kernel.readings import changes
+from actors.kernel.device import Series
 from emu.errors import UsageError
 from emu.measure.collected import Changed, Sample, layouts_of
 from emu.measure.run_directory.samples import (
@@ -60,7 +59,18 @@ def test_kept_counters_read_back_as_written_also_where_a_run_went_on(
     path = tmp_path_factory.mktemp("samples") / "samples.jsonl"
     samples = [Sample(at * 100, one) for at, one in enumerate(values)]
     news = [
-        Changed(at * 100, {number: changes(tally_of([last]), tally_of([now])) for number, last, now in step})
+        Changed(
+            at * 100,
+            {
+                device: [
+                    number
+                    for place, (was, is_now) in enumerate(zip(last, now, strict=True))
+                    if was != is_now
+                    for number in (place, is_now)
+                ]
+                for device, last, now in step
+            },
+        )
         for at, step in enumerate(steps(values))
     ]
     writer = SampleWriter(COUNTED)
