@@ -2,8 +2,9 @@
 
 `run` takes events in order until a time or until a budget of events is used up, whichever comes first. The
 budget is what makes slices: compiled code neither sees signals nor hands over the interpreter lock, so the
-caller runs a few milliseconds' worth, looks after its sockets and signals, and calls again. Where a slice
-ends is invisible to the model.
+caller runs a few milliseconds' worth, looks after its sockets and signals, and calls again. An event that
+takes as long as many says so (`EventQueue.extra`) and uses up as much. Where a slice ends is invisible to the
+model.
 
 A process with many devices runs them in *blocks* that fit the cache (`actors.kernel.block`). Within what
 `run` is asked for, windows follow one another: each ends at the least, over blocks, of the next event + the
@@ -162,17 +163,16 @@ class Kernel:
     def run(self, until_ps: int, budget: int) -> int:
         """Execute events before `until_ps` (and before the announced stop), at most `budget` of them.
 
-        Returns how many were executed; fewer than `budget` means that none is left before the limit.
+        Returns how much of the budget was used; less than all means that none is left before the limit.
         """
         until: i64 = until_ps
         most: i64 = budget
-        done: i64 = 0
+        used: i64 = 0
         if len(self.blocks) == 1:
-            done = self._execute(self.blocks[0], until, most)
+            used = self._execute(self.blocks[0], until, most)
         else:
-            done = self._take_turns(until, most)
-        self.events += done
-        return done
+            used = self._take_turns(until, most)
+        return min(used, most)
 
     def _take_turns(self, until: i64, most: i64) -> i64:
         """Run blocks in turn, window after window, as `run` is asked to."""
@@ -181,21 +181,21 @@ class Kernel:
         if self._turn == count:
             for block in blocks:  # whoever called may have made events meanwhile
                 block.next_ps = block.queue.next_time_ps()
-        done: i64 = 0
-        while done < most:
+        used: i64 = 0
+        while used < most:
             if self._turn == count and not self._open(until):
                 break
             end: i64 = self._end_ps
             block = blocks[self._turn]
             if block.next_ps < end or block.inbox.least_ps < end:
                 block.take_in()
-                done += self._execute(block, end, most - done)
+                used += self._execute(block, end, most - used)
                 block.next_ps = block.queue.next_time_ps()
-                if done == most:
+                if used >= most:
                     break
             block.reached_ps = end
             self._turn += 1
-        return done
+        return used
 
     def _open(self, until: i64) -> bool:
         """Open the next window, unless nothing is left before `until` or the announced stop."""
@@ -228,13 +228,14 @@ class Kernel:
         return True
 
     def _execute(self, block: Block, until: i64, most: i64) -> i64:
-        """Execute at most so many events of a block, before a time and the announced stop."""
+        """Execute at most so many events of a block, before a time and the announced stop; what they used."""
         queue = block.queue
+        queue.extra = 0
         devices = self._devices
         done: i64 = 0
         last_time: i64 = block.last_time_ps
         last_key: i64 = block.last_key
-        while done < most:
+        while done + queue.extra < most:
             limit: i64 = queue.stop_ps
             if until < limit:
                 limit = until
@@ -275,7 +276,8 @@ class Kernel:
                 self._tell(device, cast(Message, event), kind, port)
         block.last_time_ps = last_time
         block.last_key = last_key
-        return done
+        self.events += done
+        return done + queue.extra
 
     def _tell(self, device: Device, message: Message, kind: i64, port: i64) -> None:
         """Mix a message, pause or fault into the digest of its device, and hand it over."""

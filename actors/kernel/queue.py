@@ -90,13 +90,15 @@ class EventQueue:
     """The pending events of one partition, and its clock.
 
     `now_ps` is the time of the event being executed. `stop_ps` is the end of the run once the control plane
-    has announced it.
+    has announced it. `extra` is how many events more those of the present slice count for, because one took
+    as long as many.
     """
 
     def __init__(self, slots: int = int(SLOTS)) -> None:
         assert slots >= LEAST_SLOTS and slots & (slots - 1) == 0, slots
         self.now_ps: i64 = 0
         self.stop_ps: i64 = NEVER_PS
+        self.extra: i64 = 0
         self._first: Event | None = None
         """The next event, and behind it the others of the present slot in their order."""
         self._slot: i64 = 0

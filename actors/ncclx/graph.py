@@ -320,6 +320,10 @@ class Algorithm:
         del call
         return 0, 0
 
+    def reach(self, call: Call) -> int:
+        """How many loops back a step may have to wait for."""
+        return self.loop(call)[1]
+
 
 class _Stretch:
     """Who wrote a stretch of a buffer last, and who has read it since."""

@@ -31,7 +31,7 @@ from actors.ncclx.operations import POINT_TO_POINT, SIMPLE_ONLY, Operation
 from actors.ncclx.protocols import PROTOCOLS, SIMPLE
 from actors.ncclx.script import TRANSFER, GroupCall
 from actors.ncclx.settings import Settings
-from actors.ncclx.transport.channel import TaskPlan
+from actors.ncclx.transport.channel import StepPlans, TaskPlan
 
 LIBRARY: Final[dict[str, Algorithm]] = {
     "ring": Chain(),
@@ -50,6 +50,8 @@ LIBRARY: Final[dict[str, Algorithm]] = {
 (`actors.ncclx.algorithms.ring`) are no graphs and not here."""
 
 _NOMINAL_BYTES: Final = 64
+_WHOLE_LOOPS: Final = 3
+"""That are worked out behind the first: two to compare, and one that the last channel may have in part."""
 
 Edge = tuple[int, int]
 """Peer and lane."""
@@ -105,6 +107,7 @@ class Schedule:
         self.channels = channels
         """Of the communicator."""
         self._cut_as_bytes = 0
+        self._known_loops: dict[Operation, tuple[int, int]] = {}
 
     def with_operations(self, operations: Sequence[Operation]) -> Schedule:
         """The same ranks with other operations; this one if they are the same."""
@@ -119,6 +122,7 @@ class Schedule:
         other = copy(self)
         other.operations = (operation._replace(size_bytes=size_bytes),)
         other._cut_as_bytes = operation.size_bytes
+        other._known_loops = {}
         return other
 
     def loop(self, operation: Operation) -> tuple[int, int]:
@@ -211,11 +215,39 @@ class Schedule:
 
     def tasks(
         self, number: int, channel: int, rank: int, sends: Sequence[Edge], receives: Sequence[Edge]
+    ) -> StepPlans:
+        """A rank's steps of operation `number`, with the places of peers in `sends` and `receives`.
+
+        Of a long one the first loops and the last are worked out; those between are as one of them.
+        """
+        operation = self.operations[number]
+        loop_bytes, reach = self._loops(operation)
+        more = operation.size_bytes // loop_bytes - reach - _WHOLE_LOOPS if loop_bytes else 0
+        if more > 0:
+            size_bytes = operation.size_bytes - more * loop_bytes
+            plans = self.part(operation, size_bytes)._tasks(channel, rank, sends, receives)
+            period = len(self.part(operation, loop_bytes).steps(0, channel, rank))
+            first = reach * period
+            if _alike(plans, first, period):
+                return StepPlans(plans, first, period, more)
+        return StepPlans(self.with_operations([operation])._tasks(channel, rank, sends, receives))
+
+    def _loops(self, operation: Operation) -> tuple[int, int]:
+        """Bytes of a loop, and how many loops back a step may have to wait for."""
+        known = self._known_loops.get(operation)
+        if known is None:
+            algorithm = LIBRARY[operation.algorithm] if operation.own is None else operation.own
+            call = self.call(operation, 0)
+            known = self._known_loops[operation] = algorithm.loop(call)[0], algorithm.reach(call)
+        return known
+
+    def _tasks(
+        self, channel: int, rank: int, sends: Sequence[Edge], receives: Sequence[Edge]
     ) -> list[TaskPlan]:
-        """A rank's steps of operation `number`, with the places of peers in `sends` and `receives`."""
+        """All steps of the one operation."""
         to = {edge: place for place, edge in enumerate(sends)}
         back = {edge: place for place, edge in enumerate(receives)}
-        steps = self.steps(number, channel, rank)
+        steps = self.steps(0, channel, rank)
         return [
             (
                 back[step.receive, step.lane] if step.receive != NOBODY else -1,
@@ -258,3 +290,14 @@ class Schedule:
 
     def _kinds(self) -> Iterable[Operation]:
         return dict.fromkeys(map(self._nominal, self.operations))
+
+
+def _alike(plans: Sequence[TaskPlan], first: int, period: int) -> bool:
+    """Whether the loop from step `first` on is as the next one."""
+    if len(plans) < first + 2 * period:
+        return False
+    return all(
+        plans[number][:4] == plans[number + period][:4]
+        and [one + period for one in plans[number][4]] == plans[number + period][4]
+        for number in range(first, first + period)
+    )

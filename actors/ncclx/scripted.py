@@ -23,7 +23,7 @@ from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import LINE, GroupCall
 from actors.ncclx.sm_share import GpuSms, Share
-from actors.ncclx.transport.channel import Channel, GraphChannel, TaskPlan
+from actors.ncclx.transport.channel import Channel, GraphChannel, StepPlans
 from actors.ncclx.transport.clear_to_send import (
     CTS_BYTES,
     RECEIVE_CONTROL,
@@ -338,18 +338,16 @@ class _Builder:
         return self._topology.host_end(node).peer_port
 
 
-def _remembering(
-    schedule: Schedule, plan: Callable[[int], list[TaskPlan]]
-) -> Callable[[int], list[TaskPlan]]:
+def _remembering(schedule: Schedule, plan: Callable[[int], StepPlans]) -> Callable[[int], StepPlans]:
     """A plan of calls that keeps the steps of short ones: a pipeline repeats its transfers."""
-    kept: dict[Operation, list[TaskPlan]] = {}
+    kept: dict[Operation, StepPlans] = {}
 
-    def steps(number: int) -> list[TaskPlan]:
+    def steps(number: int) -> StepPlans:
         operation = schedule.operations[number]
         found = kept.get(operation)
         if found is None:
             found = plan(number)
-            if len(found) <= FEW_STEPS:
+            if len(found.plans) <= FEW_STEPS:
                 kept[operation] = found
         return found
 

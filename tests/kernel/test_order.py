@@ -133,6 +133,26 @@ def test_slices_and_windows_are_invisible(seed: int, slices: list[tuple[int, int
     assert cut.kernel.events == whole.kernel.events == 60
 
 
+class Slow(Device):
+    """Whose every event takes as long as eight."""
+
+    def on_timer(self, kind: int, port: int, subject: int) -> bool:
+        self.queue.extra += 7
+        return True
+
+
+def test_an_event_that_takes_as_long_as_many_uses_up_as_much_of_a_slice() -> None:
+    kernel = Kernel(1)
+    kernel.add(Slow(0, kernel.queue))
+    for time_ps in range(10):
+        kernel.push(Event(time_ps, pack_key(0, JOB, 0, 0)))
+    executed = []
+    while kernel.run(NEVER_PS, 20) == 20:
+        executed.append(int(kernel.events))
+    assert executed == [3, 6, 9]
+    assert kernel.events == 10
+
+
 def test_run_stops_before_its_time_and_before_the_announced_end() -> None:
     stage = Stage()
     for time_ps in (10, 20, 30):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from actors.ncclx.algorithms.trees import chains, double_tree, place_in, tree_ch
 from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import DATA, NOBODY, Call, Extent, Step, StepList, cut, waits
 from actors.ncclx.operations import ALGORITHMS, ROOTED
-from actors.ncclx.schedule import LIBRARY, byte_counts
+from actors.ncclx.schedule import LIBRARY, Schedule, byte_counts
+from actors.ncclx.transport.channel import GraphChannel
 from tests.ncclx.test_channel import check_bounds
 from tests.ncclx.toy import Toy, scenario
 
@@ -241,3 +243,81 @@ def test_graphs_keep_the_bounds_of_the_data_path_and_end(algorithm: str, op: str
             assert not any(program.owing)
             assert all(send.freed == send.issued for send in program.sends)
             assert all(receive.recycled == receive.expected for receive in program.receives)
+
+
+LOOPED = [
+    ("nvls", "all_reduce"),
+    ("nvls", "all_gather"),
+    ("nvls", "reduce_scatter"),
+    ("nvls_tree", "all_reduce"),
+    ("double_binary_tree", "all_reduce"),
+    ("double_binary_tree", "broadcast"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "op"), LOOPED)
+def test_steps_of_a_long_call_are_those_of_its_loops(algorithm: str, op: str) -> None:
+    fabric = {"hosts": 1 if algorithm == "nvls" else 3, "gpus_per_host": 3}
+    for channels, size in ((1, "300003B"), (2, "400000B"), (6, "1MB"), (16, "2000016B")):
+        job = {"kind": "collective", "op": op, "algorithm": algorithm, "sizes": (size,)}
+        ncclx = {"buffsize": "16KiB", "channels": channels}
+        toy = Toy(scenario([{"name": "bench", "workload": job}], ncclx=ncclx, **fabric))
+        (schedule,) = toy.plan.wired()[0].schedules
+        for rank in range(len(schedule.nodes)):
+            for channel in {0, channels // 2, channels - 1}:
+                steps = schedule.steps(0, channel, rank)
+                sends = sorted({(peer, step.lane) for step in steps for peer in step.sends})
+                receives = sorted({(step.receive, step.lane) for step in steps} - {(NOBODY, 0)})
+                made = schedule.tasks(0, channel, rank, sends, receives)
+                assert made.begun < made.count == len(steps)
+                assert len(made.plans) < len(steps) / 2
+                for number, (step, after) in enumerate(zip(steps, waits(steps), strict=True)):
+                    shift = made.shift(number)
+                    receive, targets, size_bytes, reduces, waited = made.plans[number - shift]
+                    assert [one + shift for one in waited] == list(after)
+                    assert [sends[one] for one in targets] == [(peer, step.lane) for peer in step.sends]
+                    assert (NOBODY if receive < 0 else receives[receive][0]) == step.receive
+                    assert (size_bytes, reduces) == (step.size_bytes, receive >= 0 and bool(step.source))
+
+
+@pytest.mark.parametrize(("algorithm", "op"), LOOPED)
+def test_steps_that_are_made_in_turn_are_done_as_if_all_were_there(
+    algorithm: str, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two channels, of which a small buffer keeps the ends of connections full."""
+    fabric = {"hosts": 1 if algorithm == "nvls" else 3, "gpus_per_host": 3}
+    job = {"kind": "collective", "op": op, "algorithm": algorithm, "sizes": ("99991B", "400000B")}
+    ncclx = {"buffsize": "16KiB", "channels": 2}
+    given = scenario([{"name": "bench", "workload": job}], ncclx=ncclx, **fabric)
+    most: list[int] = []
+
+    def told() -> tuple[list[list[int]], list[tuple[int, ...]]]:
+        toy = Toy(given)
+        walkers = [
+            one for program in toy.ranks() for one in program.channels if isinstance(one, GraphChannel)
+        ]
+        largest = [0] * len(walkers)
+
+        def look() -> None:
+            largest[:] = [max(kept, len(one.tasks)) for kept, one in zip(largest, walkers, strict=True)]
+
+        toy.run(look)
+        most.append(max(largest))
+        return toy.controller.operations, [tuple(one.all_mixes()) for one in toy.kernel.hosted()]
+
+    in_turn = told()
+    monkeypatch.setattr(Schedule, "_loops", lambda *_: (0, 0))
+    assert told() == in_turn
+    assert most[0] < most[1]
+
+
+def test_a_slice_of_events_ends_early_where_ranks_work_out_their_steps() -> None:
+    """So that a signal does not wait for all of them."""
+    job = {"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": ("64KiB",)}
+    toy = Toy(scenario([{"name": "bench", "workload": job}], hosts=16, ncclx={"channels": 1}))
+    toy.kernel.start()
+    begun: list[int] = []
+    while toy.kernel.run(1 << 61, 64) == 64:
+        begun.append(sum(program.running for program in toy.ranks()))
+    assert {after - before for before, after in pairwise(begun)} >= {0, 1}
+    assert max(after - before for before, after in pairwise(begun)) == 1

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.mixing import Stream
+from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.transport.channel import GraphChannel
 from emu.errors import RuntimeFailure, UsageError
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
@@ -105,6 +108,31 @@ def test_what_was_captured_by_a_snapshot_is_there_once_where_the_run_goes_on() -
     assert second.run() in ENDINGS
     assert 0 < early < sum(map(len, rows(first).values()))
     assert rows(second) == rows(first)
+
+
+def test_a_call_goes_on_whose_first_loops_are_forgotten() -> None:
+    workload = {"kind": "collective", "op": "all_reduce", "algorithm": "nvls_tree", "sizes": ["1MiB"]}
+    overrides = {"jobs[0].workload": workload, "ncclx.buffsize": "16KiB"}
+    first = SpreadRun(plan_of("tiny_all_reduce", 2, overrides))
+    first.snapshot_at(300_000_000)
+    first.start()
+    assert first.run() in ENDINGS
+    assert first.snapshot is not None
+    second = SpreadRun(plan_of("tiny_all_reduce", 3, overrides), seed=2)
+    second.resume(first.snapshot)
+    walkers = [
+        channel
+        for one in second.logical_processes
+        for device in one.partition.devices
+        if isinstance(device, Host)
+        for program in device.programs
+        if isinstance(program, ScriptProgram)
+        for channel in program.channels
+        if isinstance(channel, GraphChannel)
+    ]
+    assert [0 < one.base < one.steps.count - one.left for one in walkers] == [True] * 4
+    assert second.run() in ENDINGS
+    assert second.digest() == first.digest()
 
 
 def test_snapshot_of_another_scenario_is_refused() -> None:

@@ -76,7 +76,7 @@ class Nvls(Algorithm):
         else:
             pieces = [cut(call.blocks((one,)), chunk) for one in rails.local]
         ends: list[int] = []
-        ahead = max(_AHEAD // call.channels, 2)
+        ahead = _ahead(call)
         for at in range(max(map(len, pieces))):
             begun = len(made.steps)
             now = [piece[at] if at < len(piece) else () for piece in pieces]
@@ -98,8 +98,11 @@ class Nvls(Algorithm):
         heads = call.nodes.count(call.nodes[0])
         blocks = heads if call.op == "all_reduce" else call.ranks
         up_and_down = 2 * (call.ranks // heads - 1).bit_length()
-        under_way = max(_AHEAD // call.channels, 2) + up_and_down
+        under_way = _ahead(call) + up_and_down
         return call.channels * blocks * self.chunk_bytes(call, heads), under_way
+
+    def reach(self, call: Call) -> int:
+        return _ahead(call)
 
     def _between(self, call: Call, rails: Rails, data: Extents, made: StepList) -> None:
         """What heads do with their part of a chunk."""
@@ -133,6 +136,11 @@ class NvlsTree(Nvls):
         else:
             made.send(parent, data)
         made.forward(parent, data, children)
+
+
+def _ahead(call: Call) -> int:
+    """How many chunks a rank reduces on a channel ahead of what it multicasts, at most."""
+    return max(_AHEAD // call.channels, 2)
 
 
 def _reduce(rails: Rails, pieces: Sequence[Extents], made: StepList) -> None:

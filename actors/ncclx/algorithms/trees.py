@@ -146,6 +146,10 @@ class DoubleBinaryTree(Algorithm):
         depth = chains(call).depth if call.op == "all_reduce" else (call.ranks - 1).bit_length()
         return 2 * call.channels * tree_chunk_bytes(call), 2 * depth
 
+    def reach(self, call: Call) -> int:
+        """Every chunk has its own place."""
+        return 0
+
     def _place(self, call: Call, rank: int, tree: int) -> Node:
         if call.op in ("broadcast", "reduce"):
             return self._rooted(call.ranks, rank, call.root, tree)

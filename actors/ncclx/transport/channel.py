@@ -28,6 +28,9 @@ Steps of different connections overtake one another freely; those of one connect
 that of the other end.
 
 The graph is worked out anew for each operation, also after a snapshot, which keeps only how far each step is.
+Of a long operation it is one loop and how often that is done (`StepPlans`): a loop's steps are made when a
+connection has no other left, and those at the front that the GPU has all slices of are forgotten. A step is
+made before it can be next on its connections, so nothing is done earlier or later than if all had been there.
 
 Protocols. A call has one (`actors.ncclx.protocols`): what slices are on the wire, how many slots there are,
 and what a copy costs. Each has buffers of its own in NCCL; here an end has as many slots as any of them, of
@@ -216,15 +219,62 @@ earlier steps that it waits for.
 """
 
 
+PLAN_WORTH: Final[i64] = 16
+"""Events of the time that a step takes to be worked out, in interpreted Python."""
+
+
+class StepPlans:
+    """The steps of an operation. The `period` of `plans` from `first` on are done `more` times more, each
+    time as the time before, and then those behind them.
+    """
+
+    def __init__(self, plans: list[TaskPlan], first: int = 0, period: int = 0, more: int = 0) -> None:
+        self.plans: list[TaskPlan] = plans
+        self.first: i64 = first
+        self.period: i64 = period
+        self.more: i64 = more
+        self.count: i64 = len(plans) + period * more
+        self.begun: i64 = self.count
+        """How many an operation begins with: all, unless every connection has its part in every loop."""
+        if more > 0 and self._in_turn():
+            self.begun = self.first + self.period
+
+    def _in_turn(self) -> bool:
+        """Whether a step of a later loop can only be next on a connection after one of the loop before."""
+        sends: set[int] = set()
+        receives: set[int] = set()
+        for source, targets, _, _, _ in self.plans[self.first : self.first + self.period]:
+            receives.add(source)
+            sends.update(targets)
+        for source, targets, _, _, _ in self.plans:
+            if (source >= 0 and source not in receives) or not sends.issuperset(targets):
+                return False
+        return all(source >= 0 or bool(targets) for source, targets, _, _, _ in self.plans[self.first :])
+
+    def shift(self, number: i64) -> i64:
+        """How far a step is behind the one of `plans` that it is as."""
+        over: i64 = number - self.first
+        if self.more == 0 or over < self.period:
+            return 0
+        loops: i64 = over // self.period
+        if loops > self.more:
+            loops = self.more
+        return loops * self.period
+
+    def times(self, place: i64) -> i64:
+        """How often one of `plans` is done."""
+        return self.more + 1 if self.first <= place < self.first + self.period else 1
+
+
 class Task:
     """A step on its way."""
 
-    def __init__(self, receive: int, sends: list[int], size_bytes: int, reduces: bool, waiting: int) -> None:
+    def __init__(self, receive: int, sends: list[int], size_bytes: int, reduces: bool) -> None:
         self.receive: i64 = receive
         self.sends: list[int] = sends
         self.size_bytes: i64 = size_bytes
         self.reduces: bool = reduces
-        self.waiting: i64 = waiting
+        self.waiting: i64 = 0
         """Steps it waits for that are not wholly given to the GPU."""
         self.slices: i64 = 1
         self.issued: i64 = 0
@@ -247,7 +297,7 @@ class GraphChannel(Channel):
         receives: list[ReceiveEnd],
         protocols: list[int],
         cuts: list[tuple[int, int, int]],
-        plan: Callable[[int], list[TaskPlan]],
+        plan: Callable[[int], StepPlans],
         orders: Orders | None = None,
     ) -> None:
         super().__init__(number, gpu_port)
@@ -256,11 +306,15 @@ class GraphChannel(Channel):
         self.protocols: list[int] = protocols
         self.cuts: list[tuple[int, int, int]] = cuts
         self.slice_bytes: i64 = cuts[0][0]
-        self.plan: Callable[[int], list[TaskPlan]] = plan
+        self.plan: Callable[[int], StepPlans] = plan
         self.orders: Orders | None = orders
         """Where payload is real: writes the GPU's orders."""
         self.operation: i64 = -1
+        self.steps: StepPlans = StepPlans([])
+        self.base: i64 = 0
+        """Steps that are forgotten: the number of the first in `tasks`."""
         self.tasks: list[Task] = []
+        """Those that are made."""
         self.left: i64 = 0
         """Steps not wholly given to the GPU."""
         self.send_lines: list[list[int]] = []
@@ -278,46 +332,99 @@ class GraphChannel(Channel):
             send.limit = slots
         for receive in self.receives:
             receive.limit = slots
+        self.base = 0
         self.tasks = []
         self.send_lines = [[] for _ in self.sends]
         self.receive_lines = [[] for _ in self.receives]
         self.send_heads = [0] * len(self.sends)
         self.receive_heads = [0] * len(self.receives)
-        for source, sends, size_bytes, reduces, after in self.plan(operation):
-            number = len(self.tasks)
-            task = Task(source, sends, size_bytes, reduces, len(after))
-            if (source >= 0 or sends) and task.size_bytes > self.slice_bytes:
-                task.slices = (task.size_bytes + self.slice_bytes - 1) // self.slice_bytes
-            for one in after:
-                self.tasks[one].then.append(number)
-            for place in sends:
-                self.send_lines[place].append(number)
-            if source >= 0:
-                self.receive_lines[source].append(number)
-            self.tasks.append(task)
-        self.left = len(self.tasks)
+        self.steps = self.plan(operation)
+        self.left = self.steps.count
+
+    def _make(self, number: i64, issued: i64) -> None:
+        """Make the next step, of which so many slices were given to the GPU."""
+        steps = self.steps
+        shift: i64 = steps.shift(number)
+        source, sends, size_bytes, reduces, after = steps.plans[number - shift]
+        task = Task(source, sends, size_bytes, reduces)
+        task.slices = self._slices(source, sends, size_bytes)
+        task.issued = issued
+        for one in after:
+            place: i64 = i64(one) + shift - self.base
+            if place >= 0:
+                before = self.tasks[place]
+                if before.issued < before.slices:
+                    before.then.append(number)
+                    task.waiting += 1
+        self.tasks.append(task)
+        if issued == task.slices:
+            self.left -= 1
+            return
+        for target in sends:
+            self.send_lines[target].append(number)
+        if source >= 0:
+            self.receive_lines[source].append(number)
+
+    def _slices(self, source: i64, sends: list[int], size_bytes: i64) -> i64:
+        if (source >= 0 or sends) and size_bytes > self.slice_bytes:
+            return (size_bytes + self.slice_bytes - 1) // self.slice_bytes
+        return 1
+
+    def _extend(self) -> bool:
+        """Make the next loop's steps, and forget those that the GPU has all of; whether there were any."""
+        number: i64 = self.base + len(self.tasks)
+        end: i64 = number + self.steps.period
+        if end > self.steps.count:
+            end = self.steps.count
+        if number == end:
+            return False
+        gone: i64 = 0
+        while gone < len(self.tasks) and self.tasks[gone].issued == self.tasks[gone].slices:
+            gone += 1
+        self.tasks = self.tasks[gone:]
+        self.base += gone
+        for place in range(len(self.sends)):
+            self.send_lines[place] = self.send_lines[place][self.send_heads[place] :]
+            self.send_heads[place] = 0
+        for place in range(len(self.receives)):
+            self.receive_lines[place] = self.receive_lines[place][self.receive_heads[place] :]
+            self.receive_heads[place] = 0
+        while number < end:
+            self._make(number, 0)
+            number += 1
+        return True
 
     def begin(self, host: Host, operation: i64) -> None:
         self._prepare(operation)
+        host.queue.extra += PLAN_WORTH * len(self.steps.plans)
         for send in self.sends:
             send.channel = self.number
         for receive in self.receives:
             receive.channel = self.number
-        # Clear-to-sends leave in the order in which data is wanted, so that peers send in that order.
-        self.receive_heads = [-1] * len(self.receives)
-        for task in self.tasks:
-            place: i64 = task.receive
-            if place >= 0 and self.receive_heads[place] < 0:
-                self.receive_heads[place] = 0
-                slices: i64 = 0
-                for number in self.receive_lines[place]:
-                    slices += self.tasks[number].slices
-                self.receives[place].expect(host, slices)
-        self.receive_heads = [0] * len(self.receives)
+        self._expect(host)
         at: i64 = 0
-        while at < len(self.tasks):
+        while at < self.steps.begun:
+            self._make(at, 0)
+            at += 1
+        at = 0
+        while at < self.base + len(self.tasks):
             self._go_on(host, at)
             at += 1
+
+    def _expect(self, host: Host) -> None:
+        """Tell the receive ends what the operation brings.
+
+        Clear-to-sends leave in the order in which data is wanted, so that peers send in that order.
+        """
+        steps = self.steps
+        slices: list[int] = [0] * len(self.receives)
+        for at, (source, sends, size_bytes, _, _) in enumerate(steps.plans):
+            if source >= 0:
+                slices[source] += steps.times(at) * self._slices(source, sends, size_bytes)
+        for source, _, _, _, _ in steps.plans:
+            if source >= 0 and slices[source] > 0:
+                self.receives[source].expect(host, slices[source])
+                slices[source] = 0
 
     def walked(self) -> bool:
         return self.left == 0
@@ -346,20 +453,20 @@ class GraphChannel(Channel):
                 self._go_on(host, line[self.receive_heads[place]])
 
     def finish(self, host: Host, note: i64, data: bytes | None) -> None:
-        task = self.tasks[note]
-        if task.receive >= 0:
-            self.receives[task.receive].on_emptied(host)
-        for place in task.sends:
+        source, sends, _, _, _ = self.steps.plans[note - self.steps.shift(note)]
+        if source >= 0:
+            self.receives[source].on_emptied(host)
+        for place in sends:
             self.sends[place].on_filled(host, data)
 
     def moves(self, note: i64) -> i64:
-        task = self.tasks[note]
+        source, sends, _, reduces, _ = self.steps.plans[note - self.steps.shift(note)]
         moves: i64 = 0
-        if task.receive >= 0:
+        if source >= 0:
             moves |= RECEIVES
-        if task.sends:
+        if sends:
             moves |= SENDS
-        if task.reduces:
+        if reduces:
             moves |= REDUCES
         return moves
 
@@ -368,24 +475,27 @@ class GraphChannel(Channel):
         line: list[int] = [number]
         while line:
             one: i64 = line.pop()
-            if self._issue(host, one):
-                task = self.tasks[one]
+            if one >= self.base and self._issue(host, one):
+                task = self.tasks[one - self.base]
                 for then in task.then:
-                    self.tasks[then].waiting -= 1
+                    self.tasks[then - self.base].waiting -= 1
                     line.append(then)
                 for place in task.sends:
-                    self.send_heads[place] += 1
-                    if self.send_heads[place] < len(self.send_lines[place]):
-                        line.append(self.send_lines[place][self.send_heads[place]])
-                receive: i64 = task.receive
-                if receive >= 0:
-                    self.receive_heads[receive] += 1
-                    if self.receive_heads[receive] < len(self.receive_lines[receive]):
-                        line.append(self.receive_lines[receive][self.receive_heads[receive]])
+                    self._advance_line(self.send_lines, self.send_heads, place, line)
+                if task.receive >= 0:
+                    self._advance_line(self.receive_lines, self.receive_heads, task.receive, line)
+
+    def _advance_line(self, lines: list[list[int]], heads: list[int], place: i64, found: list[int]) -> None:
+        """A connection goes to its next step, if there is one: that is one more to look at."""
+        heads[place] += 1
+        while heads[place] == len(lines[place]) and self._extend():
+            pass
+        if heads[place] < len(lines[place]):
+            found.append(lines[place][heads[place]])
 
     def _issue(self, host: Host, number: i64) -> bool:
         """Give the GPU what may be done of a step; whether that was the last of it."""
-        task = self.tasks[number]
+        task = self.tasks[number - self.base]
         if task.waiting > 0 or task.issued == task.slices:
             return False
         for place in task.sends:
@@ -438,22 +548,17 @@ class GraphChannel(Channel):
 
     def save(self) -> list[Plain]:
         tasks: list[Plain] = [task.issued for task in self.tasks]
-        return [super().save(), self.operation, tasks]
+        return [super().save(), self.operation, self.base, tasks]
 
     def load(self, state: list[Plain]) -> None:
-        base, operation, tasks = state
+        base, operation, gone, tasks = state
         super().load(as_list(base))
         if as_int(operation) < 0:
             return
         self._prepare(as_int(operation))
-        for task, saved in zip(self.tasks, as_list(tasks), strict=True):
-            task.issued = as_int(saved)
-        for task in self.tasks:
-            if task.issued == task.slices:
-                self.left -= 1
-                for number in task.then:
-                    self.tasks[number].waiting -= 1
-                for place in task.sends:
-                    self.send_heads[place] += 1
-                if task.receive >= 0:
-                    self.receive_heads[task.receive] += 1
+        self.base = as_int(gone)
+        self.left -= self.base
+        number: i64 = self.base
+        for issued in as_list(tasks):
+            self._make(number, as_int(issued))
+            number += 1
