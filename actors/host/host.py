@@ -493,21 +493,20 @@ class Host(Device):
         if self.lost:
             return
         if message.op == COMPLETION:
+            pairs = self._pairs[port]
             if message.d == COMPLETED_RECEIVE:
                 if message.e != STATUS_SUCCESS:
                     return  # flushed: the queue pair is in error
                 if self.reposting and not self.to_gpu[port]:
                     self._repost(port, message.a, now)
-                if not self._pairs[port].bound(message.a):
+                if not pairs.bound(message.a):
                     return  # a receive that nobody waits for
-            program: i64 = self._pairs[port].programs[message.a]
+            program: i64 = pairs.programs[message.a]
             assert program >= 0, (self.number, port, message.a)
             if self.sample_ps > 0 and message.d == COMPLETED_SEND and not self.to_gpu[port]:
                 self.moved[program] += message.c
             if self.proxy_cost_ps == 0 or self.to_gpu[port]:
-                self.programs[program].on_completion(
-                    self, self._pairs[port].contexts[message.a], message, now
-                )
+                self.programs[program].on_completion(self, pairs.contexts[message.a], message, now)
             else:
                 self._line_up(program, message, port)
         elif message.op == MODIFIED:

@@ -65,10 +65,23 @@ class Rewritten(Tally):
 
     def add_table(self, table: vec[i64]) -> None:
         count: i64 = len(table)
+        start: i64 = self.at
+        numbers = self.numbers
         at: i64 = 0
+        if start + count > len(numbers) or self.whole:
+            while at < count:
+                self.add(table[at])
+                at += 1
+            return
         while at < count:
-            self.add(table[at])
+            number: i64 = table[at]
+            place: i64 = start + at
+            if numbers[place] != number:
+                numbers[place] = number
+                write_i64_le(self.changed, place)
+                write_i64_le(self.changed, number)
             at += 1
+        self.at = start + count
 
 
 class Readings:

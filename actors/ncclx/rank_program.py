@@ -53,6 +53,7 @@ from actors.kernel.device import Plain, Tally
 from actors.kernel.event import Message
 from actors.kernel.event_log import CALLED, COMPUTED, OPERATED
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.vectors import vec
 from actors.ncclx.flight_records import (
     FAILED,
     WAITS_ACKNOWLEDGEMENT,
@@ -128,6 +129,15 @@ _END: Final[i64] = 2
 _MARK: Final[i64] = 3
 
 
+class Line:
+    """The instructions of a stream: kind, a and b of each, one behind the other."""
+
+    def __init__(self, instructions: list[tuple[int, int, int]]) -> None:
+        self.count: i64 = len(instructions)
+        self.code: vec[i64] = vec[i64]([number for one in instructions for number in one])
+        self.computes: bool = COMPUTE in [one[0] for one in instructions]
+
+
 class ScriptProgram(Program):
     """One rank with a script: its channels, and the ends of all their connections.
 
@@ -174,9 +184,9 @@ class ScriptProgram(Program):
         self.computed_work_ps: i64 = 0
         """How long that takes where the GPU is not slow."""
         self.single: bool = single
-        self.channels: list[Channel] = channels
-        self.sends: list[SendEnd] = sends
-        self.receives: list[ReceiveEnd] = receives
+        self.channels: vec[Channel] = vec[Channel](channels)
+        self.sends: vec[SendEnd] = vec[SendEnd](sends)
+        self.receives: vec[ReceiveEnd] = vec[ReceiveEnd](receives)
         self.waits: Waits = waits
         """Of the clear-to-sends that came to its ends."""
         self.recorder: Recorder = recorder
@@ -222,12 +232,17 @@ class ScriptProgram(Program):
         self.calls: list[list[tuple[int, int]]] = calls
         """By group and call, what it announces (`actors.ncclx.operations.Announcement`), and bytes."""
         self.groups: list[list[int]] = groups
-        self.rings: list[int] = rings
+        self.starts: vec[i64] = vec[i64]([places[0] if places else 0 for places in groups])
+        """By group its first channel, with the others behind it; how many there are; how many walk rings."""
+        self.counts: vec[i64] = vec[i64]([len(places) for places in groups])
+        self.rings: vec[i64] = vec[i64](rings)
         self.ringed: list[list[bool]] = ringed
-        self.group_of: list[int] = [0] * len(channels)
+        group_of = [0] * len(channels)
         for number, places in enumerate(groups):
+            assert not places or places == list(range(places[0], places[0] + len(places))), places
             for place in places:
-                self.group_of[place] = number
+                group_of[place] = number
+        self.group_of: vec[i64] = vec[i64](group_of)
         self.calling: list[bool] = [False] * len(groups)
         """By group, whether its stream is at a call of it."""
         self.pair_ps: i64 = 0
@@ -243,27 +258,25 @@ class ScriptProgram(Program):
         """Queue pairs made on demand."""
         self.connecting_ps: i64 = 0
         """How long calls waited for them."""
-        self.ready_ps: list[int] = [-1] * len(groups)
+        self.ready_ps: vec[i64] = vec[i64]([-1] * len(groups))
         """By group, when those are there that its call waits for; -1 where it waits for none."""
         self.watched: list[bool] = [False] * len(groups)
         """By group, whether a look at it is a pending timer."""
-        self.asked_ps: list[int] = [0] * len(groups)
+        self.asked_ps: vec[i64] = vec[i64]([0] * len(groups))
         """By group, when its stream came to its call."""
-        self.since_ps: list[int] = [0] * len(groups)
+        self.since_ps: vec[i64] = vec[i64]([0] * len(groups))
         """By group, when its call began: when it had its SMs."""
-        self.held_by: list[int] = [-1] * len(groups)
+        self.held_by: vec[i64] = vec[i64]([-1] * len(groups))
         """By group, whose collectives held the SMs that its call waited for; -1 where it did not wait."""
-        self.freed: list[int] = [0] * len(groups)
+        self.freed: vec[i64] = vec[i64]([0] * len(groups))
         """By group, how many of the slices that it sent were acknowledged, since the job began."""
         self.owing: list[list[list[int]]] = [[] for _ in groups]
         """By group, calls that were copied and are not over: number, when asked, when copied, and how many
         slices the group had sent then."""
         self.streams: list[list[tuple[int, int, int]]] = streams
-        self.counted_streams: list[list[tuple[int, int, int]]] = []
-        """Those of which `computes` tells."""
-        self.computes: bool = False
-        """Whether they compute."""
-        self.places: list[int] = [0] * len(streams)
+        self.lines: vec[Line] = vec[Line]([Line(stream) for stream in streams])
+        """What they are, as numbers."""
+        self.places: vec[i64] = vec[i64]([0] * len(streams))
         """By stream, its instruction."""
         self.busy: list[bool] = [False] * len(streams)
         """By stream, whether the instruction is under way."""
@@ -279,8 +292,8 @@ class ScriptProgram(Program):
         self.waiting_since_ps: i64 = -1
         """Since when stream 0 waits for an event."""
         self.compute_ps: i64 = 0
-        self.waited_ps: list[int] = [0] * reasons
-        self.group_reasons: list[int] = group_reasons
+        self.waited_ps: vec[i64] = vec[i64]([0] * reasons)
+        self.group_reasons: vec[i64] = vec[i64](group_reasons)
         self.labels: list[list[int]] = labels
         self.rows: list[list[int]] = []
         self.called: list[list[int]] = []
@@ -317,12 +330,12 @@ class ScriptProgram(Program):
         self.running = True
         self.copying = True
         first: i64 = operation if self.single else 0
-        self.places = [first] * len(self.streams)
+        self.places = vec[i64]([int(first)] * len(self.streams))
         self.recorded = [False] * len(self.recorded)
         self.compute_ps = 0
         if self.share is not None:
             self.share.first_ps = 0
-        self.waited_ps = [0] * len(self.waited_ps)
+        self.waited_ps = vec[i64]([0] * len(self.waited_ps))
         self._look(host, now)
 
     def on_members(self, host: Host, membership: i64, now: i64) -> bool:
@@ -348,7 +361,7 @@ class ScriptProgram(Program):
             self.busy[stream] = False
             self.left_ps[stream] = 0
             stream += 1
-        self.streams = self.scripts[membership]
+        self._take_streams(self.scripts[membership])
         group: i64 = 0
         while group < len(self.groups):
             self.calling[group] = False
@@ -394,8 +407,10 @@ class ScriptProgram(Program):
 
     def _is_stale(self, channel: i64) -> bool:
         """Whether a channel is one of a communicator that was aborted."""
+        if self.membership == 0:
+            return False
         group: i64 = self.group_of[channel]
-        return self.membership > 0 and not self.first <= group < self.last
+        return not self.first <= group < self.last
 
     def _look(self, host: Host, now: i64) -> None:
         """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
@@ -445,7 +460,7 @@ class ScriptProgram(Program):
         """Where a stream is at its end in this operation."""
         if self.single:
             return self.operation + 1
-        return len(self.streams[stream])
+        return self.lines[stream].count
 
     def _note_step(self, now: i64) -> None:
         """The row of a step that is over."""
@@ -454,15 +469,20 @@ class ScriptProgram(Program):
         if self.membership > 0 and self.rows and self.rows[-1][2] == self.operation:  # or the step did
             self.rows.pop()
         row: list[int] = [self.job, self.rank, self.operation, self.begun_ps, now, self._computed_ps()]
-        self.rows.append(row + self.waited_ps)
+        self.rows.append(row + list(self.waited_ps))
 
     def _go_on(self, host: Host, stream: i64, now: i64) -> bool:
         """Carry out what can be; whether an event was recorded or a call ended, for which others may wait."""
         moved: bool = False
-        line = self.streams[stream]
-        last: i64 = self._last(stream)
+        line = self.lines[stream]
+        last: i64 = line.count
+        if self.single:
+            last = self.operation + 1
         while self.places[stream] < last:
-            kind, a, b = line[self.places[stream]]
+            place: i64 = 3 * self.places[stream]
+            kind: i64 = line.code[place]
+            a: i64 = line.code[place + 1]
+            b: i64 = line.code[place + 2]
             if kind == COMPUTE:
                 if not self.busy[stream]:
                     self.busy[stream] = True
@@ -535,7 +555,7 @@ class ScriptProgram(Program):
         place: i64 = self.places[stream]
         if not self.busy[stream] or place >= self._last(stream):
             return False
-        return self.streams[stream][place][0] == COMPUTE
+        return self.lines[stream].code[3 * place] == COMPUTE
 
     def _begin_anew(self, host: Host, stream: i64, before: i64, now: i64) -> None:
         """The pace was `before` and is another: begin what is left of the computing anew."""
@@ -562,12 +582,15 @@ class ScriptProgram(Program):
         if events is not None:
             events.note(COMPUTED, self.number, stream, 0, 0, self.from_ps[stream], now)
 
+    def _take_streams(self, streams: list[list[tuple[int, int, int]]]) -> None:
+        """Those of another membership."""
+        self.streams = streams
+        self.lines = vec[Line]([Line(stream) for stream in streams])
+
     def computes_on(self) -> i64:
-        if self.counted_streams is not self.streams:
-            self.counted_streams = self.streams
-            self.computes = any(one[0] == COMPUTE for stream in self.streams for one in stream)
-        if self.computes:
-            return self.gpu_port
+        for line in self.lines:
+            if line.computes:
+                return self.gpu_port
         return -1
 
     def computed(self) -> i64:
@@ -645,17 +668,19 @@ class ScriptProgram(Program):
         group += self.first
         share = self.share
         first: i64 = 0
-        last: i64 = len(self.groups[group])
+        last: i64 = self.counts[group]
         if self.ringed[group][call]:
             last = self.rings[group]
         else:
             first = self.rings[group]
-        places = self.groups[group]
+        start: i64 = self.starts[group]
+        first += start
+        last += start
         if not self.busy[stream] and not self._begin_call(host, stream, group, call, first, last, now):
             return False
         at: i64 = first
         while at < last:
-            if not self.channels[places[at]].copied_all():
+            if not self.channels[at].copied_all():
                 return False
             at += 1
         self.busy[stream] = False
@@ -679,7 +704,7 @@ class ScriptProgram(Program):
     def _begin_call(
         self, host: Host, stream: i64, group: i64, call: i64, first: i64, last: i64, now: i64
     ) -> bool:
-        """Begin a call that a stream has come to, on some channels of its group; false if it has to wait."""
+        """Begin a call that a stream has come to, on some channels; false if it has to wait."""
         share = self.share
         if not self.calling[group]:
             self.calling[group] = True
@@ -698,18 +723,16 @@ class ScriptProgram(Program):
         orders = self.orders
         if orders is not None:
             orders.begin(group)
-        places = self.groups[group]
         while first < last:
-            self.channels[places[first]].begin(host, call)
+            self.channels[first].begin(host, call)
             first += 1
         return True
 
     def _connect(self, host: Host, group: i64, first: i64, last: i64, now: i64) -> None:
         """Make the queue pairs that a call is the first to use."""
         pairs: i64 = 0
-        places = self.groups[group]
         while first < last:
-            pairs += self.channels[places[first]].connect()
+            pairs += self.channels[first].connect()
             first += 1
         if pairs == 0:
             return
@@ -763,7 +786,7 @@ class ScriptProgram(Program):
 
     def sm_rows(self) -> list[list[int]]:
         rows: list[list[int]] = []
-        for group, holder in enumerate(self.held_by):
+        for group, holder in enumerate(list(self.held_by)):
             if holder >= 0:
                 asked_ps, since_ps = self.asked_ps[group], self.since_ps[group]
                 number = self.recorder.begun[group] - 1
@@ -775,8 +798,11 @@ class ScriptProgram(Program):
     def _copied(self, group: i64, now: i64) -> None:
         """A group's call was copied; it is over if nothing that it sent is on its way."""
         sent: i64 = 0
-        for place in self.groups[group]:
-            sent += self.channels[place].sent
+        at: i64 = self.starts[group]
+        last: i64 = at + self.counts[group]
+        while at < last:
+            sent += self.channels[at].sent
+            at += 1
         number: i64 = self.recorder.begun[group] - 1
         if self.freed[group] == sent:
             self.recorder.end(group, number, now)
@@ -804,8 +830,8 @@ class ScriptProgram(Program):
         if since_ps + self.watchdog_ps > now:
             self._look_after(host, group, since_ps)
             return False
-        places = self.groups[group]
-        why, peer, port, pair = self.waiting(places[0], places[0] + len(places))
+        start: i64 = self.starts[group]
+        why, peer, port, pair = self.waiting(start, start + self.counts[group])
         self._fail(host, group, STATUS_TIMED_OUT, why, peer, port, pair, now)
         return True
 
@@ -1096,30 +1122,30 @@ class ScriptProgram(Program):
             self.orders.load(orders)
         load_fields(self, _FIELDS, fields)
         if self.scripts:
-            self.streams = self.scripts[self.membership]
-        for channel, saved in zip(self.channels, as_list(channels), strict=True):
+            self._take_streams(self.scripts[self.membership])
+        for channel, saved in zip(list(self.channels), as_list(channels), strict=True):
             channel.load(as_list(saved))
-        for send, saved in zip(self.sends, as_list(sends), strict=True):
+        for send, saved in zip(list(self.sends), as_list(sends), strict=True):
             send.load(saved)
-        for receive, saved in zip(self.receives, as_list(receives), strict=True):
+        for receive, saved in zip(list(self.receives), as_list(receives), strict=True):
             receive.load(saved)
         places, busy, left, recorded, waited, pieces, since_ps, turns = as_list(streams)
         self.piece_ps = [as_int(value) for value in as_list(pieces)]
         self.from_ps = [as_int(value) for value in as_list(since_ps)]
         self.turns = [as_int(value) for value in as_list(turns)]
-        self.places = [as_int(value) for value in as_list(places)]
+        self.places = vec[i64]([as_int(value) for value in as_list(places)])
         self.busy = [as_int(value) == 1 for value in as_list(busy)]
         self.left_ps = [as_int(value) for value in as_list(left)]
         self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
-        self.waited_ps = [as_int(value) for value in as_list(waited)]
+        self.waited_ps = vec[i64]([as_int(value) for value in as_list(waited)])
         calling, watched, asked, since, freed, held_by, ready = as_list(groups)
-        self.ready_ps = [as_int(value) for value in as_list(ready)]
-        self.held_by = [as_int(value) for value in as_list(held_by)]
+        self.ready_ps = vec[i64]([as_int(value) for value in as_list(ready)])
+        self.held_by = vec[i64]([as_int(value) for value in as_list(held_by)])
         self.calling = [as_int(value) == 1 for value in as_list(calling)]
         self.watched = [as_int(value) == 1 for value in as_list(watched)]
-        self.asked_ps = [as_int(value) for value in as_list(asked)]
-        self.since_ps = [as_int(value) for value in as_list(since)]
-        self.freed = [as_int(value) for value in as_list(freed)]
+        self.asked_ps = vec[i64]([as_int(value) for value in as_list(asked)])
+        self.since_ps = vec[i64]([as_int(value) for value in as_list(since)])
+        self.freed = vec[i64]([as_int(value) for value in as_list(freed)])
         self.owing = [_load_rows(calls) for calls in as_list(owing)]
         self.rows = _load_rows(rows)
         self.called = _load_rows(called)

@@ -19,7 +19,7 @@ from actors.kernel.device import Series
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.device_state import Shown
 from emu.measure.metric_names import CONGESTION_REASONS
-from emu.measure.run_directory.growth import Nonzero
+from emu.measure.run_directory.growth import Nonzero, became_nonzero
 from emu.measure.summary.jobs import SUCCESS
 from emu.measure.summary.summary import Job, Summary
 from emu.scenario.schema import Scenario
@@ -252,13 +252,8 @@ class Moves:
         """The next sample."""
         moved = Moved(self._last_ps, changed.virtual_ps)
         self._last_ps = changed.virtual_ps
-        for number, flat in changed.changed.items():
-            nonzero = self._nonzero.get(number)
-            if nonzero is None:
-                nonzero = self._nonzero[number] = Nonzero()
-                self._first[number] = {}
-            if places := nonzero.add(list(flat)):
-                self._first[number] |= dict.fromkeys(places, moved)
+        for number, places in became_nonzero(self._nonzero, changed.changed).items():
+            self._first.setdefault(number, {}).update(dict.fromkeys(places, moved))
 
     def of_metric(self, series: Mapping[int, Sequence[Series]]) -> dict[tuple[str, int, int, str], Moved]:
         """(metric, device, port, reason) to when the earliest of its counters moved."""

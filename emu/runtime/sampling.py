@@ -124,9 +124,14 @@ class Merger:
         captured = [row for one in shares for row in one.captured]
         if captured:
             self._observer.captured(captured)
-        counters = {number: changed for one in shares for number, changed in one.counters.items()}
-        mixes = {number: changed for one in shares for number, changed in one.mixes.items()}
-        self._observer.sampled(
-            Changed(share.time_ps, dict(sorted(counters.items())), any(one.whole for one in shares)),
-            dict(sorted(mixes.items())),
-        )
+        counters = _joined([one.counters for one in shares])
+        mixes = _joined([one.mixes for one in shares])
+        whole = any(one.whole for one in shares)
+        self._observer.sampled(Changed(share.time_ps, counters, whole), mixes)
+
+
+def _joined(parts: Sequence[Mapping[int, Sequence[int]]]) -> Mapping[int, Sequence[int]]:
+    """What changed of all devices, in their order."""
+    if len(parts) == 1:
+        return dict(sorted(parts[0].items()))
+    return dict(sorted({number: changed for one in parts for number, changed in one.items()}.items()))

@@ -35,19 +35,20 @@ from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, takewhile
-from operator import sub
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
 from zlib import compress as deflated
 from zlib import decompress
 
+from librt.strings import BytesWriter
+
 from actors.kernel.device import Series
 from emu.errors import UsageError
 from emu.measure.collected import Changed, Layouts, Place, Sample
 from emu.measure.digest import KIND
 from emu.measure.metric_names import DEVICE_METRICS
-from emu.measure.run_directory.growth import NOT_KEPT, Grown, Kept
+from emu.measure.run_directory.growth import NOT_KEPT, Grown, GrownRows, Kept, add_grown, write_changes
 from emu.upgrade.renames import COUNTERS, EARLIER_KIND
 
 VERSION: Final = 2
@@ -150,12 +151,8 @@ Column = tuple[Sequence[int], Sequence[int]]
 """Rows of a column, and what each grew by."""
 
 
-def _packed(rows: Sequence[int], grown: array[int]) -> str:
-    gaps = array(_ROW, map(sub, rows, chain((0,), rows)))
-    if sys.byteorder == "big":
-        gaps.byteswap()
-        grown.byteswap()
-    return b64encode(deflated(gaps.tobytes() + grown.tobytes(), 1)).decode("ascii")
+def _packed(content: bytes) -> str:
+    return b64encode(deflated(content, 1)).decode("ascii")
 
 
 def _unpacked(text: str) -> Column:
@@ -176,7 +173,8 @@ class SampleWriter:
 
     def __init__(self, counted: Counted) -> None:
         columns = _Columns(counted)
-        self._kept = columns.kept
+        self._grown = {metric: GrownRows() for metric in columns.kept}
+        self._columns = list(self._grown.values())
         self._devices = {
             number: Grown(selection.kept, columns.first[number])
             for number, selection in columns.selection.items()
@@ -185,25 +183,20 @@ class SampleWriter:
     def resume(self, changed: Iterable[Changed]) -> None:
         """Go on behind lines that were written before."""
         for one in changed:
-            self._grown(one)
+            self._add(one)
+            for rows in self._columns:
+                rows.take()
 
     def text(self, changed: Changed) -> str:
         """The line of one sample."""
-        rows, grown = self._grown(changed)
+        self._add(changed)
         packed = {
-            metric: _packed(rows[at], array(_GROWN, grown[at]))
-            for at, metric in enumerate(self._kept)
-            if rows[at]
+            metric: _packed(content) for metric, rows in self._grown.items() if (content := rows.take())
         }
         return line({"virtual_ps": changed.virtual_ps, "grown": packed})
 
-    def _grown(self, changed: Changed) -> tuple[list[list[int]], list[list[int]]]:
-        """By column the rows that grew, and by how much."""
-        rows: list[list[int]] = [[] for _ in self._kept]
-        grown: list[list[int]] = [[] for _ in self._kept]
-        for number, flat in sorted(changed.changed.items()):
-            self._devices[number].add(list(flat), rows, grown)
-        return rows, grown
+    def _add(self, changed: Changed) -> None:
+        add_grown(self._devices, changed.changed, self._columns)
 
 
 def add_changes(values: dict[int, dict[int, int]], changed: Mapping[int, Sequence[int]]) -> None:
@@ -418,7 +411,11 @@ def digest_header(devices: Iterable[tuple[int, str]]) -> str:
 def mixes_line(virtual_ps: int, mixed: Mapping[int, Sequence[int]]) -> str:
     """The line of one sync point in `digests.jsonl`: of each device whose mixes changed, place and new mix in
     turn."""
-    return line({"virtual_ps": virtual_ps, "mixed": _listed(mixed)})
+    out = BytesWriter()
+    out.write(b'{"virtual_ps":%d,"mixed":' % virtual_ps)
+    write_changes(out, mixed)
+    out.write(b"}\n")
+    return out.getvalue().decode("ascii")
 
 
 def mixed_since(path: Path, mixes: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
