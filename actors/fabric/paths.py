@@ -122,21 +122,55 @@ class Delays(NamedTuple):
         return self.elsewhere.get(device, self) if self.elsewhere else self
 
 
-def unloaded_ps(delays: Delays, topology: Topology, source: int, target: int, size_bytes: int) -> int:
-    """From a post at the source NIC's host until the target NIC's host has the completion of one packet."""
-    wire_bytes = int(wire_size(int(WRITE_ONLY_IMM), size_bytes))
-    total = 0
-    for nic in (source, target):
-        total += delays.at(topology.host_of(nic)).proxy_ps
-        end = topology.ports(nic)[-1]
-        total += serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
-    for hop in _hops(topology, source, target):
-        to_switch = topology.nodes[hop.peer].role is Role.SWITCH
-        own = delays.at(hop.peer)
-        on_wire = int(HEAD_WIRE_BYTES) if own.cuts_through and to_switch else wire_bytes
-        total += serialisation_ps(on_wire, hop.rate_bps) + hop.delay_ps
-        total += own.switch_ps if to_switch else own.nic_ps
-    return total
+class Unloaded:
+    """How long one packet of a size takes through an empty fabric.
+
+    The way on from a switch is worked out once for all whose way leads there.
+    """
+
+    def __init__(self, delays: Delays, topology: Topology, size_bytes: int) -> None:
+        self._delays = delays
+        self._topology = topology
+        self._wire_bytes = int(wire_size(int(WRITE_ONLY_IMM), size_bytes))
+        self._behind: dict[tuple[int, int], int | None] = {}
+        """By switch and NIC; None: there is no way."""
+        self._posted: dict[int, int] = {}
+
+    def ps(self, source: int, target: int) -> int:
+        """From a post at the source NIC's host until the target NIC's host has the packet's completion."""
+        for nic in (source, target):
+            if nic not in self._posted:
+                self._posted[nic] = posted_ps(self._delays, self._topology, nic)
+        total = self._posted[source] + self._posted[target]
+        for port in self._topology.ports(source):
+            if port.kind == FABRIC:
+                behind = self._behind_ps(port.peer, target)
+                if behind is not None:
+                    return total + self._hop_ps(port) + behind
+        return total
+
+    def _behind_ps(self, here: int, target: int) -> int | None:
+        """From a device on the first shortest path to the NIC; None where it is on none."""
+        if here == target:
+            return 0
+        if (here, target) in self._behind:
+            return self._behind[here, target]
+        found: int | None = None
+        if self._topology.nodes[here].role is Role.SWITCH:
+            local, members = routes(self._topology).towards(here, self._topology.address_of(target))
+            if local is not None or members:
+                port = self._topology.ports(here)[members[0] if local is None else local]
+                rest = self._behind_ps(port.peer, target)
+                found = None if rest is None else self._hop_ps(port) + rest
+        self._behind[here, target] = found
+        return found
+
+    def _hop_ps(self, hop: Attachment) -> int:
+        to_switch = self._topology.nodes[hop.peer].role is Role.SWITCH
+        own = self._delays.at(hop.peer)
+        on_wire = int(HEAD_WIRE_BYTES) if own.cuts_through and to_switch else self._wire_bytes
+        passed_ps = serialisation_ps(on_wire, hop.rate_bps) + hop.delay_ps
+        return passed_ps + (own.switch_ps if to_switch else own.nic_ps)
 
 
 def posted_ps(delays: Delays, topology: Topology, nic: int) -> int:

@@ -52,7 +52,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import ClassVar, Final, NamedTuple
 
 
@@ -150,8 +150,7 @@ class Call:
 
     def share(self, size: int) -> tuple[int, int]:
         """Where this channel's share of `size` bytes begins, and how much it is."""
-        share = up(-(-size // self.channels))
-        return self.channel * share, min(max(size - self.channel * share, 0), share)
+        return _share(size, self.channels, self.channel)
 
     def whole(self, buffer: int = DATA) -> Extent:
         """The channel's share of the whole buffer."""
@@ -200,6 +199,12 @@ class Call:
         return Extent(OUTPUT, at + start, size)
 
 
+@lru_cache(maxsize=1024)
+def _share(size: int, channels: int, channel: int) -> tuple[int, int]:
+    share = up(-(-size // channels))
+    return channel * share, min(max(size - channel * share, 0), share)
+
+
 def up(size: int) -> int:
     """Rounded up to 16 B."""
     return -(-size // ALIGN_BYTES) * ALIGN_BYTES
@@ -207,11 +212,15 @@ def up(size: int) -> int:
 
 def total(extents: Extents) -> int:
     """Bytes in all."""
+    if len(extents) == 1:
+        return extents[0].size_bytes
     return sum(extent.size_bytes for extent in extents)
 
 
 def cut(extents: Extents, most_bytes: int) -> list[Extents]:
     """The same bytes in pieces of at most `most_bytes`."""
+    if len(extents) == 1 and 0 < extents[0].size_bytes <= most_bytes:
+        return [extents]
     pieces: list[Extents] = []
     piece: list[Extent] = []
     room = most_bytes
@@ -336,6 +345,8 @@ class _Stretch:
 
 def waits(steps: Sequence[Step]) -> list[tuple[int, ...]]:
     """For each step, the earlier ones that it waits for, ascending."""
+    if _apart(steps):
+        return [tuple(sorted(set(step.after))) for step in steps]
     known: tuple[list[_Stretch], ...] = ([], [], [])
     found: list[tuple[int, ...]] = []
     for number, step in enumerate(steps):
@@ -356,6 +367,16 @@ def waits(steps: Sequence[Step]) -> list[tuple[int, ...]]:
         needed.pop(number, None)
         found.append(tuple(sorted(needed)))
     return found
+
+
+def _apart(steps: Sequence[Step]) -> bool:
+    """Whether no two of all stretches that steps read or write overlap."""
+    extents = [extent for step in steps for extent in step.source + step.destination]
+    extents.sort()
+    return all(
+        before.buffer != after.buffer or before.offset_bytes + before.size_bytes <= after.offset_bytes
+        for before, after in pairwise(extents)
+    )
 
 
 def _stretches(known: list[_Stretch], extent: Extent) -> list[_Stretch]:

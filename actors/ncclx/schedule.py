@@ -210,7 +210,8 @@ class Schedule:
                     found[rank][self.neighbours(rank, channel)[1], 0] = None
                     continue
                 for step in self._steps(operation, channel, rank):
-                    found[rank].update(((peer, step.lane), None) for peer in step.sends)
+                    for peer in step.sends:
+                        found[rank][peer, step.lane] = None
         return [list(edges) for edges in found]
 
     def tasks(

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
-from actors.fabric.paths import switches_between, unloaded_ps
+from actors.fabric.paths import Unloaded, switches_between
 from actors.host.host import Attendance, Host
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingChannel
 from actors.ncclx.flight_records import Recorder
@@ -57,9 +57,10 @@ def add_ranks(
     here = [rank for rank, node in enumerate(job.nodes) if node == host.number]
     rails = max((len(side.rails) for rank in here for side in job.sides[rank]), default=0)
     loads = NicLoads(rails) if rails else None
+    unloaded = Unloaded(job.settings.delays, topology, int(CTS_BYTES))
     for rank in here:
         gpu = job.gpus[rank]
-        builder = _Builder(job, topology, host, rank, loads, sms.get(gpu))
+        builder = _Builder(job, topology, host, rank, loads, sms.get(gpu), unloaded)
         program = builder.add()
         if gpu in sms:
             sms[gpu].programs.append(int(program.number))
@@ -90,8 +91,8 @@ class _Wires(NamedTuple):
 
 
 class _Builder:
-    """Builds the program of one rank on its host. `loads` is shared by the job's ranks there, `sms` by all
-    ranks on the GPU.
+    """Builds the program of one rank on its host. `loads` and `unloaded` are shared by the job's ranks there,
+    `sms` by all ranks on the GPU.
     """
 
     def __init__(
@@ -102,8 +103,13 @@ class _Builder:
         rank: int,
         loads: NicLoads | None,
         sms: GpuSms | None,
+        unloaded: Unloaded,
     ) -> None:
         self._sms = sms
+        self._unloaded = unloaded
+        """Of clear-to-sends."""
+        self._ports: dict[int, int] = {}
+        """The host's port to each of its GPUs and NICs."""
         self._loads = loads
         self._waits = Waits()
         self._job = job
@@ -283,9 +289,7 @@ class _Builder:
             unloaded = UNTIMED
         else:
             sender = self._sender(side, slots)
-            unloaded = unloaded_ps(
-                self._settings.delays, self._topology, side.peer_nic, side.nic, int(CTS_BYTES)
-            )
+            unloaded = self._unloaded.ps(side.peer_nic, side.nic)
         end = SendEnd(number, side.peer, at, slots, sender, side.control, self._waits, unloaded)
         end.unmade = self._unmade(side)
         self._sends.append(end)
@@ -335,7 +339,10 @@ class _Builder:
 
     def _port_to(self, node: int) -> int:
         """The host's port to one of its GPUs or NICs."""
-        return self._topology.host_end(node).peer_port
+        found = self._ports.get(node)
+        if found is None:
+            found = self._ports[node] = self._topology.host_end(node).peer_port
+        return found
 
 
 def _remembering(schedule: Schedule, plan: Callable[[int], StepPlans]) -> Callable[[int], StepPlans]:

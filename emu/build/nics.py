@@ -160,18 +160,22 @@ def build_nic(
     if len(ports) > 1:
         nic.bond = Bond(nic, ports, GraphReach(topology, number))
     most_logged = MOST_DELIVERIES if scenario.run.repeat else EVERY_DELIVERY
+    address = topology.address_of(number)
+    mtus = {
+        peer: path_mtu_bytes(scenario, topology, number, peer) for peer in {one.remote_nic for one in pairs}
+    }
     nic.set_pairs(
         [
             QueuePair(
                 plan.index,
                 plan.qpn,
                 plan.remote_qpn,
-                topology.address_of(number),
+                address,
                 plan.remote_address,
                 plan.udp_source,
                 plan.priority,
                 plan.priority if transport.ack_priority is None else transport.ack_priority,
-                path_mtu_bytes(scenario, topology, number, plan.remote_nic),
+                mtus[plan.remote_nic],
                 transport.ack_every,
                 first_psn(scenario.seed, number, plan.index),
                 first_psn(scenario.seed, plan.remote_nic, plan.remote_index),
@@ -228,8 +232,8 @@ def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
 
 def path_mtu_bytes(scenario: Scenario, topology: Topology, nic: int, remote_nic: int) -> int:
     """The MTU of a queue pair: the smaller of its two ends', as NCCL settles it when it connects them."""
-    ends = (scenario.at(topology, end).transport.mtu_bytes for end in (nic, remote_nic))
-    return min(ends)
+    here, there = scenario.at(topology, nic), scenario.at(topology, remote_nic)
+    return min(here.transport.mtu_bytes, there.transport.mtu_bytes)
 
 
 def acknowledged_every(scenario: Scenario, topology: Topology, remote_nic: int) -> int:

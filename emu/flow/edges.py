@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from actors.fabric.paths import Delays, unloaded_ps
+from actors.fabric.paths import Delays, Unloaded
 from actors.flow.filling import LIGHT, PAUSING, QUIET, UNIT
 from actors.flow.progress import Strand
 from actors.kernel.units import serialisation_ps
@@ -194,6 +194,7 @@ class Edges:
         """Whether what they carry is counted on links."""
         self._wires = wires
         self._delays = delays
+        self._unloaded = Unloaded(delays, wires.topology, int(CTS_BYTES))
         self._posted: dict[tuple[int, int, int, int, int], int] = {}
         """Slices that a connection carried before: group, channel, ranks, lane."""
         self._fixed: dict[tuple[Paths, int, bool], int] = {}
@@ -324,6 +325,6 @@ class Edges:
         key = (side.nic, side.peer_nic)
         found = self._clear.get(key)
         if found is None:
-            found = unloaded_ps(self._delays, self._wires.topology, side.nic, side.peer_nic, int(CTS_BYTES))
+            found = self._unloaded.ps(side.nic, side.peer_nic)
             self._clear[key] = found
         return found

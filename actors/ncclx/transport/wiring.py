@@ -37,12 +37,11 @@ from actors.ncclx.settings import Settings, channel_count, exchange_channels
 from actors.nic.queue_pair.numbers import assign_qpns
 
 
-@dataclass(frozen=True, slots=True)
-class QpPlan:
+class QpPlan(NamedTuple):
     """One end of a reliable connection: a queue pair of `nic`, and what it knows of the other end."""
 
     nic: int
-    index: int
+    index: int  # type: ignore[assignment]  # in place of the method of tuples
     qpn: int
     remote_nic: int
     remote_index: int
@@ -128,28 +127,22 @@ class ConnectionBook:
         numbers = {nic: assign_qpns(seed, nic, len(ends)) for nic, ends in self._ends.items()}
         plan: dict[int, tuple[QpPlan, ...]] = dict.fromkeys(topology.nics, ())
         for nic, ends in self._ends.items():
+            qpns = numbers[nic]
             plan[nic] = tuple(
                 QpPlan(
                     nic=nic,
                     index=index,
-                    qpn=numbers[nic][index],
-                    remote_nic=end.remote_nic,
-                    remote_index=end.remote_index,
-                    remote_qpn=numbers[end.remote_nic][end.remote_index],
-                    remote_address=topology.address_of(end.remote_nic),
-                    udp_source=source_port(
-                        nic,
-                        index,
-                        end.remote_nic,
-                        numbers[end.remote_nic][end.remote_index],
-                        end.priority,
-                        end.sends,
-                    ),
-                    priority=end.priority,
-                    log_deliveries=end.log_deliveries,
-                    job=end.job,
+                    qpn=qpns[index],
+                    remote_nic=peer,
+                    remote_index=peer_index,
+                    remote_qpn=numbers[peer][peer_index],
+                    remote_address=topology.address_of(peer),
+                    udp_source=source_port(nic, index, peer, numbers[peer][peer_index], priority, sends),
+                    priority=priority,
+                    log_deliveries=log_deliveries,
+                    job=job,
                 )
-                for index, end in enumerate(ends)
+                for index, (peer, peer_index, priority, log_deliveries, job, sends) in enumerate(ends)
             )
         return plan
 
@@ -284,12 +277,12 @@ def connect_groups(
             if settings.admitted:
                 control = book.connect(nics[0], nics[1], control_class, job)
             pairs = tuple(zip(*made, strict=True))
-            for place in (0, 1):
+            back = [(there, here) for here, there in rails]
+            for place, ways in enumerate((tuple(rails), tuple(back))):
                 peer, other, mine = ranks[1 - place], nics[1 - place], nics[place]
                 pair, cts = pairs[place], control[place]
-                side = Side(number, channel, lane, place == 0, peer, other, mine, pair, cts)
-                ways = tuple((rail[place], rail[1 - place]) for rail in rails)
-                sides[ranks[place]].append(side._replace(rails=ways))
+                side = Side(number, channel, lane, place == 0, peer, other, mine, pair, cts, rails=ways)
+                sides[ranks[place]].append(side)
     return sides
 
 
