@@ -10,9 +10,6 @@ since who hears of it may know what there was at another time.
 
 from __future__ import annotations
 
-import sys
-from array import array
-
 from librt.strings import BytesWriter, write_i64_le
 from mypy_extensions import i64
 
@@ -21,13 +18,15 @@ from actors.kernel.vectors import append, vec
 
 
 class Reading:
-    """By device, place and new value in turn: of its counters, and of its mixes."""
+    """By device, place and new value in turn, as little-endian integers of eight bytes: of counters and of
+    mixes.
+    """
 
     def __init__(self, whole: bool) -> None:
         self.whole: bool = whole
         """Whether it has what did not change, too."""
-        self.counters: dict[int, array[int]] = {}
-        self.mixes: dict[int, array[int]] = {}
+        self.counters: dict[int, bytes] = {}
+        self.mixes: dict[int, bytes] = {}
 
 
 class Rewritten(Tally):
@@ -117,21 +116,14 @@ class Readings:
                 counted.begin(anew)
                 device.count(counted)
                 if len(changed) > 0:
-                    reading.counters[int(device.number)] = _taken(changed)
+                    reading.counters[int(device.number)] = changed.getvalue()
+                    changed.truncate(0)
                 mixed = self._mixed[at]
                 mixed.begin(anew)
                 device.write_mixes(mixed)
                 if len(changed) > 0:
-                    reading.mixes[int(device.number)] = _taken(changed)
+                    reading.mixes[int(device.number)] = changed.getvalue()
+                    changed.truncate(0)
             at += 1
         self._anew = False
         return reading
-
-
-def _taken(changed: BytesWriter) -> array[int]:
-    """What was written, which is gone from there."""
-    numbers = array("q", changed.getvalue())
-    changed.truncate(0)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers

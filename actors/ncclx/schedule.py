@@ -12,7 +12,7 @@ Ranks are known by their places in the communicator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from typing import Final
 
@@ -50,6 +50,8 @@ LIBRARY: Final[dict[str, Algorithm]] = {
 (`actors.ncclx.algorithms.ring`) are no graphs and not here."""
 
 _NOMINAL_BYTES: Final = 64
+_KNOWN_STEPS: Final = 16_384
+"""So many steps, at most, are kept for ranks that have the same ones."""
 _WHOLE_LOOPS: Final = 3
 """That are worked out behind the first: two to compare, and one that the last channel may have in part."""
 
@@ -291,6 +293,41 @@ class Schedule:
 
     def _kinds(self) -> Iterable[Operation]:
         return dict.fromkeys(map(self._nominal, self.operations))
+
+
+class KnownPlans:
+    """The steps of calls, of which ranks of a job have the same: those at one place in groups that are alike,
+    and each rank again where its calls repeat.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[Hashable, StepPlans] = {}
+        self._steps = 0
+
+    def of(
+        self, schedule: Schedule, channel: int, rank: int, sends: Sequence[Edge], receives: Sequence[Edge]
+    ) -> Callable[[int], StepPlans]:
+        """`Schedule.tasks` by number of the operation. Servers count by which ranks share one, but for
+        algorithms of the user's, which see their numbers.
+        """
+        at: dict[int, int] = {}
+        servers = tuple([at.setdefault(node, len(at)) for node in schedule.nodes])
+        fixed = (tuple(schedule.cuts), schedule.channels, channel, rank, tuple(sends), tuple(receives))
+
+        def tasks(number: int) -> StepPlans:
+            operation = schedule.operations[number]._replace(iteration=0, warmup=False)
+            key = (operation, fixed, servers if operation.own is None else schedule.nodes)
+            found = self._plans.get(key)
+            if found is None:
+                found = schedule.tasks(number, channel, rank, sends, receives)
+                self._steps += len(found.plans)
+                if self._steps > _KNOWN_STEPS:
+                    self._plans.clear()
+                    self._steps = len(found.plans)
+                self._plans[key] = found
+            return found
+
+        return tasks
 
 
 def _alike(plans: Sequence[TaskPlan], first: int, period: int) -> bool:

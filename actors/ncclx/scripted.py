@@ -7,9 +7,8 @@ ends, as the group's calls need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.fabric.paths import Unloaded, switches_between
@@ -17,13 +16,13 @@ from actors.host.host import Attendance, Host
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingChannel
 from actors.ncclx.flight_records import Recorder
 from actors.ncclx.gpu_orders import GroupOrders, Orders
-from actors.ncclx.operations import Announcement, Operation
+from actors.ncclx.operations import Announcement
 from actors.ncclx.payload import group_orders
 from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import LINE, GroupCall
 from actors.ncclx.sm_share import GpuSms, Share
-from actors.ncclx.transport.channel import Channel, GraphChannel, StepPlans
+from actors.ncclx.transport.channel import Channel, GraphChannel
 from actors.ncclx.transport.clear_to_send import (
     CTS_BYTES,
     RECEIVE_CONTROL,
@@ -39,9 +38,6 @@ from actors.ncclx.transport.clear_to_send import (
 from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.transport.wiring import QpPlan, Side, WiredJob
 from actors.nic.queue_pair.numbers import first_psn
-
-FEW_STEPS: Final = 8
-"""So many steps of a call, at most, are kept for the next one of its kind."""
 
 
 def add_ranks(
@@ -244,15 +240,12 @@ class _Builder:
         if not all(ringed):
             protocols = [schedule.protocol(one) for one in schedule.operations]
             for channel, wire in enumerate(wires):
-                tasks = _remembering(
+                tasks = self._job.known.of(
                     schedule,
-                    partial(
-                        schedule.tasks,
-                        channel=channel,
-                        rank=at,
-                        sends=[(group.members.index(side.peer), side.lane) for side in wire.outgoing],
-                        receives=[(group.members.index(side.peer), side.lane) for side in wire.incoming],
-                    ),
+                    channel,
+                    at,
+                    [(group.members.index(side.peer), side.lane) for side in wire.outgoing],
+                    [(group.members.index(side.peer), side.lane) for side in wire.incoming],
                 )
                 walker = first + len(channels)
                 channels.append(
@@ -343,22 +336,6 @@ class _Builder:
         if found is None:
             found = self._ports[node] = self._topology.host_end(node).peer_port
         return found
-
-
-def _remembering(schedule: Schedule, plan: Callable[[int], StepPlans]) -> Callable[[int], StepPlans]:
-    """A plan of calls that keeps the steps of short ones: a pipeline repeats its transfers."""
-    kept: dict[Operation, StepPlans] = {}
-
-    def steps(number: int) -> StepPlans:
-        operation = schedule.operations[number]
-        found = kept.get(operation)
-        if found is None:
-            found = plan(number)
-            if len(found.plans) <= FEW_STEPS:
-                kept[operation] = found
-        return found
-
-    return steps
 
 
 def _to(sides: Sequence[Side], peer: int) -> int:

@@ -10,7 +10,9 @@ except `EngineFacts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -303,6 +305,36 @@ def joined_layouts(parts: Iterable[Layouts]) -> Layouts:
     place = {one: at for at, one in enumerate(first)}
     numbered = {number: place[one] for number, one in order.items()}
     return Layouts(tuple(every[one] for one in first), numbered)
+
+
+class Packed(Mapping[int, Sequence[int]]):
+    """What changed of devices, in their order: `plain` has place and new value in turn as little-endian
+    integers of eight bytes, which become numbers where they are asked for.
+    """
+
+    __slots__ = ("plain",)
+
+    def __init__(self, plain: dict[int, bytes]) -> None:
+        self.plain = plain
+
+    def __getitem__(self, number: int) -> Sequence[int]:
+        """What changed of a device."""
+        numbers = array("q", self.plain[number])
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        return numbers
+
+    def __iter__(self) -> Iterator[int]:
+        """The devices."""
+        return iter(self.plain)
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Packed]) -> Packed:
+        """What changed of the devices of all workers."""
+        return cls(dict(sorted(item for part in parts for item in part.plain.items())))
 
 
 class Changed(NamedTuple):

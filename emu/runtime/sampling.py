@@ -8,12 +8,11 @@ snapshot may lie between two sampling points, so the first share after it is who
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from actors.kernel.readings import Readings
 from emu.build.captures import captures_of, rows_of
-from emu.measure.collected import CapturedRows, Changed, Layouts, joined_layouts, layouts_of
+from emu.measure.collected import CapturedRows, Changed, Layouts, Packed, joined_layouts, layouts_of
 from emu.runtime.outcome import Observer
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
@@ -23,8 +22,8 @@ class Share(NamedTuple):
     """What changed in one worker up to a sampling point: by device, place and new value in turn."""
 
     time_ps: int
-    counters: Mapping[int, Sequence[int]]
-    mixes: Mapping[int, Sequence[int]]
+    counters: Packed
+    mixes: Packed
     captured: tuple[tuple[int, CapturedRows], ...] = ()
     """What captures that are over have, with the device."""
     layouts: Layouts | None = None
@@ -57,8 +56,8 @@ class Sampler:
             self._shares.append(
                 Share(
                     sync.time_ps,
-                    reading.counters,
-                    reading.mixes,
+                    Packed(reading.counters),
+                    Packed(reading.mixes),
                     self._ended(sync.time_ps),
                     layouts,
                     reading.whole,
@@ -124,14 +123,7 @@ class Merger:
         captured = [row for one in shares for row in one.captured]
         if captured:
             self._observer.captured(captured)
-        counters = _joined([one.counters for one in shares])
-        mixes = _joined([one.mixes for one in shares])
+        counters = Packed.joined([one.counters for one in shares])
+        mixes = Packed.joined([one.mixes for one in shares])
         whole = any(one.whole for one in shares)
         self._observer.sampled(Changed(share.time_ps, counters, whole), mixes)
-
-
-def _joined(parts: Sequence[Mapping[int, Sequence[int]]]) -> Mapping[int, Sequence[int]]:
-    """What changed of all devices, in their order."""
-    if len(parts) == 1:
-        return dict(sorted(parts[0].items()))
-    return dict(sorted({number: changed for one in parts for number, changed in one.items()}.items()))

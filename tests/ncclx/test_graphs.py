@@ -6,6 +6,7 @@ once, in the right place.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -19,7 +20,7 @@ from actors.ncclx.algorithms.trees import chains, double_tree, place_in, tree_ch
 from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import DATA, NOBODY, Call, Extent, Step, StepList, cut, waits
 from actors.ncclx.operations import ALGORITHMS, ROOTED
-from actors.ncclx.schedule import LIBRARY, Schedule, byte_counts
+from actors.ncclx.schedule import LIBRARY, KnownPlans, Schedule, byte_counts
 from actors.ncclx.transport.channel import GraphChannel
 from tests.ncclx.test_channel import check_bounds
 from tests.ncclx.toy import Toy, scenario
@@ -278,6 +279,23 @@ def test_steps_of_a_long_call_are_those_of_its_loops(algorithm: str, op: str) ->
                     assert [sends[one] for one in targets] == [(peer, step.lane) for peer in step.sends]
                     assert (NOBODY if receive < 0 else receives[receive][0]) == step.receive
                     assert (size_bytes, reduces) == (step.size_bytes, receive >= 0 and bool(step.source))
+
+
+def test_ranks_have_the_same_steps_where_their_groups_are_alike() -> None:
+    job = {"kind": "collective", "op": "reduce_scatter", "algorithm": "hierarchical", "sizes": ("64KiB",)}
+    toy = Toy(scenario([{"name": "bench", "workload": job}], hosts=2, gpus_per_host=2))
+    (schedule,) = toy.plan.wired()[0].schedules
+    known, found = KnownPlans(), []
+    for nodes in ((4, 4, 9, 9), (9, 9, 2, 2), (2, 9, 2, 9)):
+        one = copy(schedule)
+        one.nodes = nodes
+        steps = one.steps(0, 0, 1)
+        sends = [(peer, step.lane) for step in steps for peer in step.sends]
+        receives = [(step.receive, step.lane) for step in steps if step.receive != NOBODY]
+        found.append(known.of(one, 0, 1, sends, receives)(0))
+        assert found[-1].plans == one.tasks(0, 0, 1, sends, receives).plans
+    assert found[0] is found[1]
+    assert found[2] is not found[0]
 
 
 @pytest.mark.parametrize(("algorithm", "op"), LOOPED)

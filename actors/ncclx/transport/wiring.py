@@ -31,7 +31,7 @@ from typing import NamedTuple
 from actors.fabric.model import Topology
 from actors.ncclx.graph import NVLS_MULTICAST, NVLS_REDUCE
 from actors.ncclx.operations import Operation
-from actors.ncclx.schedule import Schedule, operations_of
+from actors.ncclx.schedule import KnownPlans, Schedule, operations_of
 from actors.ncclx.script import COLLECTIVE, Group, GroupCall, ScriptPlan
 from actors.ncclx.settings import Settings, channel_count, exchange_channels
 from actors.nic.queue_pair.numbers import assign_qpns
@@ -228,6 +228,7 @@ class WiredJob:
     """What its data is drawn from; None where slices are sizes only."""
     halts: bool = False
     """Whether its processes may be ended."""
+    known: KnownPlans = field(default_factory=KnownPlans, compare=False)
 
     def members(self) -> tuple[int, ...]:
         """The ranks that begin, where others can take over; else none."""

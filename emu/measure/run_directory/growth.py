@@ -3,7 +3,7 @@ which counters moved at all, and the mixes of `digests.jsonl` in decimal.
 
 A module of its own because it is compiled: it looks at every counter and mix that changed.
 
-What changed of a device, place and new value in turn, is taken as `plain` bytes.
+What changed of a device, place and new value in turn, is taken as bytes (`plains`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
 from actors.kernel.vectors import append, vec
+from emu.measure.collected import Packed
 from emu.measure.prometheus.lines import write_number
 
 NOT_KEPT = -1
 _COMMA: Final = 44
 
 
+def plains(changed: Mapping[int, Sequence[int]]) -> dict[int, bytes]:
+    """What changed of devices, in their order: of each little-endian, eight bytes a number."""
+    if isinstance(changed, Packed):
+        return changed.plain
+    return {number: plain(changed[number]) for number in sorted(changed)}
+
+
 def plain(changed: Sequence[int]) -> bytes:
     """Little-endian, eight bytes a number."""
-    numbers = changed if isinstance(changed, array) else array("q", changed)
+    numbers = array("q", changed)
     if sys.byteorder == "big":
-        numbers = array("q", numbers)
         numbers.byteswap()
     return numbers.tobytes()
 
@@ -93,8 +100,8 @@ def add_grown(
     devices: dict[int, Grown], changed: Mapping[int, Sequence[int]], grown: list[GrownRows]
 ) -> None:
     """What changed of devices: put rows and their growth into the columns."""
-    for number in sorted(changed):
-        devices[number].add(plain(changed[number]), grown)
+    for number, flat in plains(changed).items():
+        devices[number].add(flat, grown)
 
 
 class Nonzero:
@@ -130,12 +137,12 @@ class Nonzero:
 def became_nonzero(devices: dict[int, Nonzero], changed: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
     """What changed of devices: by device, the places that were 0 so far and no longer are."""
     found: dict[int, list[int]] = {}
-    for number, flat in changed.items():
+    for number, flat in plains(changed).items():
         nonzero = devices.get(number)
         if nonzero is None:
             nonzero = Nonzero()
             devices[number] = nonzero
-        places = nonzero.add(plain(flat))
+        places = nonzero.add(flat)
         if places:
             found[number] = places
     return found
@@ -145,12 +152,11 @@ def write_changes(out: BytesWriter, changed: Mapping[int, Sequence[int]]) -> Non
     """What changed of devices, as JSON has it: `{"4":[0,7],"9":[0,3]}`."""
     out.write(b"{")
     first: bool = True
-    for number in sorted(changed):
+    for number, flat in plains(changed).items():
         out.write(b'"' if first else b',"')
         first = False
         write_number(out, number)
         out.write(b'":[')
-        flat = plain(changed[number])
         end: i64 = len(flat)
         at: i64 = 0
         while at < end:
