@@ -30,7 +30,15 @@ from actors.kernel.event import (
     pack_key,
 )
 from actors.kernel.event_log import EventLog
-from actors.kernel.mixing import DROP_TAG, ECN_SHIFT, KIND_TAG, TAG_SHIFT, mix
+from actors.kernel.mixing import (
+    DIGEST_MULTIPLIER,
+    DROP_TAG,
+    ECN_SHIFT,
+    KIND_TAG,
+    MASK62,
+    TAG_SHIFT,
+    mix,
+)
 from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import append, vec
 from actors.wire.fault import BEGIN_FAULT, END_FAULT, LOGGED, SETTINGS
@@ -329,11 +337,17 @@ class Device:
     def mix_message(self, kind: i64, port: i64, subject: i64, message: Message) -> None:
         """A message, pause or fault is here: all that it says."""
         place: i64 = (port + 1) & PORT_MASK
-        digest: i64 = mix(self.mix_at(place), self.queue.now_ps ^ ((KIND_TAG + kind) << TAG_SHIFT))
-        digest = mix(digest, (message.op << PORT_SHIFT) | subject)
-        digest = mix(mix(digest, message.a), message.b)
-        digest = mix(mix(digest, message.c), message.d)
-        digest = mix(mix(digest, message.e), message.f)
+        # `mix` written out: interpreted, the calls would be up to a tenth of a run.
+        h: i64 = self.mix_at(place) ^ self.queue.now_ps ^ ((KIND_TAG + kind) << TAG_SHIFT)
+        h = (h * DIGEST_MULTIPLIER) & MASK62
+        h = ((h ^ (h >> 29) ^ ((message.op << PORT_SHIFT) | subject)) * DIGEST_MULTIPLIER) & MASK62
+        h = ((h ^ (h >> 29) ^ message.a) * DIGEST_MULTIPLIER) & MASK62
+        h = ((h ^ (h >> 29) ^ message.b) * DIGEST_MULTIPLIER) & MASK62
+        h = ((h ^ (h >> 29) ^ message.c) * DIGEST_MULTIPLIER) & MASK62
+        h = ((h ^ (h >> 29) ^ message.d) * DIGEST_MULTIPLIER) & MASK62
+        h = ((h ^ (h >> 29) ^ message.e) * DIGEST_MULTIPLIER) & MASK62
+        h = ((h ^ (h >> 29) ^ message.f) * DIGEST_MULTIPLIER) & MASK62
+        digest: i64 = h ^ (h >> 29)
         data = message.data
         if data is not None:
             digest = mix(mix(digest, len(data)), zlib.crc32(data))

@@ -36,6 +36,7 @@ KIND_TAG: Final[i64] = 32
 DROP_TAG: Final[i64] = 48
 
 DIGEST_MULTIPLIER: Final[i64] = 0x2545F4914F6CDD1D
+MULTIPLIER32: Final[i64] = 0x9E3779B1
 _STREAM_STEP: Final[i64] = 0x1E3779B97F4A7C15
 _STREAM_MULTIPLIER_A: Final[i64] = 0x3F58476D1CE4E5B9
 _STREAM_MULTIPLIER_B: Final[i64] = 0x14D049BB133111EB
@@ -56,7 +57,7 @@ def scramble(word: i64) -> i64:
 
 def mix32(state: i64, word: i64) -> i64:
     """The next 32-bit state of a non-linear hash after a 32-bit `word`."""
-    h: i64 = ((state ^ word) * 0x9E3779B1) & MASK32
+    h: i64 = ((state ^ word) * MULTIPLIER32) & MASK32
     return h ^ (h >> 15)
 
 

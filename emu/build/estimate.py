@@ -65,8 +65,8 @@ UNTAKEN_BYTES: Final = 2 << 20
 """The most that samples take up."""
 SAMPLES: Final = 200
 """That a scenario with a `run.sample_every` of its own has at least: those shipped chose it for that."""
-INTERPRETED: Final = 50
-"""How many times as long a hop takes interpreted: the quickstart's 387,184 took 5 to 12 CPU seconds."""
+INTERPRETED: Final = 40
+"""How many times as long a hop takes interpreted: 28 to 45 times in four bench cases."""
 PACE_MS: Final = 1.7
 """What `emu.cli.commands.estimate` times took that machine: 20,000 rounds of a loop of Python."""
 LONG_S: Final = 600

@@ -167,3 +167,20 @@ def test_two_pending_events_of_one_time_and_key_are_refused(distance_ps: int, ot
 
     with pytest.raises(AssertionError):
         take_all()
+
+
+def push_twice_and_pop(queue: EventQueue) -> None:
+    for _ in range(2):
+        queue.push(Event(7, pack_key(3, 6, 1, 0)))
+    queue.pop(NEVER_PS)
+
+
+@pytest.mark.skipif(emu.is_compiled(), reason="the queue of interpreted runs")
+@pytest.mark.parametrize("present", [False, True])
+def test_interpreted_an_event_that_is_pending_twice_is_named(present: bool) -> None:
+    queue = new_queue()
+    queue.push(Event(0, pack_key(0, 6, 0, 0)))
+    if present:
+        assert queue.pop(1) is not None
+    with pytest.raises(AssertionError, match="pending twice at 7 ps: device 3 serve port 1 subject 0"):
+        push_twice_and_pop(queue)

@@ -275,6 +275,54 @@ def test_interpreted_a_class_has_the_fields_that_its_constructor_sets_as_compile
         assert (free.tell(), free.name) == (1, "its own")
 
 
+METHODS = """from __future__ import annotations
+
+from typing import cast as as_type
+
+from mypy_extensions import i64, mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Base:
+    def tell(self, *, more: i64 = 1) -> i64:
+        return as_type(Absent, self.own()) + i64(more)
+
+    def own(self) -> i64:
+        return 10
+
+    @staticmethod
+    def apart() -> int:
+        return 3
+
+
+class Middle(Base):
+    own = property(lambda self: lambda: 20)
+
+
+class Last(Middle, Exception):
+    def tell(self, *, more: i64 = 2) -> i64:
+        return super().tell(more=more)
+
+
+class Whole(Last):
+    pass
+"""
+
+
+def test_interpreted_a_class_has_its_own_copy_of_each_method_and_no_call_converts(tmp_path: Path) -> None:
+    source = tmp_path / "toy.py"
+    source.write_text(METHODS)
+    for _ in range(2):  # from the source, and from the bytecode
+        toy = loaded(source, FieldsLoader)
+        classes = (toy.Base, toy.Middle, toy.Last, toy.Whole)
+        assert [one().tell() for one in classes] == [11, 21, 22, 22]
+        assert (toy.Whole().tell(more=5), toy.Whole().apart()) == (25, 3)
+        assert toy.i64 is int
+        assert len({id(vars(one)["tell"].__code__) for one in classes}) == len(classes)
+        assert {name for name in vars(toy.Whole) if not name.startswith("__")} == {"tell"}
+        assert "as_type" not in vars(toy.Base)["tell"].__code__.co_names
+
+
 def test_bytecode_that_another_edition_of_the_loader_made_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

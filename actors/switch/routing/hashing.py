@@ -36,26 +36,32 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.mixing import mix32
+from actors.kernel.mixing import MASK32, MULTIPLIER32, mix32
 from actors.kernel.vectors import append, vec
 from actors.wire.frame import UDP_PORT, Frame
 
 ECMP: Final[i64] = 0
 E_ECMP: Final[i64] = 1
 
+_LAST_WORD: Final[i64] = 0x5BD1E995
+
 POLICIES: Final = {"ecmp": ECMP, "e_ecmp": E_ECMP}
 
 
 def flow_hash(frame: Frame, policy: i64, seed: i64) -> i64:
     """A 32-bit hash of the fields that the policy looks at."""
+    # `mix32` written out, as in `Port.mix_arrival`.
     src: int = frame.src
     dst: int = frame.dst
     udp_source: int = frame.udp_source
-    h: i64 = mix32(mix32(mix32(seed, src), dst), udp_source)
+    h: i64 = ((seed ^ src) * MULTIPLIER32) & MASK32
+    h = ((h ^ (h >> 15) ^ dst) * MULTIPLIER32) & MASK32
+    h = ((h ^ (h >> 15) ^ udp_source) * MULTIPLIER32) & MASK32
     if policy == E_ECMP:
         qpn: int = frame.qpn
-        h = mix32(h, qpn)
-    return mix32(h, 0x5BD1E995)
+        h = ((h ^ (h >> 15) ^ qpn) * MULTIPLIER32) & MASK32
+    h = ((h ^ (h >> 15) ^ _LAST_WORD) * MULTIPLIER32) & MASK32
+    return h ^ (h >> 15)
 
 
 def choose(hash32: i64, members: i64) -> i64:
@@ -89,7 +95,6 @@ FIELDS: Final = (
 _FIELD_BYTES: Final = (4, 4, 1, 2, 2, 3, 3, 1, 1, 2, 1)
 _UDP: Final[i64] = 17
 _NETWORK: Final[i64] = 0x0A000000
-_LAST_WORD: Final[i64] = 0x5BD1E995
 
 RSS_KEY: Final = bytes.fromhex(
     "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"
