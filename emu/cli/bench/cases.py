@@ -260,6 +260,37 @@ _COLLECTIVE: Final = {
 }
 
 
+_TRAINING: Final[dict[str, Any]] = {
+    "kind": "training",
+    "model": "llama3-8b",
+    "layers": 4,
+    "sequence": 1024,
+    "scale": "1/200",
+    "tp": 8,
+    "cp": 1,
+    "pp": 4,
+    "ep": 1,
+    "order": ["tp", "cp", "pp", "dp"],
+    "micro_batches": 4,
+    "micro_batch": 1,
+    "virtual_stages": 1,
+    "data": "fsdp",
+    "replicas": 1,
+    "overlap": {"fsdp_prefetch": True, "decoupled_pipeline": True, "tp_chunks": 1},
+    "parallel_attention": False,
+    "larger_batches": 1,
+    "expert_skew": 0,
+    "loading": {"time": "0s", "asynchronous": True, "shared": True},
+    "kernels": {"gemm": "auto", "attention": "auto", "memory": "auto", "fused": True},
+    "regather": True,
+    "peak_tflops": 989,
+    "efficiency": "3/5",
+    "jitter": 0,
+    "stragglers": [],
+    "steps": 1,
+}
+
+
 def over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """A copy of `base` with these changes, section by section."""
     made = deepcopy(base)
@@ -462,6 +493,12 @@ def _quickstart() -> dict[str, Any]:
     return over(over(made, latency), QUICKSTART)
 
 
+def _training() -> dict[str, Any]:
+    made = _scenario("training-256", 256, _TRAINING)
+    made["topology"] = _ai_zone(4, 8, 8)
+    return made
+
+
 def _bonded() -> dict[str, Any]:
     made = _scenario("bond-64", 64, {**_PERMUTATION, "size": "8MiB"})
     made["topology"] = {
@@ -596,8 +633,13 @@ LONG: Final = Case(
 BOND: Final = Case("bond-64", "64-host permutation of 8MiB, two ports of 200G a NIC, dual-ToR", _bonded)
 """What two ports cost; on a fabric of its own."""
 
+TRAINING: Final = Case(
+    "training-256", "a step of training over 256 GPUs in servers of 8, TP 8 over NVLink, PP 4", _training
+)
+"""Most of its events are messages between hosts, GPUs and NVSwitches."""
+
 LARGE: Final[dict[str, Case]] = {
-    case.name: case for case in (_all_to_all(512, "32MiB", warmup=0, iterations=1), LONG, BOND)
+    case.name: case for case in (_all_to_all(512, "32MiB", warmup=0, iterations=1), LONG, BOND, TRAINING)
 }
 """What takes minutes, or compares with nothing; run only by name."""
 
@@ -639,6 +681,11 @@ class Measured(NamedTuple):
     def hops_per_cpu_s(self) -> float:
         """Packet-hops per CPU second."""
         return self.packet_hops / self.cpu_s if self.cpu_s > 0 else 0.0
+
+    @property
+    def events_per_cpu_s(self) -> float:
+        """Events of all devices per CPU second: over NVLink, copies and host links, too."""
+        return self.events / self.cpu_s if self.cpu_s > 0 else 0.0
 
     @property
     def data_hops_per_cpu_s(self) -> float:

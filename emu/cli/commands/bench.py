@@ -37,6 +37,7 @@ SINGLE: Final = (
     ("M hops", 8),
     ("M hops/CPU s", 13),
     ("data", 7),
+    ("events", 7),
     ("wall s", 8),
     ("memory", 9),
     ("hops/loop", 10),
@@ -92,8 +93,8 @@ def command(
     """Measure packet-hops per CPU second on fixed cases; print medians.
 
     One hop is one packet of any kind but PFC received by a device over a fabric link; `data` counts those
-    with payload alone. The last column divides by rounds per CPU second of a fixed Python loop timed in turn,
-    for comparisons between machines and days.
+    with payload alone, `events` what devices did, over NVLink and in copies, too. The last column divides by
+    rounds per CPU second of a fixed Python loop timed in turn, for comparisons between machines and days.
     """
     if snapshots + scrapes + (workers is not None) > 1:
         raise UsageError("--snapshots, --scrapes and --workers are questions of their own; ask one")
@@ -150,6 +151,7 @@ def _single(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
         runs.append(run_once(case, 0))
     rate = median(run.hops_per_cpu_s for run in runs)
     data_rate = median(run.data_hops_per_cpu_s for run in runs)
+    event_rate = median(run.events_per_cpu_s for run in runs)
     wall_s = median(run.wall_s for run in runs)
     peak_bytes = max(run.peak_rss_bytes for run in runs)
     ratio = median(run.hops_per_cpu_s / loop for run, loop in zip(runs, loops, strict=True))
@@ -162,6 +164,8 @@ def _single(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
         "data_packet_hops": runs[0].data_packet_hops,
         "hops_per_cpu_s": rate,
         "data_hops_per_cpu_s": data_rate,
+        "events": runs[0].events,
+        "events_per_cpu_s": event_rate,
         "hops_per_cpu_s_runs": [run.hops_per_cpu_s for run in runs],
         "wall_s": wall_s,
         "cpu_s": median(run.cpu_s for run in runs),
@@ -173,6 +177,7 @@ def _single(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
         "digest": only_digest(case, runs),
     }
     cells = [f"{runs[0].packet_hops / 1e6:.2f}", f"{rate / 1e6:.3f}", f"{data_rate / 1e6:.3f}"]
+    cells.append(f"{event_rate / 1e6:.3f}")
     return told, [case.name, *cells, f"{wall_s:.2f}", about_size(peak_bytes), f"{ratio:.3f}"]
 
 
