@@ -79,6 +79,20 @@ C_FLAGS: Final = (
 ENTRY_FLAGS: Final = ("-O0",)  # the small file of a module makes one call, once
 ONCE: Final = re.compile(rb"^char CPyDef_\w+_____top_level__\(void\) \{", re.MULTILINE)
 """Where the body of a module begins: a sixth of all code, and run once."""
+HINTS: Final = "actors.kernel.cache"
+"""Python has no words for a hint to the cache, so the functions of this module get their bodies in C."""
+_FETCH: Final = (
+    b"__builtin_prefetch(frame, 1); __builtin_prefetch(frame + 64, 1);"  # hops read these two lines
+)
+_AT: Final = b"if (cpy_r_at < cpy_r_table.len) { char *frame = (char *)cpy_r_table.items[cpy_r_at]; %s }"
+_BEHIND: Final = (
+    b"char *frame = (char *)((actors___wire___frame___FrameObject *)cpy_r_frame)->_queue_next; %s"
+)
+BODIES: Final = {
+    b"fetch_event": _AT % _FETCH,
+    b"fetch_frame": _AT % _FETCH,
+    b"fetch_behind": _BEHIND % _FETCH,
+}
 UNITS: Final = (
     ("actors.kernel.", "actors.wire.", "actors.port.", "actors.switch.", "actors.nic."),
     ("actors.host.", "actors.gpu.", "actors.ncclx.", "actors.control."),
@@ -285,6 +299,8 @@ def units(sources: Sequence[str], modules: tuple[str, ...]) -> list[str]:
         at = 0  # mypyc's run-time library and the globals of the group
         if module is not None:
             lighten(path)
+            if module == HINTS:
+                path.write_bytes(with_hints(path.read_bytes()))
             ours = module.startswith(tuple(f"{package}." for package in PACKAGES))
             at = next((at for at, rooms in enumerate(UNITS) if module.startswith(rooms)), len(UNITS))
             if not ours:  # a plug-in: with the switches and NICs that call it
@@ -306,6 +322,17 @@ def lighten(path: Path) -> None:
     """
     text = re.sub(rb"^ +", b"", path.read_bytes(), flags=re.MULTILINE)
     path.write_bytes(ONCE.sub(rb"__attribute__((cold)) \g<0>", text))
+
+
+def with_hints(text: bytes) -> bytes:
+    """The C of `HINTS` with the bodies of its functions. Raises ValueError where one is not to be found."""
+    for name, body in BODIES.items():
+        text, found = re.subn(
+            rb"^char CPyDef_\w+___" + name + rb"\(.*\) \{", rb"\g<0>\n" + body, text, flags=re.MULTILINE
+        )
+        if found != 1:
+            raise ValueError(f"{HINTS}: the compiled code has {found} functions {name.decode()}")
+    return text
 
 
 def copy_sources(root: Path, destination: Path) -> None:

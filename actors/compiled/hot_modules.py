@@ -23,6 +23,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.wire.batch",
     "actors.wire.codec",
     "actors.kernel.mixing",
+    "actors.kernel.cache",
     "actors.kernel.queue",
     "actors.kernel.event_log",
     "actors.kernel.device",

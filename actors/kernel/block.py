@@ -11,6 +11,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from actors.compiled.finder import is_compiled
+from actors.kernel.cache import AHEAD, fetch_frame
 from actors.kernel.errors import ProtocolError
 from actors.kernel.event import NEVER_PS, Event, Message, describe_key
 from actors.kernel.queue import SLOTS, EventQueue
@@ -72,16 +73,25 @@ class Block:
         self.last_key: i64 = -1
         """Of the last event that was executed."""
 
-    def take_in(self) -> None:
-        """Make what other blocks have sent pending. Raises ProtocolError if the block has passed its time."""
+    def take_in(self, until_ps: i64) -> None:
+        """Make pending what is due in a turn until then, also what other blocks have sent.
+
+        Raises ProtocolError if the block has passed its time.
+        """
+        queue = self.queue
+        queue.take_turn(until_ps)
         inbox = self.inbox
         if inbox.least_ps == NEVER_PS:
             return
-        queue = self.queue
         if inbox.least_ps < self.reached_ps:
             self._refuse()
-        for frame in inbox.frames:
-            queue.push(frame)
+        frames = inbox.frames
+        count: i64 = len(frames)
+        at: i64 = 0
+        while at < count:
+            fetch_frame(frames, at + AHEAD)
+            queue.push(frames[at])
+            at += 1
         for message in inbox.messages:
             queue.push(message)
         inbox.clear()

@@ -81,6 +81,9 @@ class HeapQueue(EventQueue):
         except TypeError:
             raise AssertionError(self._doubled()) from None
 
+    def take_turn(self, until_ps: int) -> None:
+        """Nothing is kept aside: its lists have all."""
+
     def next_time_ps(self) -> int:
         """The first pending event's time; NEVER_PS if none is pending."""
         if self._at < len(self._present):

@@ -62,6 +62,9 @@ class Kernel:
     def __init__(self, device_count: int, blocks: int = 1, slots: int = int(SLOTS)) -> None:
         first = Block(slots)
         self.blocks: list[Block] = [first, *[Block(slots) for _ in range(1, blocks)]]
+        if blocks > 1:
+            for block in self.blocks:
+                block.queue.share(first.queue)
         self.queue: EventQueue = first.queue
         """That of the first block: of all devices where there is one."""
         self.events: i64 = 0
@@ -188,7 +191,7 @@ class Kernel:
             end: i64 = self._end_ps
             block = blocks[self._turn]
             if block.next_ps < end or block.inbox.least_ps < end:
-                block.take_in()
+                block.take_in(end)
                 used += self._execute(block, end, most - used)
                 block.next_ps = block.queue.next_time_ps()
                 if used >= most:
@@ -219,7 +222,7 @@ class Kernel:
             limit = stop
         if earliest >= limit:
             for block in self.blocks:
-                block.take_in()
+                block.take_in(limit)
             return False
         if limit < end:
             end = limit

@@ -11,6 +11,9 @@ Order is by (time, key) alone; where an event waited never shows. No two pending
 common: two that do meet in the chain, which asserts it. The queue does not look beyond the limit it
 is asked for: if it moved its base past the end of a window, the packets that arrive for that window would all
 pile into the present chain.
+
+The queues of blocks have turns (`actors.kernel.kernel`), and one wheel for all. What becomes pending for a
+later turn is kept aside in a table until that begins.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.kernel.cache import AHEAD, fetch_event
 from actors.kernel.event import NEVER_PS, Event, describe_key
 from actors.kernel.vectors import append, pop, vec
 
@@ -112,6 +116,12 @@ class EventQueue:
         self._far_slot: i64 = NEVER_PS
         """The slot of the first event in the heap."""
         self._far: vec[Event] = vec[Event]()
+        self._turn_end_ps: i64 = NEVER_PS
+        """Of the present turn, where blocks have them: what is due then or later is kept aside."""
+        self._later: vec[Event] = vec[Event]()
+        """What is, as it came."""
+        self._later_ps: i64 = NEVER_PS
+        """The earliest time in it."""
 
     def __len__(self) -> int:
         """How many events are pending."""
@@ -121,7 +131,7 @@ class EventQueue:
         """Make an event pending at `event.time_ps`, which is not before now."""
         slot: i64 = event.time_ps >> SLOT_SHIFT
         ahead: i64 = slot - self._slot
-        if ahead <= 0 or ahead > self._mask:
+        if ahead <= 0 or ahead > self._mask or event.time_ps >= self._turn_end_ps:
             self._push_aside(event, slot)
             return
         at: i64 = slot & self._mask
@@ -136,14 +146,45 @@ class EventQueue:
         slots[at] = event
 
     def _push_aside(self, event: Event, slot: i64) -> None:
-        """Make an event pending that the wheel has no room for: it is due in the present slot, or beyond."""
-        if slot <= self._slot:
+        """Make an event pending that is not for the wheel: due in the present slot, or in a later turn, or
+        beyond the wheel."""
+        if event.time_ps < self._turn_end_ps and slot <= self._slot:
             assert event.time_ps >= self.now_ps, (event.time_ps, self.now_ps)
             self._insert(event)
+            return
+        if slot - self._slot <= self._mask:
+            self._later = append(self._later, event)
+            if event.time_ps < self._later_ps:
+                self._later_ps = event.time_ps
             return
         self._far = _push(self._far, event)
         if slot < self._far_slot:
             self._far_slot = slot
+
+    def take_turn(self, until_ps: i64) -> None:
+        """A turn begins, and ends then: what was kept aside and is due in it comes to its place.
+
+        All of it is read here in a row, so that one miss of the cache does not wait for the other.
+        """
+        assert self._used == 0 or self._turn_end_ps == until_ps, (self._turn_end_ps, until_ps)
+        self._turn_end_ps = until_ps
+        later = self._later
+        count: i64 = len(later)
+        if count == 0:
+            return
+        self._later = vec[Event]()
+        self._later_ps = NEVER_PS
+        at: i64 = 0
+        while at < count:
+            fetch_event(later, at + AHEAD)
+            self.push(later[at])
+            at += 1
+
+    def share(self, other: EventQueue) -> None:
+        """Use the wheel of another queue, so that it stays in the cache: in turns, which leave it empty."""
+        self._slots = other._slots
+        self._words = other._words
+        self._turn_end_ps = 0
 
     def pop(self, limit_ps: i64) -> Event | None:
         """Take the first event before `limit_ps`, or None where there is none."""
@@ -160,12 +201,14 @@ class EventQueue:
 
     def next_time_ps(self) -> i64:
         """The first pending event's time; NEVER_PS if none is pending."""
+        best: i64 = self._later_ps
         first = self._first
         if first is not None:
-            return first.time_ps
-        best: i64 = NEVER_PS
+            if first.time_ps < best:
+                best = first.time_ps
+            return best
         far = self._far
-        if len(far) > 0:
+        if len(far) > 0 and far[0].time_ps < best:
             best = far[0].time_ps
         if self._used > 0:
             event = self._slots[self._next_slot() & self._mask]
@@ -177,7 +220,7 @@ class EventQueue:
 
     def pending(self) -> list[Event]:
         """Every pending event in order, for a snapshot or a check; changes nothing."""
-        events: list[Event] = list(self._far)
+        events: list[Event] = [*self._far, *self._later]
         heads: list[Event | None] = [self._first]
         at: i64 = 0
         for word in self._words:
@@ -202,8 +245,18 @@ class EventQueue:
         self._first = None
         self._far = vec[Event]()
         self._far_slot = NEVER_PS
-        self._slots = vec[Event | None]([None] * len(self._slots))
-        self._words = vec[i64]([0] * len(self._words))
+        self._later = vec[Event]()
+        self._later_ps = NEVER_PS
+        slots = self._slots
+        at: i64 = 0
+        while at <= self._mask:
+            slots[at] = None
+            at += 1
+        words = self._words
+        at = 0
+        while at < len(words):
+            words[at] = 0
+            at += 1
         self._used = 0
         self._slot = self.now_ps >> SLOT_SHIFT
 

@@ -49,6 +49,7 @@ from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import ContextCache, ReceiveBuffer, show_refused
 from actors.nic.queue_pair.endpoint import RECOVERY_PORT, EndpointSettings
 from actors.nic.queue_pair.numbers import slots_for
+from actors.nic.queue_pair.packets import Spares
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
     READY,
@@ -123,6 +124,7 @@ class Nic(Responder):
         super().__init__(number, queue, host, settings, recovery)
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         self._mask: i64 = 0
+        self.spares: Spares = Spares()
         self.receive: ReceiveBuffer | None = None
         """Where packets wait for a slow way to memory."""
         self.data_packets: i64 = 0
@@ -148,6 +150,7 @@ class Nic(Responder):
         slots = slots_for(len(pairs))
         table: list[QueuePair | None] = [None] * slots
         for pair in pairs:
+            pair.spares = self.spares
             slot: int = pair.qpn & (slots - 1)
             assert table[slot] is None, (self.number, pair.qpn)
             table[slot] = pair
@@ -310,6 +313,7 @@ class Nic(Responder):
         opcode: int = frame.opcode
         if opcode == ACKNOWLEDGE:
             self.acknowledged(pair, frame, now)
+            self.spares.keep(frame)
         elif pair.state >= READY_TO_RECEIVE and pair.state != ERROR:  # others drop what arrives, silently
             if opcode == CNP:
                 self.notified(pair, now)

@@ -10,6 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.kernel.cache import fetch_behind
 from actors.kernel.device import Device, Plain
 from actors.kernel.state import as_int, as_list, load_frame, load_integers, save_event, save_integers
 from actors.kernel.vectors import vec
@@ -131,6 +132,7 @@ class SwitchPort(Port):
             queue.tail = None
             self.waiting &= ~(1 << priority)
         else:
+            fetch_behind(frame.queue_next)  # by the time that one is taken, its successor is here
             frame.queue_next = None
         size: i64 = frame.wire_bytes
         if (self.marking >> priority) & 1 and not self.behind_voqs:

@@ -6,6 +6,7 @@ and by the hundred into one slot.
 
 from __future__ import annotations
 
+import bisect
 from random import Random
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import emu
 from actors.kernel.block import new_queue
 from actors.kernel.event import NEVER_PS, Event, Message, pack_key
-from actors.kernel.queue import SLOT_SHIFT, SLOTS, EventQueue
+from actors.kernel.queue import LEAST_SLOTS, SLOT_SHIFT, SLOTS, EventQueue
 from actors.wire.frame import WRITE_ONLY, Frame
 
 SLOT_PS = 1 << int(SLOT_SHIFT)
@@ -122,6 +123,44 @@ def test_thousands_of_events_come_out_in_order(seed: int) -> None:
         popped.append((event.time_ps, event.key))
         event = queue.pop(NEVER_PS)
     assert popped == sorted(expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_queues_that_take_turns_share_a_wheel_and_keep_their_own_order(seed: int) -> None:
+    random = Random(seed)
+    queues = [EventQueue(int(LEAST_SLOTS)) for _ in range(3)]
+    for queue in queues:
+        queue.share(queues[0])
+    pending: list[list[tuple[int, int]]] = [[], [], []]
+
+    def push(at: int, from_ps: int) -> None:
+        entry = (from_ps + random.choice((0, 10, SLOT_PS, 10**5, 10**6, 10**8)), random.randrange(2**62))
+        bisect.insort(pending[at], entry)
+        queues[at].push(some_event(*entry))
+
+    end_ps = 0
+    for _ in range(200):
+        begin_ps, end_ps = end_ps, end_ps + random.choice((SLOT_PS // 3, 10**5, 5 * 10**5, 10**7))
+        for at, queue in enumerate(queues):
+            queue.take_turn(end_ps)
+            for _ in range(random.randrange(4)):
+                push(at, begin_ps)
+            for _ in range(random.randrange(200)):
+                event = queue.pop(end_ps)
+                if event is None:
+                    break
+                queue.now_ps = event.time_ps
+                assert (event.time_ps, event.key) == pending[at].pop(0)
+                if random.randrange(8) > 0:
+                    push(at, event.time_ps)
+            queue.take_turn(end_ps)  # as where a slice ended within it
+            while (event := queue.pop(end_ps)) is not None:
+                queue.now_ps = event.time_ps
+                assert (event.time_ps, event.key) == pending[at].pop(0)
+            assert all(time_ps >= end_ps for time_ps, _ in pending[at])
+            assert queue.next_time_ps() == (pending[at][0][0] if pending[at] else NEVER_PS)
+            assert [(one.time_ps, one.key) for one in queue.pending()] == pending[at]
+    assert sum(map(len, pending)) > 20
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2])

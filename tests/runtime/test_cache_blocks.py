@@ -92,7 +92,7 @@ def test_what_comes_after_its_time_has_passed_is_refused_by_name() -> None:
     with pytest.raises(
         ProtocolError, match="device 1 message port 0 subject 3: sent by another block for 4000000"
     ):
-        block.take_in()
+        block.take_in(NEVER_PS)
 
 
 @given(st.integers(1, 200), st.integers(1, 3), st.data())

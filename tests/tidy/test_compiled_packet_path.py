@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from actors.compiled.build import (
+    BODIES,
     DURATION,
     DURATION_PROFILED,
     INTERPRETED,
@@ -29,6 +30,7 @@ from actors.compiled.build import (
     CannotCompileError,
     lighten,
     refuse_unless_possible,
+    with_hints,
 )
 from actors.compiled.fields import FieldsLoader
 from actors.compiled.finder import present_hot_modules, source_path
@@ -362,6 +364,16 @@ def test_bodies_of_modules_are_marked_as_run_once_and_nothing_else_is(tmp_path: 
         "char CPyDef_a___f(void) {",
         "}",
     ]
+
+
+def test_each_hint_to_the_cache_gets_its_body_or_the_compile_fails() -> None:
+    text = b"".join(b"char CPyDef_cache___%s(PyObject *cpy_r_x) {\nreturn 1;\n}\n" % name for name in BODIES)
+    hinted = with_hints(text).decode()
+    for name, body in BODIES.items():
+        assert f"{name.decode()}(PyObject *cpy_r_x) {{\n{body.decode()}\nreturn 1;" in hinted
+        assert "__builtin_prefetch" in body.decode()
+    with pytest.raises(ValueError, match=r"actors\.kernel\.cache: .* 0 functions fetch_behind"):
+        with_hints(text.replace(b"fetch_behind", b"another"))
 
 
 @needs_compiler

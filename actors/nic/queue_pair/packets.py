@@ -59,6 +59,40 @@ ACK_WIRE_BYTES: Final[i64] = 86
 """Headers 62 B, AETH 4 B, preamble and gap 20 B."""
 
 
+MOST_SPARES: Final[i64] = 16
+"""Frames come and go by turns: few wait, and those are in the cache."""
+
+
+class Spares:
+    """Frames of a NIC that nobody needs any more. They become its next packets: a new frame costs more."""
+
+    def __init__(self) -> None:
+        self._first: Frame | None = None
+        self.count: i64 = 0
+
+    def keep(self, frame: Frame) -> None:
+        """Nobody needs this frame any more."""
+        if self.count < MOST_SPARES:
+            frame.queue_next = self._first
+            self._first = frame
+            self.count += 1
+
+    def take(self) -> Frame:
+        """One of them, or a new one, which is to `become` a packet."""
+        first = self._first
+        if first is None:
+            return Frame(0, 0, 0, 0, 0, 0, 0, 0, 0)
+        frame: Frame = first  # what is narrowed is checked again at each use
+        self._first = frame.queue_next
+        frame.queue_next = None
+        self.count -= 1
+        return frame
+
+
+NO_SPARES: Final = Spares()
+"""Of a queue pair without a NIC."""
+
+
 class Connection:
     """One end of a reliable connection, as far as it never changes."""
 
@@ -87,6 +121,8 @@ class Connection:
         self.ack_every: i64 = ack_every
         self.ecn: u8 = ECN_NOT_CAPABLE
         """What its packets say of ECN."""
+        self.spares: Spares = NO_SPARES
+        """Those of its NIC, once it has one."""
 
     def frame(self, opcode: i64, psn: i64, payload: i64) -> Frame:
         """A packet to the other end."""
@@ -94,7 +130,8 @@ class Connection:
         priority: int = self.priority
         number: int = psn & PSN_MASK
         size: int = payload
-        frame = Frame(
+        frame = self.spares.take()
+        frame.become(
             kind,
             priority,
             self.address,

@@ -1,0 +1,31 @@
+"""Hints to the processor: what is about to be read is fetched into the cache meanwhile.
+
+A large fabric has more frames than a cache holds, and a hop that waits for memory waits as long as it
+computes. Which frame is read next is mostly known before. A hint changes no answer. Interpreted there is
+none: the build gives these functions their bodies (`actors.compiled.build`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.kernel.event import Event
+from actors.kernel.vectors import vec
+from actors.wire.frame import Frame
+
+AHEAD: Final[i64] = 8
+"""A table is fetched so many places before it is read."""
+
+
+def fetch_event(table: vec[Event], at: i64) -> None:
+    """Fetch the event at a place of a table, which may be beyond its end."""
+
+
+def fetch_frame(table: vec[Frame], at: i64) -> None:
+    """Fetch the frame at a place of a table, which may be beyond its end."""
+
+
+def fetch_behind(frame: Frame) -> None:
+    """Fetch the frame that waits behind one, if there is one."""
