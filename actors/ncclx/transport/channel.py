@@ -223,6 +223,20 @@ PLAN_WORTH: Final[i64] = 16
 """Events of the time that a step takes to be worked out, in interpreted Python."""
 
 
+def _in_turn(plans: list[TaskPlan], loop: list[TaskPlan], first: int) -> bool:
+    """Whether a step of a later loop, of which `first` is the first, can only be next on a connection after
+    one of the loop before."""
+    sends: set[int] = set()
+    receives: set[int] = set()
+    for source, targets, _, _, _ in loop:
+        receives.add(source)
+        sends.update(targets)
+    for source, targets, _, _, _ in plans:
+        if (source >= 0 and source not in receives) or not sends.issuperset(targets):
+            return False
+    return all(source >= 0 or bool(targets) for source, targets, _, _, _ in plans[first:])
+
+
 class StepPlans:
     """The steps of an operation. The `period` of `plans` from `first` on are done `more` times more, each
     time as the time before, and then those behind them.
@@ -236,20 +250,8 @@ class StepPlans:
         self.count: i64 = len(plans) + period * more
         self.begun: i64 = self.count
         """How many an operation begins with: all, unless every connection has its part in every loop."""
-        if more > 0 and self._in_turn():
+        if more > 0 and _in_turn(plans, plans[first : first + period], first):
             self.begun = self.first + self.period
-
-    def _in_turn(self) -> bool:
-        """Whether a step of a later loop can only be next on a connection after one of the loop before."""
-        sends: set[int] = set()
-        receives: set[int] = set()
-        for source, targets, _, _, _ in self.plans[self.first : self.first + self.period]:
-            receives.add(source)
-            sends.update(targets)
-        for source, targets, _, _, _ in self.plans:
-            if (source >= 0 and source not in receives) or not sends.issuperset(targets):
-                return False
-        return all(source >= 0 or bool(targets) for source, targets, _, _, _ in self.plans[self.first :])
 
     def shift(self, number: i64) -> i64:
         """How far a step is behind the one of `plans` that it is as."""
