@@ -38,6 +38,7 @@ from typing import Final
 
 from mypy_extensions import i32, i64
 
+from actors.kernel.cache import fetch_behind
 from actors.kernel.device import Plain, Series, Tally, series_of
 from actors.kernel.event import LINK_STATE, SERVE, WATCHDOG, Message
 from actors.kernel.queue import EventQueue
@@ -118,10 +119,13 @@ class Voq:
         """The first frame, which there is."""
         frame = self.head
         assert frame is not None, (self.place, self.egress)
-        self.head = frame.queue_next
-        if self.head is None:
+        following = frame.queue_next
+        self.head = following
+        if following is None:
             self._tail = None
-        frame.queue_next = None
+        else:
+            fetch_behind(following)
+            frame.queue_next = None
         self.queued_bytes -= frame.wire_bytes
         return frame
 

@@ -32,6 +32,7 @@ from typing import Final, cast
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i32, i64, u8
 
+from actors.kernel.cache import AHEAD, fetch_frame
 from actors.kernel.errors import ProtocolError
 from actors.kernel.event import (
     ARRIVAL,
@@ -99,7 +100,11 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
     tails = BytesWriter()
     blob = BytesWriter()
     tailed: i64 = 0
-    for at, frame in enumerate(frames):
+    count: i64 = len(frames)
+    at: i64 = 0
+    while at < count:
+        fetch_frame(frames, at + AHEAD)
+        frame = frames[at]
         write_i64_le(writer, frame.time_ps)
         write_i64_le(writer, frame.key)
         write_i64_le(writer, frame.sent_ps)
@@ -117,6 +122,7 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
         if tail is not None or data is not None:
             _write_tail(tails, blob, at, tail, data)
             tailed += 1
+        at += 1
     place: i64 = len(frames)
     for message in messages:
         write_i64_le(writer, message.time_ps)
@@ -186,6 +192,22 @@ class BatchReader:
         self._split: bool = fabric_ports is not None
         self._prefix_nics: vec[i64] = vec[i64](prefix_nics or [])
         self._loaded: bool = loaded
+        self._used: vec[Frame] = vec[Frame]()
+        self._used_again: i64 = 0
+
+    def use_again(self, frames: vec[Frame]) -> None:
+        """These frames have left for another partition: those that come may be made of them."""
+        self._used = frames
+        self._used_again = 0
+
+    def _blank(self) -> Frame:
+        """A frame that is to `become` another."""
+        at: i64 = self._used_again
+        if at == len(self._used):
+            return Frame(0, 0, 0, 0, 0, 0, 0, 0, 0)
+        fetch_frame(self._used, at + AHEAD)
+        self._used_again = at + 1
+        return self._used[at]
 
     def decode(self, batch: Batch, since_ps: i64) -> vec[Event]:
         """The events in a batch, in its order; none may be before `since_ps`. Raises ProtocolError."""
@@ -256,7 +278,8 @@ class BatchReader:
         if len(self._prefix_nics) > 0:
             self._check_address(addresses & PSN_MASK)
             self._check_address((addresses >> 24) & PSN_MASK)
-        frame = Frame(
+        frame = self._blank()
+        frame.become(
             u8(opcode),
             u8((header >> 8) & 7),
             i32(addresses & PSN_MASK),

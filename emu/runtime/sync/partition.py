@@ -100,6 +100,7 @@ class Partition:
                 batches.append(None)
             else:
                 batches.append(encode_batch(outbox.frames, outbox.messages))
+                self._reader.use_again(outbox.frames)
                 outbox.clear()
         return batches
 
