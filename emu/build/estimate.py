@@ -42,7 +42,7 @@ from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan
 from emu.scenario.schema import Scenario
 from emu.workload.program import BenchmarkPlan
 
-HOP_US: Final = ((64, 0.19), (256, 0.25), (512, 0.40), (1024, 0.52), (3072, 1.1))
+HOP_US: Final = ((64, 0.17), (256, 0.24), (512, 0.32), (1024, 0.40), (3072, 0.9))
 """A packet-hop, by hosts."""
 INSIDE_US: Final = 1.5
 """A message over NVLink, with its copies."""
