@@ -134,7 +134,9 @@ class Frame(Event):
     Most fields are narrow, since a fabric has a frame for each packet in flight and must fit the caches. To
     calculate in 64 bits with one, take it as an `int` first.
 
-    Compiled, the frame that was freed last is used again for the next one: half of them cost no allocation.
+    Few cost an allocation: a NIC's used frames become its next ones (`actors.nic.queue_pair.packets.Spares`),
+    what comes from another worker is made of what left for it, and compiled, the frame that was freed last is
+    used again for the next one.
     """
 
     __slots__ = (
