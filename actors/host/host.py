@@ -347,6 +347,8 @@ class Host(Device):
         self.proxy_cost_ps: i64 = proxy_cost_ps
         self.to_gpu: list[bool] = [False] * len(ports)
         """By port, whether a GPU is behind it: what is posted there goes over NVLink, without a proxy."""
+        self._library_total: Tally = Tally()
+        self._connect_total: Tally = Tally()
         self.reposting: bool = False
         """Whether receives are counted, and taken ones are posted again."""
         self.repost_ps: i64 = 0
@@ -749,8 +751,8 @@ class Host(Device):
 
     def _library(self) -> Tally | None:
         """The values of `LIBRARY_SERIES`; None where no program has any."""
-        total = Tally()
-        total.add_zeros(len(LIBRARY_SERIES))
+        total = self._library_total
+        total.zero(len(LIBRARY_SERIES))
         counts: bool = False
         for program in self.programs:
             if program.count_library(total):
@@ -770,34 +772,33 @@ class Host(Device):
 
     def _connects(self) -> Tally | None:
         """The values of `CONNECT_SERIES`; None where no program has any."""
-        total = Tally()
-        total.add_zeros(len(CONNECT_SERIES))
+        total = self._connect_total
+        total.zero(len(CONNECT_SERIES))
         counts: bool = False
         for program in self.programs:
             if program.count_connects(total):
                 counts = True
         return total if counts else None
 
-    def _count_computing(self, into: Tally, port: i64) -> None:
-        """Write what programs computed on the GPU behind a port, if there are any."""
-        computes: bool = False
-        computed_ps: i64 = 0
-        work_ps: i64 = 0
+    def _count_computing(self, into: Tally) -> None:
+        """Write what programs computed on the GPU behind each port on which any computes."""
+        nothing: list[int] = [0] * (3 * len(self.ports))
+        computed: vec[i64] = vec[i64](nothing)
         for program in self.programs:
-            if program.computes_on() == port:
-                computes = True
-                computed_ps += program.computed()
-                work_ps += program.computed_work()
-        if computes:
-            into.add(computed_ps)
-            into.add(work_ps)
+            port: i64 = program.computes_on()
+            if port >= 0:
+                computed[3 * port] = 1
+                computed[3 * port + 1] += program.computed()
+                computed[3 * port + 2] += program.computed_work()
+        at: i64 = 0
+        while at < len(computed):
+            if computed[at] != 0:
+                into.add(computed[at + 1])
+                into.add(computed[at + 2])
+            at += 3
 
     def count(self, into: Tally) -> None:
-        port: i64 = 0
-        while port < len(self.ports):
-            if self.to_gpu[port]:
-                self._count_computing(into, port)
-            port += 1
+        self._count_computing(into)
         library = self._library()
         if library is not None:
             into.add_table(library.numbers)

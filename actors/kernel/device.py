@@ -77,6 +77,26 @@ class Tally:
             self.add(0)
             at += 1
 
+    def stands(self, part: i64, mark: i64) -> bool:
+        """Whether the next part of the numbers, which the device calls so, stands as it was when it was kept
+        under this mark: then it is passed over, and not written again."""
+        return False
+
+    def keep(self, part: i64, mark: i64) -> None:
+        """The part that did not stand was written: it does not change as long as it has this mark. With 0 it
+        is written next time in any case."""
+
+    def zero(self, count: i64) -> None:
+        """So many zeros and nothing else, in place of what there was."""
+        if len(self.numbers) != count:
+            nothing: list[int] = [0] * count
+            self.numbers = vec[i64](nothing)
+        numbers = self.numbers
+        at: i64 = 0
+        while at < count:
+            numbers[at] = 0
+            at += 1
+
     def increase(self, place: i64, number: i64) -> None:
         """What stands at a place is so much more."""
         numbers = self.numbers

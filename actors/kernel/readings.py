@@ -10,23 +10,28 @@ since who hears of it may know what there was at another time.
 
 from __future__ import annotations
 
-from librt.strings import BytesWriter, write_i64_le
+from typing import Final
+
+from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
 from actors.kernel.device import Device, Tally
 from actors.kernel.vectors import append, vec
 
+END: Final[i64] = -1
+"""Behind the last place and value of a device."""
+
 
 class Reading:
-    """By device, place and new value in turn, as little-endian integers of eight bytes: of counters and of
-    mixes.
+    """Of counters and of mixes, little-endian integers of eight bytes: of each device that has any its
+    number, place and new value in turn, and `END`.
     """
 
-    def __init__(self, whole: bool) -> None:
+    def __init__(self, whole: bool, counters: bytes, mixes: bytes) -> None:
         self.whole: bool = whole
         """Whether it has what did not change, too."""
-        self.counters: dict[int, bytes] = {}
-        self.mixes: dict[int, bytes] = {}
+        self.counters: bytes = counters
+        self.mixes: bytes = mixes
 
 
 class Rewritten(Tally):
@@ -41,6 +46,10 @@ class Rewritten(Tally):
         """Whether what did not change goes there, too."""
         self.at: i64 = 0
         """The place of the next number."""
+        self._marks: vec[i64] = vec[i64]()
+        """Of each part that was kept; 0: it is not."""
+        self._widths: vec[i64] = vec[i64]()
+        """How many numbers each has; while it is written, minus the place where it begins."""
 
     def begin(self, whole: bool) -> None:
         """The first number comes next."""
@@ -61,6 +70,22 @@ class Rewritten(Tally):
                 return
         write_i64_le(self.changed, at)
         write_i64_le(self.changed, number)
+
+    def stands(self, part: i64, mark: i64) -> bool:
+        if part < len(self._marks):
+            if self._marks[part] == mark and mark != 0 and not self.whole:
+                self.at += self._widths[part]
+                return True
+        else:
+            while part >= len(self._marks):
+                self._marks = append(self._marks, 0)
+                self._widths = append(self._widths, 0)
+        self._widths[part] = -self.at
+        return False
+
+    def keep(self, part: i64, mark: i64) -> None:
+        self._marks[part] = mark
+        self._widths[part] += self.at
 
     def add_table(self, table: vec[i64]) -> None:
         count: i64 = len(table)
@@ -90,11 +115,10 @@ class Readings:
         self._devices: list[Device] = devices
         self._executed: vec[i64] = vec[i64]([-1] * len(devices))
         """How many events each had executed when it was read; -1: to be read in any case."""
-        changed = BytesWriter()
-        self._changed: BytesWriter = changed
-        """Of the device that is read."""
-        self._counted: list[Rewritten] = [Rewritten(changed) for _ in devices]
-        self._mixed: list[Rewritten] = [Rewritten(changed) for _ in devices]
+        self._counters: BytesWriter = BytesWriter()
+        self._mixes: BytesWriter = BytesWriter()
+        self._counted: list[Rewritten] = [Rewritten(self._counters) for _ in devices]
+        self._mixed: list[Rewritten] = [Rewritten(self._mixes) for _ in devices]
         self._anew: bool = False
 
     def begin_anew(self) -> None:
@@ -104,26 +128,80 @@ class Readings:
     def take(self) -> Reading:
         """What changed since the reading before, in the order of the devices."""
         anew = self._anew
-        reading = Reading(anew)
-        changed = self._changed
+        counters = self._counters
+        mixes = self._mixes
         at: i64 = 0
         while at < len(self._devices):
             device = self._devices[at]
             executed: i64 = device.executed
             if executed != self._executed[at] or anew:
                 self._executed[at] = executed if device.steady() else -1
+                begin: i64 = len(counters)
+                write_i64_le(counters, device.number)
                 counted = self._counted[at]
                 counted.begin(anew)
                 device.count(counted)
-                if len(changed) > 0:
-                    reading.counters[int(device.number)] = changed.getvalue()
-                    changed.truncate(0)
+                _end(counters, begin)
+                begin = len(mixes)
+                write_i64_le(mixes, device.number)
                 mixed = self._mixed[at]
                 mixed.begin(anew)
                 device.write_mixes(mixed)
-                if len(changed) > 0:
-                    reading.mixes[int(device.number)] = changed.getvalue()
-                    changed.truncate(0)
+                _end(mixes, begin)
             at += 1
         self._anew = False
+        reading = Reading(anew, counters.getvalue(), mixes.getvalue())
+        counters.truncate(0)
+        mixes.truncate(0)
         return reading
+
+
+def _end(changed: BytesWriter, begin: i64) -> None:
+    """All of a device whose number stands at `begin` is written; one of which nothing changed goes."""
+    if len(changed) == begin + 8:
+        changed.truncate(begin)
+    else:
+        write_i64_le(changed, END)
+
+
+def by_device(reading: bytes) -> dict[int, bytes]:
+    """What a reading has of each device: place and new value in turn."""
+    found: dict[int, bytes] = {}
+    at: i64 = 0
+    while at < len(reading):
+        end: i64 = _after(reading, at) - 8
+        found[int(read_i64_le(reading, at))] = reading[at + 8 : end]
+        at = end + 8
+    return found
+
+
+def joined(readings: list[bytes]) -> bytes:
+    """What readings of other devices each have, in the order of the devices."""
+    out = BytesWriter()
+    nothing: list[int] = [0] * len(readings)
+    reached: vec[i64] = vec[i64](nothing)
+    while True:
+        first: i64 = -1
+        of: i64 = -1
+        at: i64 = 0
+        while at < len(readings):
+            if reached[at] < len(readings[at]):
+                number: i64 = read_i64_le(readings[at], reached[at])
+                if of < 0 or number < first:
+                    first = number
+                    of = at
+            at += 1
+        if of < 0:
+            return out.getvalue()
+        begin: i64 = reached[of]
+        end: i64 = _after(readings[of], begin)
+        out.write(readings[of][begin:end])
+        reached[of] = end
+
+
+def _after(reading: bytes, at: i64) -> i64:
+    """Behind the device whose number stands at a place of a reading."""
+    at += 8
+    while read_i64_le(reading, at) != END:
+        at += 16
+    return at + 8

@@ -427,7 +427,7 @@ class Nic(Responder):
 
     def steady(self) -> bool:
         """Whether no counter of time is going on."""
-        return all(port_is_steady(port) for port in self.ports())
+        return all(port_is_steady(port) for port in self._ports)
 
     def series(self) -> list[Series]:
         """The counters of a NIC, in the order of `count`."""

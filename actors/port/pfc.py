@@ -66,6 +66,8 @@ class Pfc:
         self.port: LinkEnd = port
         self.quanta: i64 = quanta
         self.quantum_ps: i64 = -(-QUANTUM_BITS * 10**12 // port.wire.rate_bps)
+        self.turns: i64 = 1
+        """One more than how often anything changed that is counted, apart from time that goes on."""
         self.told: i64 = 0
         """Classes the peer was last told to stop."""
         self.stopping: i64 = 0
@@ -174,6 +176,7 @@ class Pfc:
         stop: i64 = self.pending_stop
         resume: i64 = self.pending_resume
         port = self.port
+        self.turns += 1
         port.control_pending = False
         self.pending_stop = 0
         self.pending_resume = 0
@@ -211,6 +214,7 @@ class Pfc:
         port = self.port
         if port.ever_down and port.was_down(message.f, now):
             return
+        self.turns += 1
         priority: i64 = 0
         if self.deaf:
             while priority < 8:
@@ -263,6 +267,7 @@ class Pfc:
     def link_down(self, now: i64) -> None:
         """The link went down: whatever was said over it is void."""
         told: i64 = self.told
+        self.turns += 1
         self.told = 0
         self.pending_stop = 0
         self.pending_resume = 0
@@ -320,6 +325,7 @@ class Pfc:
 
     def _release(self, priority: i64, now: i64) -> None:
         if (self.port.blocked >> priority) & 1:
+            self.turns += 1
             self.port.blocked &= ~(1 << priority)
             if (self.held >> priority) & 1:
                 self.held &= ~(1 << priority)

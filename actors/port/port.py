@@ -35,7 +35,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
 from actors.kernel.event import LINK_STATE, SERVE, Event, Message, pack_key
-from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream
+from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream, mix
 from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from actors.port.credits import Credits, credit_counters, credit_series
 from actors.port.impairments import BitErrors
@@ -492,6 +492,21 @@ def port_is_steady(port: Port) -> bool:
     return port.blocked == 0 and (port.pfc is None or port.pfc.told == 0)
 
 
+def port_mark(port: Port, owners_mix: i64) -> i64:
+    """While this is the same and not 0, nothing that is counted of the port changes, except what frames that
+    came in here still hold elsewhere: its mix and its owner's (of what concerns no port) have what happened,
+    and `sent_frames` what left. 0 where something waits here or is stopped, so that mixes may stay and a
+    counter go on."""
+    if port.waiting != 0 or port.blocked != 0 or port.control_pending:
+        return 0
+    if port.cuts or port.credits is not None:
+        return 0
+    pfc = port.pfc
+    if pfc is not None and (pfc.told | pfc.stopping) != 0:
+        return 0
+    return mix(mix(port.mix, port.sent_frames), owners_mix)
+
+
 def count_port(into: Tally, port: Port, now: i64) -> None:
     """Write the values of `port_series`, now."""
     into.add(port.sent_frames)
@@ -503,12 +518,18 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
     into.add(port.corrupted)
     into.add(1 if port.up else 0)
     into.add(port.downs)
+    part: i64 = 2 * port.number + 1
     pfc = port.pfc
     if pfc is None:
-        into.add_zeros(len(PFC_METRICS) * PRIORITIES)
+        if not into.stands(part, 1):
+            into.add_zeros(len(PFC_METRICS) * PRIORITIES)
+            into.keep(part, 1)
         lanes = port.credits
         if lanes is not None:
             into.add_list(credit_counters(lanes, now))
+        return
+    mark: i64 = pfc.turns if port.blocked == 0 and pfc.told == 0 else 0
+    if into.stands(part, mark):
         return
     into.add_table(pfc.sent)
     into.add_table(pfc.resumed)
@@ -520,6 +541,7 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
         into.add(pfc.told_time_ps(priority, now))
     for priority in range(PRIORITIES):
         into.add(pfc.paused_time_ps(priority, now))
+    into.keep(part, mark)
 
 
 ERRORS_PURPOSE: Final = 1 << 21

@@ -263,11 +263,15 @@ class Buffer:
         if self.headroom_pool_bytes > 0:
             into.add(self.headroom_pool_peak_bytes)
 
-    def count_groups(self, into: Tally, first: i64, end: i64) -> None:
-        """Write what these groups hold, the most that they held, and the most of their headroom."""
+    def count_groups(self, into: Tally, first: i64, end: i64) -> i64:
+        """Write what these groups hold, the most that they held, and the most of their headroom. Returns what
+        they hold in all."""
+        held: i64 = 0
         at: i64 = first
         while at < end:
-            into.add(self.groups[at].held_bytes)
+            its: i64 = self.groups[at].held_bytes
+            into.add(its)
+            held += its
             at += 1
         at = first
         while at < end:
@@ -277,6 +281,7 @@ class Buffer:
         while at < end:
             into.add(self.groups[at].headroom_peak_bytes)
             at += 1
+        return held
 
     def save(self) -> list[Plain]:
         """What is held, and where."""

@@ -61,7 +61,7 @@ from actors.kernel.units import sending_ps
 from actors.kernel.vectors import append, vec
 from actors.port.credits import Credits
 from actors.port.link import PRIORITIES, SETTLED, learn
-from actors.port.port import DEBOUNCED, afflict_port, count_port, port_is_steady, port_series
+from actors.port.port import DEBOUNCED, afflict_port, count_port, port_is_steady, port_mark, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.ecn import Red
 from actors.switch.egress import AQM_DROP, NO_ROUTE, TTL_EXPIRED, WATCHDOG_DROP, SwitchPort
@@ -517,7 +517,12 @@ class Switch(Device):
             into.add(self.classes.moved)
         if self.cuts_through:
             into.add(self.cut_frames)
+        owners_mix: i64 = self.mix_at(0)
         for port in self.ports:
+            part: i64 = 2 * port.number
+            mark: i64 = 0 if port.behind_voqs else port_mark(port, owners_mix)
+            if into.stands(part, mark):
+                continue
             count_port(into, port, self.queue.now_ps)
             for reason in self._reasons(port):
                 into.add(port.dropped[reason])
@@ -530,7 +535,8 @@ class Switch(Device):
             for queue in port.queues:
                 into.add(queue.peak_bytes)
             first: i64 = port.number * PRIORITIES
-            self.buffer.count_groups(into, first, first + PRIORITIES)
+            held: i64 = self.buffer.count_groups(into, first, first + PRIORITIES)
+            into.keep(part, mark if held == 0 else 0)
         router = self.router
         if router is not None:
             into.add_list(router.counters())

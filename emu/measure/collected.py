@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.device import Series
+from actors.kernel.readings import by_device, joined
 from actors.ncclx.script import REASONS
 from emu.measure.metric_names import DROP_REASONS, METRIC_OF
 from emu.workload.serving import Request, Serving
@@ -308,14 +309,22 @@ def joined_layouts(parts: Iterable[Layouts]) -> Layouts:
 
 
 class Packed(Mapping[int, Sequence[int]]):
-    """What changed of devices, in their order: `plain` has place and new value in turn as little-endian
-    integers of eight bytes, which become numbers where they are asked for.
+    """What changed of devices, in their order: `flat` is a reading (`actors.kernel.readings`) of it, in which
+    places and new values become numbers where they are asked for.
     """
 
-    __slots__ = ("plain",)
+    __slots__ = ("_found", "flat")
 
-    def __init__(self, plain: dict[int, bytes]) -> None:
-        self.plain = plain
+    def __init__(self, flat: bytes) -> None:
+        self.flat = flat
+        self._found: dict[int, bytes] | None = None
+
+    @property
+    def plain(self) -> dict[int, bytes]:
+        """By device, place and new value in turn as little-endian integers of eight bytes."""
+        if self._found is None:
+            self._found = by_device(self.flat)
+        return self._found
 
     def __getitem__(self, number: int) -> Sequence[int]:
         """What changed of a device."""
@@ -334,7 +343,7 @@ class Packed(Mapping[int, Sequence[int]]):
     @classmethod
     def joined(cls, parts: Sequence[Packed]) -> Packed:
         """What changed of the devices of all workers."""
-        return cls(dict(sorted(item for part in parts for item in part.plain.items())))
+        return parts[0] if len(parts) == 1 else cls(joined([one.flat for one in parts]))
 
 
 class Changed(NamedTuple):

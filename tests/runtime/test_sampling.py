@@ -1,5 +1,9 @@
 """Samples add up to what the counters say at that virtual time, also of devices that stood still."""
 
+from typing import Any
+
+import pytest
+
 from actors.wire.batch import BatchReader
 from emu.build.devices import build_kernel, draw
 from emu.measure.collected import Changed
@@ -9,7 +13,7 @@ from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.scenario.load import load_mapping
 
-INCAST = {
+INCAST: dict[str, Any] = {
     "name": "paused",
     "topology": {
         "kind": "ai_zone",
@@ -28,10 +32,25 @@ INCAST = {
         }
     ],
 }
+BROKEN = INCAST | {
+    "name": "broken",
+    "switch": {"buffer": {"pool": "4MB"}, "pfc": {"watchdog": {"enabled": True, "detection": "50us"}}},
+    "transport": {"timeout": 5},
+    "faults": [
+        {"kind": "link_flap", "at": "5us", "target": "rtsw-0:ctsw-0", "down": "8us", "up": "8us", "flaps": 2},
+        {"kind": "degrade", "at": "20us", "target": "rtsw-*:ctsw-1", "rate": "100G", "loss": "1/100"},
+        {"kind": "pause_storm", "at": "40us", "for": "200us", "target": "nic-0-0"},
+        {"kind": "switch_crash", "at": "120us", "for": "20us", "target": "ctsw-0"},
+        {"kind": "nic_down", "at": "200us", "for": "20us", "target": "nic-1-0"},
+    ],
+}
 
 
-def test_samples_add_up_to_the_counters_of_every_device_also_while_a_class_is_paused() -> None:
-    blueprint = draw(load_mapping(INCAST).scenario)
+@pytest.mark.parametrize("mapping", [INCAST, BROKEN], ids=["incast", "broken"])
+def test_samples_add_up_to_the_counters_of_every_device_also_while_a_class_is_paused(
+    mapping: dict[str, Any],
+) -> None:
+    blueprint = draw(load_mapping(mapping).scenario)
     kernel, outboxes = build_kernel(blueprint, [0] * len(blueprint.topology.nodes), 0)
     partition = Partition(0, kernel, outboxes, BatchReader([], 2047, 4096))
     sampler = Sampler(partition)

@@ -3,7 +3,7 @@ which counters moved at all, and the mixes of `digests.jsonl` in decimal.
 
 A module of its own because it is compiled: it looks at every counter and mix that changed.
 
-What changed of a device, place and new value in turn, is taken as bytes (`plains`).
+What changed of devices is taken as a reading has it (`actors.kernel.readings`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
+from actors.kernel.readings import END
 from actors.kernel.vectors import append, vec
 from emu.measure.collected import Packed
 from emu.measure.prometheus.lines import write_number
@@ -24,19 +25,19 @@ NOT_KEPT = -1
 _COMMA: Final = 44
 
 
-def plains(changed: Mapping[int, Sequence[int]]) -> dict[int, bytes]:
-    """What changed of devices, in their order: of each little-endian, eight bytes a number."""
+def flat_of(changed: Mapping[int, Sequence[int]]) -> bytes:
+    """What changed of devices, in their order, as a reading has it."""
     if isinstance(changed, Packed):
-        return changed.plain
-    return {number: plain(changed[number]) for number in sorted(changed)}
-
-
-def plain(changed: Sequence[int]) -> bytes:
-    """Little-endian, eight bytes a number."""
-    numbers = array("q", changed)
+        return changed.flat
+    flat = array("q")
+    for number in sorted(changed):
+        if changed[number]:
+            flat.append(number)
+            flat.extend(changed[number])
+            flat.append(int(END))
     if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
+        flat.byteswap()
+    return flat.tobytes()
 
 
 class Kept:
@@ -78,30 +79,33 @@ class Grown:
         self.first: vec[i64] = vec[i64](first)
         self.last: vec[i64] = vec[i64]([0] * len(kept.columns))
 
-    def add(self, changed: bytes, grown: list[GrownRows]) -> None:
-        """What changed: put rows and their growth into the columns."""
+    def add(self, changed: bytes, at: i64, grown: list[GrownRows]) -> i64:
+        """What changed, from a place of a reading on: put rows and their growth into the columns. Returns
+        where it ends."""
         columns = self.kept.columns
         nth = self.kept.nth
         first = self.first
         last = self.last
-        end: i64 = len(changed)
-        at: i64 = 0
-        while at < end:
-            place: i64 = read_i64_le(changed, at)
+        place: i64 = read_i64_le(changed, at)
+        while place != END:
             value: i64 = read_i64_le(changed, at + 8)
             column: i64 = columns[place]
             if column >= 0 and value != last[place]:
                 grown[column].add(first[column] + nth[place], value - last[place])
                 last[place] = value
             at += 16
+            place = read_i64_le(changed, at)
+        return at + 8
 
 
 def add_grown(
     devices: dict[int, Grown], changed: Mapping[int, Sequence[int]], grown: list[GrownRows]
 ) -> None:
     """What changed of devices: put rows and their growth into the columns."""
-    for number, flat in plains(changed).items():
-        devices[number].add(flat, grown)
+    flat = flat_of(changed)
+    at: i64 = 0
+    while at < len(flat):
+        at = devices[int(read_i64_le(flat, at))].add(flat, at + 8, grown)
 
 
 class Nonzero:
@@ -110,59 +114,65 @@ class Nonzero:
     def __init__(self) -> None:
         self._seen: vec[i64] = vec[i64]()
 
-    def add(self, changed: bytes) -> list[int]:
-        """What changed: the places that were 0 so far and no longer are."""
-        found: list[int] = []
-        end: i64 = len(changed)
-        at: i64 = 0
-        while at < end:
-            place: i64 = read_i64_le(changed, at)
-            value: i64 = read_i64_le(changed, at + 8)
-            if value != 0 and self._is_new(place):
+    def add(self, changed: bytes, at: i64, found: list[int]) -> i64:
+        """What changed, from a place of a reading on: find the places that were 0 so far and no longer are.
+        Returns where it ends."""
+        place: i64 = read_i64_le(changed, at)
+        while place != END:
+            if (place >= len(self._seen) or self._seen[place] == 0) and read_i64_le(changed, at + 8) != 0:
+                self._see(place)
                 found.append(int(place))
             at += 16
-        return found
+            place = read_i64_le(changed, at)
+        return at + 8
 
-    def _is_new(self, place: i64) -> bool:
+    def _see(self, place: i64) -> None:
         seen = self._seen
         while len(seen) <= place:
             seen = append(seen, 0)
-        self._seen = seen
-        if seen[place] != 0:
-            return False
         seen[place] = 1
-        return True
+        self._seen = seen
 
 
 def became_nonzero(devices: dict[int, Nonzero], changed: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
     """What changed of devices: by device, the places that were 0 so far and no longer are."""
     found: dict[int, list[int]] = {}
-    for number, flat in plains(changed).items():
+    flat = flat_of(changed)
+    places: list[int] = []
+    at: i64 = 0
+    while at < len(flat):
+        number = int(read_i64_le(flat, at))
         nonzero = devices.get(number)
         if nonzero is None:
             nonzero = Nonzero()
             devices[number] = nonzero
-        places = nonzero.add(flat)
+        at = nonzero.add(flat, at + 8, places)
         if places:
             found[number] = places
+            places = []
     return found
 
 
 def write_changes(out: BytesWriter, changed: Mapping[int, Sequence[int]]) -> None:
     """What changed of devices, as JSON has it: `{"4":[0,7],"9":[0,3]}`."""
     out.write(b"{")
-    first: bool = True
-    for number, flat in plains(changed).items():
-        out.write(b'"' if first else b',"')
-        first = False
-        write_number(out, number)
+    flat = flat_of(changed)
+    at: i64 = 0
+    while at < len(flat):
+        out.write(b'"' if at == 0 else b',"')
+        write_number(out, read_i64_le(flat, at))
         out.write(b'":[')
-        end: i64 = len(flat)
-        at: i64 = 0
-        while at < end:
-            if at > 0:
+        begin: i64 = at + 8
+        at = begin
+        number: i64 = read_i64_le(flat, at)
+        while number != END:
+            if at > begin:
                 out.append(_COMMA)
-            write_number(out, read_i64_le(flat, at))
-            at += 8
+            write_number(out, number)
+            out.append(_COMMA)
+            write_number(out, read_i64_le(flat, at + 8))
+            at += 16
+            number = read_i64_le(flat, at)
         out.write(b"]")
+        at += 8
     out.write(b"}")
