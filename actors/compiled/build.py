@@ -79,8 +79,6 @@ C_FLAGS: Final = (
 ENTRY_FLAGS: Final = ("-O0",)  # the small file of a module makes one call, once
 ONCE: Final = re.compile(rb"^char CPyDef_\w+_____top_level__\(void\) \{", re.MULTILINE)
 """Where the body of a module begins: a sixth of all code, and run once."""
-HINTS: Final = "actors.kernel.cache"
-"""Python has no words for a hint to the cache, so the functions of this module get their bodies in C."""
 _FETCH: Final = (
     b"__builtin_prefetch(frame, 1); __builtin_prefetch(frame + 64, 1);"  # hops read these two lines
 )
@@ -89,10 +87,14 @@ _BEHIND: Final = (
     b"char *frame = (char *)((actors___wire___frame___FrameObject *)cpy_r_frame)->_queue_next; %s"
 )
 BODIES: Final = {
-    b"fetch_event": _AT % _FETCH,
-    b"fetch_frame": _AT % _FETCH,
-    b"fetch_behind": _BEHIND % _FETCH,
+    "actors.kernel.cache": {
+        b"fetch_event": _AT % _FETCH,
+        b"fetch_frame": _AT % _FETCH,
+        b"fetch_behind": _BEHIND % _FETCH,
+    },
+    "actors.kernel.event": {b"untrack": b"PyObject_GC_UnTrack(cpy_r_record);"},
 }
+"""What Python has no words for: these functions, by module, get their bodies in C."""
 UNITS: Final = (
     ("actors.kernel.", "actors.wire.", "actors.port.", "actors.switch.", "actors.nic."),
     ("actors.host.", "actors.gpu.", "actors.ncclx.", "actors.control."),
@@ -299,8 +301,8 @@ def units(sources: Sequence[str], modules: tuple[str, ...]) -> list[str]:
         at = 0  # mypyc's run-time library and the globals of the group
         if module is not None:
             lighten(path)
-            if module == HINTS:
-                path.write_bytes(with_hints(path.read_bytes()))
+            if module in BODIES:
+                path.write_bytes(with_bodies(path.read_bytes(), BODIES[module]))
             ours = module.startswith(tuple(f"{package}." for package in PACKAGES))
             at = next((at for at, rooms in enumerate(UNITS) if module.startswith(rooms)), len(UNITS))
             if not ours:  # a plug-in: with the switches and NICs that call it
@@ -324,14 +326,14 @@ def lighten(path: Path) -> None:
     path.write_bytes(ONCE.sub(rb"__attribute__((cold)) \g<0>", text))
 
 
-def with_hints(text: bytes) -> bytes:
-    """The C of `HINTS` with the bodies of its functions. Raises ValueError where one is not to be found."""
-    for name, body in BODIES.items():
+def with_bodies(text: bytes, bodies: Mapping[bytes, bytes]) -> bytes:
+    """A module's C with the bodies of these functions. Raises ValueError where one is not to be found."""
+    for name, body in bodies.items():
         text, found = re.subn(
             rb"^char CPyDef_\w+___" + name + rb"\(.*\) \{", rb"\g<0>\n" + body, text, flags=re.MULTILINE
         )
         if found != 1:
-            raise ValueError(f"{HINTS}: the compiled code has {found} functions {name.decode()}")
+            raise ValueError(f"the compiled code has {found} functions {name.decode()}")
     return text
 
 

@@ -128,13 +128,21 @@ def describe_key(key: int) -> str:
     return f"device {key_device(key)} {name} port {key_port(key)} subject {key_subject(key)}"
 
 
+def untrack(record: Event) -> None:
+    """Keep the cycle collector from looking at a record that can be in no circle.
+
+    Python has no words for this: compiled, the build gives it a body (`actors.compiled.build`). Interpreted,
+    records stay where they are.
+    """
+
+
 class Event:
     """A timer, and the base of whatever else happens: when (ps) and what (the packed key).
 
-    Records are left to the garbage collector's book-keeping although no cycle goes through them: a long chain
-    is freed without recursion only if the interpreter can defer the freeing, for which it needs the header
-    that the collector adds. Declared `acyclic`, records lack it, and what lies before them in memory is
-    overwritten.
+    Records keep the header that the cycle collector adds although no cycle goes through them: a long chain is
+    freed without recursion only if the interpreter can defer the freeing, for which it needs that header.
+    Declared `acyclic`, records lack it, and what lies before them in memory is overwritten. Those of which
+    there are many are kept out of the collector's lists instead (`untrack`).
     """
 
     __slots__ = ("chain", "key", "time_ps")
@@ -169,3 +177,4 @@ class Message(Event):
         self.e: i64 = e
         self.f: i64 = f
         self.data: bytes | None = None
+        untrack(self)  # last: a field that is set after `self` was passed on is checked at each use

@@ -17,7 +17,7 @@ from typing import Final
 
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
-from actors.kernel.event import Event
+from actors.kernel.event import Event, untrack
 
 PREAMBLE_GAP_BYTES: Final[i64] = 20
 ETHERNET_BYTES: Final[i64] = 18
@@ -204,6 +204,7 @@ class Frame(Event):
         self.data: bytes | None = None
         self.immediate: i64 = 0
         self.message_bytes: i64 = 0
+        untrack(self)  # last, as in `Message`
 
     def become(
         self,

@@ -7,6 +7,9 @@ from weakref import ref
 
 import pytest
 
+import emu
+from actors.kernel.event import Event, Message
+from actors.wire.frame import WRITE_MIDDLE, Frame
 from emu.runtime.sync.garbage import MUCH, Growth, quiet_collector
 
 ENOUGH = 2_000
@@ -48,6 +51,20 @@ def test_what_comes_and_goes_brings_no_collection(collections: Callable[[], int]
         del made
         growth.look()
     assert collections() == 0
+
+
+@pytest.mark.skipif(not emu.is_compiled(), reason="interpreted, records are objects as all others")
+def test_packets_and_messages_that_wait_are_not_looked_at() -> None:
+    growth = Growth(ENOUGH)
+    waiting: list[Event] = []
+    while len(waiting) < 2 * ENOUGH:
+        waiting.append(Frame(WRITE_MIDDLE, 3, 1, 2, 50_000, 7, len(waiting), 4096, 4178))
+        waiting.append(Message(1, 2, 3, 4, 5, 6, 7))
+        growth.look()
+    assert growth.enough > ENOUGH
+    assert not any(map(gc.is_tracked, waiting))
+    del waiting[::2]  # freed records are used again
+    assert not gc.is_tracked(Message(1, 2, 3, 4, 5, 6, 7))
 
 
 def test_circles_that_nobody_needs_are_freed_once_there_are_enough(collections: Callable[[], int]) -> None:

@@ -5,6 +5,7 @@ takes seconds. Without a compiler the same tests check that the copy runs interp
 """
 
 import ast
+import importlib
 import json
 import os
 import shlex
@@ -30,7 +31,7 @@ from actors.compiled.build import (
     CannotCompileError,
     lighten,
     refuse_unless_possible,
-    with_hints,
+    with_bodies,
 )
 from actors.compiled.fields import FieldsLoader
 from actors.compiled.finder import present_hot_modules, source_path
@@ -366,14 +367,15 @@ def test_bodies_of_modules_are_marked_as_run_once_and_nothing_else_is(tmp_path: 
     ]
 
 
-def test_each_hint_to_the_cache_gets_its_body_or_the_compile_fails() -> None:
-    text = b"".join(b"char CPyDef_cache___%s(PyObject *cpy_r_x) {\nreturn 1;\n}\n" % name for name in BODIES)
-    hinted = with_hints(text).decode()
-    for name, body in BODIES.items():
-        assert f"{name.decode()}(PyObject *cpy_r_x) {{\n{body.decode()}\nreturn 1;" in hinted
-        assert "__builtin_prefetch" in body.decode()
-    with pytest.raises(ValueError, match=r"actors\.kernel\.cache: .* 0 functions fetch_behind"):
-        with_hints(text.replace(b"fetch_behind", b"another"))
+def test_each_function_that_is_to_get_a_body_in_c_gets_it_or_the_compile_fails() -> None:
+    for module, bodies in BODIES.items():
+        text = b"".join(b"char CPyDef_m___%s(PyObject *cpy_r_x) {\nreturn 1;\n}\n" % name for name in bodies)
+        written = with_bodies(text, bodies).decode()
+        for name, body in bodies.items():
+            assert hasattr(importlib.import_module(module), name.decode())
+            assert f"{name.decode()}(PyObject *cpy_r_x) {{\n{body.decode()}\nreturn 1;" in written
+            with pytest.raises(ValueError, match=f"0 functions {name.decode()}"):
+                with_bodies(text.replace(name, b"another"), bodies)
 
 
 @needs_compiler
