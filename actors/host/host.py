@@ -349,6 +349,7 @@ class Host(Device):
         """By port, whether a GPU is behind it: what is posted there goes over NVLink, without a proxy."""
         self._library_total: Tally = Tally()
         self._connect_total: Tally = Tally()
+        self._computing_total: Tally = Tally()
         self.reposting: bool = False
         """Whether receives are counted, and taken ones are posted again."""
         self.repost_ps: i64 = 0
@@ -782,8 +783,9 @@ class Host(Device):
 
     def _count_computing(self, into: Tally) -> None:
         """Write what programs computed on the GPU behind each port on which any computes."""
-        nothing: list[int] = [0] * (3 * len(self.ports))
-        computed: vec[i64] = vec[i64](nothing)
+        total = self._computing_total
+        total.zero(3 * len(self.ports))
+        computed = total.numbers
         for program in self.programs:
             port: i64 = program.computes_on()
             if port >= 0:

@@ -94,6 +94,7 @@ COMPUTE: Final[i64] = 0
 CALL: Final[i64] = 1
 WAIT: Final[i64] = 2
 RECORD: Final[i64] = 3
+COMPUTING: Final[i64] = -1
 
 PIECE_PS: Final[i64] = 1_000_000_000
 PAIR_GONE: Final = 0
@@ -279,6 +280,9 @@ class ScriptProgram(Program):
         self.places: vec[i64] = vec[i64]([0] * len(streams))
         """By stream, its instruction."""
         self.busy: list[bool] = [False] * len(streams)
+        self.stuck: vec[i64] = vec[i64]([0] * len(streams))
+        """What a stream was found to wait for, so that it is not looked at until that happens: COMPUTING, or
+        a group's channels, as its number + 1; 0: it may be able to go on. No state, as 0 is never wrong."""
         """By stream, whether the instruction is under way."""
         self.left_ps: list[int] = [0] * len(streams)
         """By stream, what is left of its computing after the present piece, at full pace."""
@@ -414,6 +418,20 @@ class ScriptProgram(Program):
 
     def _look(self, host: Host, now: i64) -> None:
         """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
+        stream: i64 = 0
+        while stream < len(self.stuck):
+            self.stuck[stream] = 0
+            stream += 1
+        self._go_through(host, now)
+        self._stir(host, now)
+
+    def _look_on(self, host: Host, waited: i64, now: i64) -> None:
+        """The same, where nothing has happened but what one stream may wait for, as `stuck` has it."""
+        stream: i64 = 0
+        while stream < len(self.stuck):
+            if self.stuck[stream] == waited:
+                self.stuck[stream] = 0
+            stream += 1
         self._go_through(host, now)
         self._stir(host, now)
 
@@ -426,7 +444,7 @@ class ScriptProgram(Program):
                 moved = False
                 stream: i64 = 0
                 while stream < len(self.streams):
-                    if self._go_on(host, stream, now):
+                    if self.stuck[stream] == 0 and self._go_on(host, stream, now):
                         moved = True
                     stream += 1
                 if share is not None and share.settle():
@@ -487,9 +505,12 @@ class ScriptProgram(Program):
                 if not self.busy[stream]:
                     self.busy[stream] = True
                     self._compute(host, stream, a, now)
+                self.stuck[stream] = COMPUTING
                 return moved
             if kind == CALL:
                 if not self._is_over(host, stream, a, b, now):
+                    if self.busy[stream]:
+                        self.stuck[stream] = self.first + a + 1
                     return moved
             elif kind == WAIT:
                 if not self.recorded[a]:
@@ -586,6 +607,7 @@ class ScriptProgram(Program):
         """Those of another membership."""
         self.streams = streams
         self.lines = vec[Line]([Line(stream) for stream in streams])
+        self.stuck = vec[i64]([0] * len(streams))
 
     def computes_on(self) -> i64:
         for line in self.lines:
@@ -869,7 +891,8 @@ class ScriptProgram(Program):
             return False
         self.busy[stream] = False
         self.places[stream] += 1
-        self._look(host, now)
+        self.stuck[stream] = 0
+        self._look_on(host, 0, now)
         return True
 
     def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
@@ -932,7 +955,7 @@ class ScriptProgram(Program):
         channel = self.channels[message.a]
         channel.on_copied(host, message)
         if channel.copied_all():
-            self._look(host, now)
+            self._look_on(host, self.group_of[message.a] + 1, now)
 
     # ---- what goes wrong
 
@@ -1121,6 +1144,7 @@ class ScriptProgram(Program):
         if self.orders is not None:
             self.orders.load(orders)
         load_fields(self, _FIELDS, fields)
+        self.stuck = vec[i64]([0] * len(self.streams))
         if self.scripts:
             self._take_streams(self.scripts[self.membership])
         for channel, saved in zip(list(self.channels), as_list(channels), strict=True):

@@ -301,7 +301,11 @@ class KnownPlans:
     """
 
     def __init__(self) -> None:
-        self._plans: dict[Hashable, StepPlans] = {}
+        self._plans: dict[tuple[int, int], StepPlans] = {}
+        self._kinds: dict[Operation, int] = {}
+        """Operations, those with the same steps under one number."""
+        self._places: dict[Hashable, int] = {}
+        """What else than the operation decides on steps, numbered: it is long to look up."""
         self._steps = 0
 
     def of(
@@ -312,11 +316,18 @@ class KnownPlans:
         """
         at: dict[int, int] = {}
         servers = tuple([at.setdefault(node, len(at)) for node in schedule.nodes])
+        places = self._places
         fixed = (tuple(schedule.cuts), schedule.channels, channel, rank, tuple(sends), tuple(receives))
+        alike = places.setdefault((fixed, servers), len(places))
+        own = places.setdefault((fixed, schedule.nodes), len(places))
 
         def tasks(number: int) -> StepPlans:
-            operation = schedule.operations[number]._replace(iteration=0, warmup=False)
-            key = (operation, fixed, servers if operation.own is None else schedule.nodes)
+            operation = schedule.operations[number]
+            kind = self._kinds.get(operation)
+            if kind is None:
+                usual = operation._replace(iteration=0, warmup=False)
+                kind = self._kinds[operation] = self._kinds.setdefault(usual, len(self._kinds))
+            key = (kind, alike if operation.own is None else own)
             found = self._plans.get(key)
             if found is None:
                 found = schedule.tasks(number, channel, rank, sends, receives)

@@ -1,7 +1,7 @@
 """Lines of a metrics page: numbers written between the texts that stand before them.
 
 A page of metrics is texts that never change and numbers that do. What stands before each number is kept as
-bytes, and a scrape copies texts and writes numbers into one buffer, three digits at a time from a table:
+bytes, and a scrape copies texts and writes numbers into one buffer, four digits at a time from a table:
 compiled, some 30 ns a line, with no object made for it. `emu.measure.prometheus.exposition` says which lines
 there are.
 
@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter
-from mypy_extensions import i64
+from librt.strings import BytesWriter, write_i32_le
+from mypy_extensions import i32, i64, u8
 
 from actors.kernel.device import Tally
 from actors.kernel.vectors import vec
 
 _SHORT: Final[list[bytes]] = [str(number).encode() for number in range(1000)]
 _LONG: Final[list[bytes]] = [f"{number:03d}".encode() for number in range(1000)]
+_FOUR: Final = vec[i32]([i32(int.from_bytes(b"%04d" % number, "little")) for number in range(10_000)])
+"""Four digits as one integer, since that is written faster than bytes are."""
 _PS_PER_S: Final = 10**12
 _MINUS: Final = 45
 _POINT: Final = 46
+_ZERO: Final = 48
 
 
 def write_number(out: BytesWriter, number: i64) -> None:
@@ -33,8 +36,13 @@ def write_number(out: BytesWriter, number: i64) -> None:
     if number < 1000:
         out.write(_SHORT[number])
         return
+    upper: i64 = number // 10_000
+    if upper > 0:
+        write_number(out, upper)
+        write_i32_le(out, _FOUR[number - upper * 10_000])
+        return
     thousands: i64 = number // 1000
-    write_number(out, thousands)
+    out.append(u8(_ZERO + thousands))
     out.write(_LONG[number - thousands * 1000])
 
 

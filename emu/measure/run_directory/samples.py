@@ -190,10 +190,12 @@ class SampleWriter:
     def text(self, changed: Changed) -> str:
         """The line of one sample."""
         self._add(changed)
-        packed = {
-            metric: _packed(content) for metric, rows in self._grown.items() if (content := rows.take())
-        }
-        return line({"virtual_ps": changed.virtual_ps, "grown": packed})
+        packed = [
+            f'"{metric}":"{_packed(content)}"'
+            for metric, rows in self._grown.items()
+            if (content := rows.take())
+        ]
+        return f'{{"virtual_ps":{changed.virtual_ps},"grown":{{{",".join(packed)}}}}}\n'
 
     def _add(self, changed: Changed) -> None:
         add_grown(self._devices, changed.changed, self._columns)
