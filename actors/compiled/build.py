@@ -80,12 +80,10 @@ ENTRY_FLAGS: Final = ("-O0",)  # the small file of a module makes one call, once
 ONCE: Final = re.compile(rb"^char CPyDef_\w+_____top_level__\(void\) \{", re.MULTILINE)
 """Where the body of a module begins: a sixth of all code, and run once."""
 _FETCH: Final = (
-    b"__builtin_prefetch(frame, 1); __builtin_prefetch(frame + 64, 1);"  # hops read these two lines
+    b"__builtin_prefetch(frame, 1); __builtin_prefetch(frame + 64, 1);"  # a frame is these two lines
 )
 _AT: Final = b"if (cpy_r_at < cpy_r_table.len) { char *frame = (char *)cpy_r_table.items[cpy_r_at]; %s }"
-_BEHIND: Final = (
-    b"char *frame = (char *)((actors___wire___frame___FrameObject *)cpy_r_frame)->_queue_next; %s"
-)
+_BEHIND: Final = b"char *frame = (char *)((actors___wire___frame___FrameObject *)cpy_r_frame)->_chain; %s"
 BODIES: Final = {
     "actors.kernel.cache": {
         b"fetch_event": _AT % _FETCH,

@@ -151,7 +151,8 @@ class Event:
         self.time_ps: i64 = time_ps
         self.key: i64 = key
         self.chain: Event | None = None
-        """The next event of the same slot of the queue's wheel."""
+        """The next event of the same slot of the queue's wheel, or of a queue in which it waits until it is
+        made pending."""
 
 
 @mypyc_attr(free_list_len=1)

@@ -85,7 +85,7 @@ def save_event(event: Event) -> list[Plain]:
             event.ttl,
             event.dscp,
             event.corrupt,
-            event.data,
+            event.payload,
         ]
     if isinstance(event, Message):
         return [
@@ -114,7 +114,7 @@ def load_event(state: Plain) -> Event:
         frame.message_bytes, frame.sent_ps, frame.ingress = n[16], n[17], n[18]
         frame.tail = cast("bytes | None", values[19])
         frame.ttl, frame.dscp, frame.corrupt = n[20], n[21], n[22]
-        frame.data = cast("bytes | None", values[23])
+        frame.payload = cast("bytes | None", values[23])
         frame.time_ps, frame.key = n[1], n[2]
         return frame
     if n[0] == 1:

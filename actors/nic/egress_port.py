@@ -7,7 +7,9 @@ go first, then queue pairs in turn, one packet each (round-robin). Between prior
 
 from __future__ import annotations
 
-from mypy_extensions import i32, i64, u8
+from typing import cast
+
+from mypy_extensions import i16, i32, i64, u8
 
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import RETRANSMIT, SERVE
@@ -175,9 +177,10 @@ class NicPort(Port):
 
     def _unlink(self, queue: SendQueue, first: Frame, priority: i64) -> None:
         """Take the first acknowledgement out of its line."""
-        queue.frame = first.queue_next
-        if first.queue_next is not None:
-            first.queue_next = None
+        following = cast("Frame | None", first.chain)
+        queue.frame = following
+        if following is not None:
+            first.chain = None
             return
         queue.last_frame = None
         if queue.pair is None:
@@ -225,8 +228,9 @@ class NicPort(Port):
         """A packet of a controlled queue pair leaves now: when may the next one?"""
         if control.wants_telemetry:
             frame.tail = b""
-            frame.wire_bytes += control.telemetry_bytes
-        size: i64 = frame.wire_bytes
+            frame.wire_bytes += i16(control.telemetry_bytes)
+        its: int = frame.wire_bytes
+        size: i64 = its
         control.on_send(size, now)
         timed: bool = frame.opcode < READ_REQUEST
         if control.wants_rtt and timed and pair.timed_psn == NO_PSN and pair.next_psn == pair.high_psn:
@@ -257,7 +261,7 @@ class NicPort(Port):
         if tail is None:
             queue.frame = frame
         else:
-            tail.queue_next = frame
+            tail.chain = frame
         queue.last_frame = frame
         self.waiting |= 1 << priority
 
@@ -281,7 +285,7 @@ class NicPort(Port):
             frame = queue.frame
             while frame is not None:
                 frames.append(save_event(frame))
-                frame = frame.queue_next
+                frame = cast("Frame | None", frame.chain)
         for queue in self.queues:
             pair = queue.pair
             while pair is not None:

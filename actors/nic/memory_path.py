@@ -37,7 +37,7 @@ link.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i32, i64
 
@@ -115,7 +115,7 @@ class ReceiveGroup:
 def show_refused(port: Port, frame: Frame, reason: i64, now: i64) -> None:
     """A NIC refuses a frame that arrived now: show it to the port's taps."""
     if port.taps:
-        at_ps: i64 = port.received_ps(frame.wire_bytes, now, head=False)
+        at_ps: i64 = port.received_ps(i64(frame.wire_bytes), now, head=False)
         port.show_drop(frame, reason, at_ps, arrived=True)
 
 
@@ -140,7 +140,8 @@ class ReceiveBuffer:
         """A packet is here: it waits for its turn, or is dropped."""
         number: i64 = (port_number << 3) | i64(frame.priority)
         group = self.groups[number]
-        held: i64 = group.held_bytes + frame.wire_bytes - PREAMBLE_GAP_BYTES
+        size: int = frame.wire_bytes
+        held: i64 = group.held_bytes + size - PREAMBLE_GAP_BYTES
         if held > group.size_bytes:
             group.dropped += 1
             show_refused(self._ports[port_number], frame, RECEIVE_OVERRUN, now)
@@ -155,7 +156,7 @@ class ReceiveBuffer:
         frame.ingress = i32(number)
         lanes = self._ports[port_number].credits
         if lanes is not None:
-            lanes.hold(i64(frame.priority), frame.wire_bytes)
+            lanes.hold(i64(frame.priority), size)
         if self._append(frame):
             self._begin(frame, now)
 
@@ -165,22 +166,23 @@ class ReceiveBuffer:
         """
         frame = self._head
         assert frame is not None, self.nic.number
-        following = frame.queue_next
+        following = cast("Frame | None", frame.chain)
         self._head = following
-        frame.queue_next = None
+        frame.chain = None
         if following is None:
             self._tail = None
         else:
             self._begin(following, now)
         number: i64 = i64(frame.ingress)
         group = self.groups[number]
-        group.held_bytes -= frame.wire_bytes - PREAMBLE_GAP_BYTES
+        size: int = frame.wire_bytes
+        group.held_bytes -= size - PREAMBLE_GAP_BYTES
         if group.stopped and group.held_bytes <= group.xon_bytes:
             group.stopped = False
             self._tell(number, now, stop=False)
         lanes = self._ports[number >> 3].credits
         if lanes is not None:
-            lanes.free(i64(frame.priority), frame.wire_bytes, now)
+            lanes.free(i64(frame.priority), size, now)
         return frame
 
     def dropped_at(self, port_number: int) -> int:
@@ -224,7 +226,7 @@ class ReceiveBuffer:
         if tail is None:
             self._head = frame
             return True
-        tail.queue_next = frame
+        tail.chain = frame
         return False
 
     def save(self) -> list[Plain]:
@@ -233,7 +235,7 @@ class ReceiveBuffer:
         frame = self._head
         while frame is not None:
             frames.append([frame.ingress, save_event(frame)])
-            frame = frame.queue_next
+            frame = cast("Frame | None", frame.chain)
         groups: list[Plain] = [save_fields(group, _GROUP_FIELDS) for group in self.groups]
         return [frames, groups, self.rate_bps]
 

@@ -279,7 +279,8 @@ class Nic(Responder):
         if port.suspect and port.spoilt(frame, now):
             return
         port.received_frames += 1
-        port.received_bytes += frame.wire_bytes
+        size: int = frame.wire_bytes
+        port.received_bytes += size
         if frame.payload_bytes > 0:
             port.received_data_frames += 1
             if self.corrupt_every > 0 and self._corrupts(frame, port_number):
@@ -573,7 +574,7 @@ class CreditNic(Nic):
         assert lanes is not None, (self.number, port_number)
         lost: bool = port.ever_down and port.was_down(frame.sent_ps, now - port.own_ingress_latency_ps)
         lane: i64 = i64(frame.priority)
-        size: i64 = frame.wire_bytes
+        size: i64 = i64(frame.wire_bytes)
         super().on_frame(frame, port_number)
         if not lost:
             lanes.arrived(lane, size, now)

@@ -119,9 +119,10 @@ class Port(LinkEnd):
         ecn: int = frame.ecn
         psn: int = frame.psn
         qpn: int = frame.qpn
+        size: int = frame.wire_bytes
         digest: i64 = self.mix ^ now ^ (opcode << TAG_SHIFT) ^ (ecn << ECN_SHIFT)
         digest = (digest * DIGEST_MULTIPLIER) & MASK62
-        digest ^= (digest >> 29) ^ (psn << PSN_SHIFT) ^ (qpn << QPN_SHIFT) ^ frame.wire_bytes
+        digest ^= (digest >> 29) ^ (psn << PSN_SHIFT) ^ (qpn << QPN_SHIFT) ^ size
         digest = (digest * DIGEST_MULTIPLIER) & MASK62
         self.mix = digest ^ (digest >> 29)
 
@@ -145,7 +146,8 @@ class Port(LinkEnd):
             self.tell(frame, now)
             for tap in self.taps:
                 tap.sent(frame, now)
-        size: i64 = frame.wire_bytes
+        its: int = frame.wire_bytes
+        size: i64 = its
         done: i64 = now + (size * self.ps_per_byte if self.ps_per_byte > 0 else self.serialisation(size))
         self.free_ps = done
         self.sent_frames += 1
@@ -172,7 +174,7 @@ class Port(LinkEnd):
     def tell(self, frame: Frame, now: i64) -> None:
         """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""
         if self.credits is not None:
-            self.credits.spend(i64(frame.priority), frame.wire_bytes, now)
+            self.credits.spend(i64(frame.priority), i64(frame.wire_bytes), now)
 
     def send_control(self, now: i64) -> None:
         """Send what flow control has pending; the wire is free."""
@@ -249,7 +251,7 @@ class Port(LinkEnd):
                     frame: Frame = taken
                     self.transmit(frame, now)
                     if self.shares:
-                        self._sent(priority, frame.wire_bytes, now)
+                        self._sent(priority, i64(frame.wire_bytes), now)
                     self.serving = False
                     if (self.waiting & ~self.blocked) != 0 or self.control_pending:
                         self._arm_behind(frame)
@@ -276,7 +278,7 @@ class Port(LinkEnd):
             self._lose_arrived(frame, now, self.cuts)
             return True
         errors = self.errors
-        if errors is not None and errors.spoils(frame.wire_bytes):
+        if errors is not None and errors.spoils(i64(frame.wire_bytes)):
             frame.corrupt = 1
         if frame.corrupt != 0 and not self.cuts:  # the FCS comes last: who cuts through knows too late
             self._reject(frame, now)
@@ -338,13 +340,13 @@ class Port(LinkEnd):
     def _lose_arrived(self, frame: Frame, now: i64, head: bool) -> None:
         """A frame is lost because the link was down during its flight."""
         self.lost_link_down += 1
-        self.show_drop(frame, LINK_DOWN, self.received_ps(frame.wire_bytes, now, head), arrived=True)
+        self.show_drop(frame, LINK_DOWN, self.received_ps(i64(frame.wire_bytes), now, head), arrived=True)
         self.owner.mix_drop(self.number, LINK_DOWN_DROP, frame)
 
     def _reject(self, frame: Frame, now: i64) -> None:
         """A frame is lost because its FCS is wrong."""
         self.corrupted += 1
-        at_ps: i64 = self.received_ps(frame.wire_bytes, now, head=False)
+        at_ps: i64 = self.received_ps(i64(frame.wire_bytes), now, head=False)
         self.show_drop(frame, CORRUPT, at_ps, arrived=True)
         self.owner.mix_drop(self.number, CORRUPT_DROP, frame)
 

@@ -198,7 +198,7 @@ class Capture(Recorder):
         return now >= self.until_ps + max(self.end.own_ingress_latency_ps, self.response_ps)
 
     def saw(self, frame: Frame, now: i64) -> None:
-        at_ps: i64 = self.end.received_ps(frame.wire_bytes, now, self.head)
+        at_ps: i64 = self.end.received_ps(i64(frame.wire_bytes), now, self.head)
         if self._wants(frame, at_ps):
             self._keep(_row(frame, at_ps, 0, 0), frame)
 
@@ -248,7 +248,7 @@ class Capture(Recorder):
         if len(self.rows) >= self.most:
             self.missed += 1
             return
-        data = None if frame is None else frame.data
+        data = None if frame is None else frame.payload
         self.rows.append(row if data is None else row + data[: self.snap_bytes])
 
     def save(self) -> list[Plain]:
@@ -271,7 +271,7 @@ def _row(frame: Frame, at_ps: i64, event: i64, reason: i64) -> bytes:
     flags: i64 = i64(frame.ack_request)
     if frame.corrupt != 0:
         flags |= SPOILT
-    if frame.data is not None:
+    if frame.payload is not None:
         flags |= LOADED
     return ROW.pack(
         at_ps,

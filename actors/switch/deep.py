@@ -34,7 +34,7 @@ Not modelled: cut-through, cells, the fabric's own capacity between cards, loss 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i32, i64
 
@@ -111,22 +111,24 @@ class Voq:
         if tail is None:
             self.head = frame
         else:
-            tail.queue_next = frame
+            tail.chain = frame
         self._tail = frame
-        self.queued_bytes += frame.wire_bytes
+        size: int = frame.wire_bytes
+        self.queued_bytes += size
 
     def pop(self) -> Frame:
         """The first frame, which there is."""
         frame = self.head
         assert frame is not None, (self.place, self.egress)
-        following = frame.queue_next
+        following = cast("Frame | None", frame.chain)
         self.head = following
         if following is None:
             self._tail = None
         else:
             fetch_behind(following)
-            frame.queue_next = None
-        self.queued_bytes -= frame.wire_bytes
+            frame.chain = None
+        size: int = frame.wire_bytes
+        self.queued_bytes -= size
         return frame
 
     def grantable(self, quantum_bytes: i64) -> i64:
@@ -165,7 +167,7 @@ class Voq:
         frame = self.head
         while frame is not None:
             found.append(frame)
-            frame = frame.queue_next
+            frame = cast("Frame | None", frame.chain)
         return found
 
     def save(self) -> list[Plain]:
@@ -387,17 +389,18 @@ class DeepSwitch(Switch):
             if out.dropped_early(frame, depth, now):
                 port.drop(frame, AQM_DROP)
                 return
-        verdict: i64 = self.buffer.admit(place, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
+        size: int = frame.wire_bytes
+        verdict: i64 = self.buffer.admit(place, size - PREAMBLE_GAP_BYTES, now)
         if verdict != ADMITTED:
             port.drop(frame, verdict)
             return
         frame.ingress = i32(place)
         voq = self._voq(out.number, (port.number << 3) | priority)
         voq.append(frame)
-        out.voq_bytes[priority] += frame.wire_bytes
+        out.voq_bytes[priority] += size
         if voq.queued_bytes > self.voq_peak_bytes[out.number]:
             self.voq_peak_bytes[out.number] = voq.queued_bytes
-        voq.unreported_bytes += frame.wire_bytes
+        voq.unreported_bytes += size
         if not voq.report_pending:
             self._report(voq, now)
 
@@ -497,10 +500,11 @@ class DeepSwitch(Switch):
         out = self.ports[voq.egress]
         crossed: i64 = 0
         head = voq.head
-        while head is not None and head.wire_bytes <= voq.credit_bytes:
+        while head is not None and i64(head.wire_bytes) <= voq.credit_bytes:
             depth: i64 = voq.queued_bytes
             frame = voq.pop()
-            size: i64 = frame.wire_bytes
+            its: int = frame.wire_bytes
+            size: i64 = its
             out.voq_bytes[voq.priority] -= size
             if (out.marking >> voq.priority) & 1:
                 out.mark(frame, voq.priority, depth, now)
@@ -530,7 +534,7 @@ class DeepSwitch(Switch):
             if voq.egress == egress and (classes >> voq.priority) & 1:
                 while voq.head is not None:
                     frame = voq.pop()
-                    self.buffer.release(i64(frame.ingress), frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
+                    self.buffer.release(i64(frame.ingress), i64(frame.wire_bytes) - PREAMBLE_GAP_BYTES, now)
                     if reason == LINK_DOWN_DROP:
                         out.lose(frame)
                     else:

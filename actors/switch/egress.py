@@ -6,7 +6,7 @@ share of the buffer.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i64
 
@@ -18,7 +18,7 @@ from actors.port.link import PRIORITIES, Wire
 from actors.port.port import Port
 from actors.switch.buffer import Buffer
 from actors.switch.ecn import Aqm
-from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
+from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame, Load
 from actors.wire.telemetry import with_hop
 
 NO_ROUTE: Final[i64] = 3
@@ -93,11 +93,11 @@ class SwitchPort(Port):
         priority: i64 = its
         if (self.dropping >> priority) & 1 == 0:
             return False
-        return self.aqms[priority].drops(queued_bytes, frame.wire_bytes, now)
+        return self.aqms[priority].drops(queued_bytes, i64(frame.wire_bytes), now)
 
     def over_limit(self, frame: Frame) -> bool:
         """Whether a frame would take its queue, a lossy one, over a limit."""
-        held: i64 = self.queues[i64(frame.priority)].queued_bytes + frame.wire_bytes
+        held: i64 = self.queues[i64(frame.priority)].queued_bytes + i64(frame.wire_bytes)
         if self.egress_limit_bytes > 0 and held > self.egress_limit_bytes:
             return True
         if self.egress_alpha_fixed == 0:
@@ -108,15 +108,16 @@ class SwitchPort(Port):
         """Append a frame that the buffer admitted to the queue of its priority."""
         its: int = frame.priority
         priority: i64 = its
+        size: int = frame.wire_bytes
         queue = self.queues[priority]
         tail = queue.tail
         if tail is None:
             queue.head = frame
             self.waiting |= 1 << priority
         else:
-            tail.queue_next = frame
+            tail.chain = frame
         queue.tail = frame
-        held: i64 = queue.queued_bytes + frame.wire_bytes
+        held: i64 = queue.queued_bytes + size
         queue.queued_bytes = held
         if held > queue.peak_bytes:
             queue.peak_bytes = held
@@ -127,14 +128,16 @@ class SwitchPort(Port):
         first = queue.head
         assert first is not None, (self.number, priority)
         frame: Frame = first  # what is narrowed is checked again at each use
-        queue.head = frame.queue_next
-        if frame.queue_next is None:
+        following = cast("Frame | None", frame.chain)
+        queue.head = following
+        if following is None:
             queue.tail = None
             self.waiting &= ~(1 << priority)
         else:
-            fetch_behind(frame.queue_next)  # by the time that one is taken, its successor is here
-            frame.queue_next = None
-        size: i64 = frame.wire_bytes
+            fetch_behind(following)  # by the time that one is taken, its successor is here
+            frame.chain = None
+        its: int = frame.wire_bytes
+        size: i64 = its
         if (self.marking >> priority) & 1 and not self.behind_voqs:
             self.mark(frame, priority, queue.queued_bytes, now)
         queue.queued_bytes -= size
@@ -154,11 +157,18 @@ class SwitchPort(Port):
     def tell(self, frame: Frame, now: i64) -> None:
         """A frame leaves now: a data packet that collects records of hops gets one."""
         super().tell(frame, now)
-        tail = frame.tail
-        if tail is None or frame.payload_bytes == 0:
+        carried = frame.carried
+        if carried is None or frame.payload_bytes == 0:
+            return
+        tail = carried.tail if isinstance(carried, Load) else carried
+        if tail is None:
             return
         place: i64 = (self.owner.number << 11) | self.number
-        frame.tail = with_hop(tail, place, now, self.backlog_bytes(), self.sent_bytes, self.rate_bps)
+        longer = with_hop(tail, place, now, self.backlog_bytes(), self.sent_bytes, self.rate_bps)
+        if isinstance(carried, Load):
+            carried.tail = longer
+        else:
+            frame.carried = longer
 
     def backlog_bytes(self) -> i64:
         """All that waits for this port, on the wire: in its queues, and at its ingress."""
@@ -205,13 +215,13 @@ class SwitchPort(Port):
         if reason == WATCHDOG_DROP:
             self.show_drop(frame, reason, now, arrived=False)
         else:
-            at_ps: i64 = self.received_ps(frame.wire_bytes, now, head)
+            at_ps: i64 = self.received_ps(i64(frame.wire_bytes), now, head)
             self.show_drop(frame, reason, at_ps, arrived=True)
 
     def head_bytes(self, priority: i64) -> i64:
         frame = self.queues[priority].head
         assert frame is not None, (self.number, priority)
-        return frame.wire_bytes
+        return i64(frame.wire_bytes)
 
     def queued_frames(self) -> int:
         """How many frames wait here."""
@@ -220,7 +230,7 @@ class SwitchPort(Port):
             frame = queue.head
             while frame is not None:
                 count += 1
-                frame = frame.queue_next
+                frame = cast("Frame | None", frame.chain)
         return count
 
     def save(self) -> list[Plain]:
@@ -231,7 +241,7 @@ class SwitchPort(Port):
             frame = queue.head
             while frame is not None:
                 frames.append(save_event(frame))
-                frame = frame.queue_next
+                frame = cast("Frame | None", frame.chain)
             queues.append(frames)
         own: list[Plain] = [
             queues,

@@ -229,7 +229,8 @@ class Switch(Device):
         if port.suspect and port.spoilt(frame, now):
             return
         port.received_frames += 1
-        port.received_bytes += frame.wire_bytes
+        size: int = frame.wire_bytes
+        port.received_bytes += size
         if frame.payload_bytes > 0:
             port.received_data_frames += 1
         ttl: u8 = frame.ttl
@@ -293,6 +294,7 @@ class Switch(Device):
             out.drop(frame, WATCHDOG_DROP)
             return
         frame.ingress = i32(place)
+        size: int = frame.wire_bytes
         if out.limited and not self.buffer.groups[place].lossless:
             if out.over_limit(frame):
                 port.drop(frame, EGRESS_LIMIT)
@@ -300,7 +302,7 @@ class Switch(Device):
             if out.dropped_early(frame, out.queues[priority].queued_bytes, now):
                 port.drop(frame, AQM_DROP)
                 return
-        verdict: i64 = self.buffer.admit(place, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
+        verdict: i64 = self.buffer.admit(place, size - PREAMBLE_GAP_BYTES, now)
         if verdict != ADMITTED:
             port.drop(frame, verdict)
             return
@@ -327,7 +329,7 @@ class Switch(Device):
             return
         head_ps: i64 = sending_ps(HEAD_WIRE_BYTES, port.rate_bps)
         frame.ingress = i32(-1 - ((out.number << PLACE_BITS) | place))
-        frame.time_ps = now + port.serialisation(frame.wire_bytes) - head_ps
+        frame.time_ps = now + port.serialisation(i64(frame.wire_bytes)) - head_ps
         self.queue.push(frame)
 
     def _tail_came(self, frame: Frame, port: SwitchPort, now: i64) -> None:
@@ -625,7 +627,7 @@ class CreditSwitch(Switch):
         assert lanes is not None, (self.number, port_number)
         lost: bool = port.ever_down and port.was_down(frame.sent_ps, now - port.own_ingress_latency_ps)
         lane: i64 = i64(frame.priority)
-        size: i64 = frame.wire_bytes
+        size: i64 = i64(frame.wire_bytes)
         super().on_frame(frame, port_number)
         if not lost and not (port.apart and frame.ingress < 0):  # not while a cut frame waits for its tail
             lanes.arrived(lane, size, now)

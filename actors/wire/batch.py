@@ -112,15 +112,13 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
         header |= (i64(frame.ack_request) << 13) | (i64(frame.syndrome) << 14) | (i64(frame.udp_source) << 22)
         header |= (i64(frame.ttl) << 38) | (i64(frame.dscp) << 46) | (i64(frame.corrupt) << 52)
         write_i64_le(writer, header)
-        write_i64_le(writer, i64(frame.src) | (i64(frame.dst) << 24) | (frame.wire_bytes << 48))
+        write_i64_le(writer, i64(frame.src) | (i64(frame.dst) << 24) | (i64(frame.wire_bytes) << 48))
         numbers: i64 = i64(frame.qpn) | (i64(frame.psn) << 24) | (i64(frame.payload_bytes) << 48)
         write_i64_le(writer, numbers)
         write_i64_le(writer, frame.immediate)
         write_i64_le(writer, frame.message_bytes)
-        tail = frame.tail
-        data = frame.data
-        if tail is not None or data is not None:
-            _write_tail(tails, blob, at, tail, data)
+        if frame.carried is not None:
+            _write_tail(tails, blob, at, frame.tail, frame.payload)
             tailed += 1
         at += 1
     place: i64 = len(frames)
@@ -298,8 +296,10 @@ class BatchReader:
         frame.ttl = u8((header >> 38) & 0xFF)
         frame.dscp = u8((header >> 46) & 0x3F)
         frame.corrupt = u8((header >> 52) & 1)
-        frame.immediate = immediate
-        frame.message_bytes = message_bytes
+        if immediate != 0:
+            frame.immediate = immediate
+        if message_bytes != 0:
+            frame.message_bytes = message_bytes
         frame.sent_ps = sent_ps
         return frame
 
@@ -386,7 +386,7 @@ class BatchReader:
                     event.tail = batch.blob[offset : offset + tail_bytes]
                     offset += tail_bytes
                 if data_bytes >= 0:
-                    event.data = batch.blob[offset : offset + data_bytes]
+                    event.payload = batch.blob[offset : offset + data_bytes]
                     offset += data_bytes
             else:
                 message = cast(Message, event)

@@ -7,15 +7,15 @@ payload padded to 4 B, ICRC 4. The least frame is 64 B, so nothing occupies a li
 
 Source: InfiniBand Architecture Specification volume 1, chapter 9 and annex A17 (RoCEv2); IEEE 802.3.
 
-Not modelled here: VLAN tags, IPv6, GRH, P_Key, migration bits. Payload bytes travel in `data` when a scenario
-asks for real payload; otherwise only their number does.
+Not modelled here: VLAN tags, IPv6, GRH, P_Key, migration bits. Bytes travel in `payload` when a scenario asks
+for real payload; otherwise only their number does.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i32, i64, mypyc_attr, u8
+from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 
 from actors.kernel.event import Event, untrack
 
@@ -113,9 +113,20 @@ QPN_SHIFT: Final[i64] = 14
 PSN_BITS: Final[i64] = 24
 PSN_MASK: Final[i64] = 0xFFFFFF
 PSN_HALF: Final[i64] = 0x800000
+LARGEST_32: Final[i64] = 0xFFFFFFFF
 
 FRAME_INTEGERS: Final[i64] = 8
 """How many integers a frame is on a socket between workers: see `actors.wire.batch`."""
+
+
+class Load:
+    """What a frame with real payload carries: that, and the tail of the frame."""
+
+    __slots__ = ("payload", "tail")
+
+    def __init__(self, tail: bytes | None, payload: bytes) -> None:
+        self.tail: bytes | None = tail
+        self.payload: bytes = payload
 
 
 @mypyc_attr(free_list_len=1)
@@ -124,15 +135,15 @@ class Frame(Event):
 
     Addresses are the low 24 bits of 10.0.0.0/8. `psn` is the 24-bit number on the wire. `wire_bytes` includes
     preamble and gap. `ttl` is IPv4's; `dscp` are the upper six bits of its type of service, by default the
-    class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `message_bytes` is
-    RETH's length, on the first packet of a WRITE and the request of a READ. `ingress` is where the frame
-    entered the switch that holds it (port << 3 | priority group); it does not travel. `sent_ps` is when its
-    first bit left the last port. `followed` is the number of the device that it left, plus 1, where that has
-    deferred what it sends next (`Device.defer`); it does not travel either.
-    `tail` is what switches wrote into it (INT), `data` its payload, where that is more than a number.
+    class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `ingress` is where
+    the frame entered the switch that holds it (port << 3 | priority group); it does not travel. `sent_ps` is
+    when its first bit left the last port. `followed` is the number of the device that it left, plus 1, where
+    that has deferred what it sends next (`Device.defer`); it does not travel either. A frame that waits in a
+    queue, and not for its time, has the next one of that queue in `chain`.
 
-    Most fields are narrow, since a fabric has a frame for each packet in flight and must fit the caches. To
-    calculate in 64 bits with one, take it as an `int` first.
+    Most fields are narrow, since a fabric has a frame for each packet in flight and must fit the caches: with
+    the collector's header it is 128 bytes, two cache lines. To calculate in 64 bits with one, take it as an
+    `int` first. `tail` and `payload` share a field, `carried`, of which hops ask only whether there is any.
 
     Few cost an allocation: a NIC's used frames become its next ones (`actors.nic.queue_pair.packets.Spares`),
     what comes from another worker is made of what left for it, and compiled, the frame that was freed last is
@@ -140,26 +151,24 @@ class Frame(Event):
     """
 
     __slots__ = (
+        "_immediate",
+        "_message_bytes",
         "ack_request",
+        "carried",
         "corrupt",
-        "data",
         "dscp",
         "dst",
         "ecn",
         "followed",
-        "immediate",
         "ingress",
-        "message_bytes",
         "opcode",
         "payload_bytes",
         "priority",
         "psn",
         "qpn",
-        "queue_next",
         "sent_ps",
         "src",
         "syndrome",
-        "tail",
         "ttl",
         "udp_source",
         "wire_bytes",
@@ -180,30 +189,28 @@ class Frame(Event):
         self.time_ps: i64 = 0
         self.key: i64 = 0
         self.chain: Event | None = None
-        # What every hop reads comes first: with the headers of an object the first 128 bytes of 160.
+        # The first of two cache lines ends behind these: what queues read, and most of what hops do.
         self.dst: i32 = dst
-        self.followed: i32 = 0
-        self.wire_bytes: i64 = wire_bytes
-        self.sent_ps: i64 = 0
-        self.qpn: i32 = qpn
-        self.psn: i32 = psn
-        self.payload_bytes: i32 = payload_bytes
         self.ingress: i32 = 0
+        self.wire_bytes: i16 = i16(wire_bytes)
+        self.payload_bytes: i16 = i16(payload_bytes)
         self.opcode: u8 = opcode
         self.priority: u8 = priority
         self.ecn: u8 = 0
         self.ttl: u8 = FIRST_TTL
+        self.sent_ps: i64 = 0
+        self.qpn: i32 = qpn
+        self.psn: i32 = psn
+        self.src: i32 = src
+        self.udp_source: i32 = udp_source
+        self.followed: i32 = 0
         self.ack_request: u8 = 0
         self.syndrome: u8 = 0
         self.dscp: u8 = priority << 3
         self.corrupt: u8 = 0
-        self.src: i32 = src
-        self.udp_source: i32 = udp_source
-        self.queue_next: Frame | None = None
-        self.tail: bytes | None = None
-        self.data: bytes | None = None
-        self.immediate: i64 = 0
-        self.message_bytes: i64 = 0
+        self._immediate: i32 = 0
+        self._message_bytes: i32 = 0
+        self.carried: bytes | Load | None = None
         untrack(self)  # last, as in `Message`
 
     def become(
@@ -221,10 +228,10 @@ class Frame(Event):
         """Be another packet, as if it were new: this one is done with, and waits nowhere."""
         self.dst = dst
         self.followed = 0
-        self.wire_bytes = wire_bytes
+        self.wire_bytes = i16(wire_bytes)
         self.qpn = qpn
         self.psn = psn
-        self.payload_bytes = payload_bytes
+        self.payload_bytes = i16(payload_bytes)
         self.ingress = 0
         self.opcode = opcode
         self.priority = priority
@@ -236,17 +243,62 @@ class Frame(Event):
         self.corrupt = 0
         self.src = src
         self.udp_source = udp_source
-        self.tail = None
-        self.data = None
-        self.immediate = 0
-        self.message_bytes = 0
+        self._immediate = 0
+        self._message_bytes = 0
+        self.carried = None
+
+    @property
+    def immediate(self) -> i64:
+        """ImmDt, or the PSN of which an acknowledgement speaks besides its own: 32 bits."""
+        return i64(self._immediate) & LARGEST_32
+
+    @immediate.setter
+    def immediate(self, value: i64) -> None:
+        assert value & ~LARGEST_32 == 0, value
+        self._immediate = i32(value)
+
+    @property
+    def message_bytes(self) -> i64:
+        """The length in RETH, on the first packet of a WRITE and the request of a READ: 32 bits."""
+        return i64(self._message_bytes) & LARGEST_32
+
+    @message_bytes.setter
+    def message_bytes(self, value: i64) -> None:
+        assert value & ~LARGEST_32 == 0, value
+        self._message_bytes = i32(value)
+
+    @property
+    def tail(self) -> bytes | None:
+        """What switches wrote into it (INT), or the blocks that an acknowledgement tells of."""
+        carried = self.carried
+        return carried.tail if isinstance(carried, Load) else carried
+
+    @tail.setter
+    def tail(self, tail: bytes | None) -> None:
+        carried = self.carried
+        if isinstance(carried, Load):
+            carried.tail = tail
+        else:
+            self.carried = tail
+
+    @property
+    def payload(self) -> bytes | None:
+        """Its bytes, where they are more than a number."""
+        carried = self.carried
+        return carried.payload if isinstance(carried, Load) else None
+
+    @payload.setter
+    def payload(self, payload: bytes | None) -> None:
+        tail = self.tail
+        self.carried = tail if payload is None else Load(tail, payload)
 
 
 def packet_word(frame: Frame) -> i64:
     """PSN, queue pair and size of a packet in 62 bits."""
     psn: int = frame.psn
     qpn: int = frame.qpn
-    return (psn << PSN_SHIFT) ^ (qpn << QPN_SHIFT) ^ frame.wire_bytes
+    size: int = frame.wire_bytes
+    return (psn << PSN_SHIFT) ^ (qpn << QPN_SHIFT) ^ size
 
 
 def wire_size(opcode: i64, payload_bytes: i64) -> i64:

@@ -20,6 +20,7 @@ buffer was ever too small.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 from actors.fabric.model import FABRIC, Topology
 from actors.kernel.device import Device
@@ -127,7 +128,7 @@ def queued(port: Port) -> list[Frame]:
         frame = head
         while frame is not None:
             frames.append(frame)
-            frame = frame.queue_next
+            frame = cast("Frame | None", frame.chain)
     return frames
 
 
@@ -192,10 +193,10 @@ def _buffer(switch: Switch, at_rest: bool) -> Iterator[str]:
     waiting = [0] * len(buffer.groups)
     held_back = switch.waiting_frames() if isinstance(switch, DeepSwitch) else []
     for frame in held_back:
-        waiting[frame.ingress] += frame.wire_bytes - PREAMBLE_GAP_BYTES
+        waiting[frame.ingress] += int(frame.wire_bytes) - int(PREAMBLE_GAP_BYTES)
     for port in switch.ports:
         for frame in queued(port):
-            waiting[frame.ingress] += frame.wire_bytes - PREAMBLE_GAP_BYTES
+            waiting[frame.ingress] += int(frame.wire_bytes) - int(PREAMBLE_GAP_BYTES)
     for number, group in enumerate(buffer.groups):
         parts = (group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes)
         if min(parts) < 0 or sum(parts) != group.held_bytes or waiting[number] != group.held_bytes:

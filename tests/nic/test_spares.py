@@ -12,7 +12,7 @@ def used() -> Frame:
     frame = Frame(ACKNOWLEDGE, 6, 7, 8, 9, 10, 11, 12, 13)
     frame.ecn = frame.ack_request = frame.corrupt = 1
     frame.syndrome, frame.ttl, frame.dscp, frame.ingress, frame.followed = 31, 2, 3, 44, 55
-    frame.immediate, frame.message_bytes, frame.tail, frame.data = 66, 77, b"tail", b"data"
+    frame.immediate, frame.message_bytes, frame.tail, frame.payload = 66, 77, b"tail", b"data"
     return frame
 
 
@@ -28,7 +28,7 @@ def test_a_used_frame_becomes_a_packet_that_is_as_new() -> None:
     packet = sender.frame(WRITE_FIRST, 5, 4096)
     assert packet is spare
     assert save_event(packet) == save_event(connection().frame(WRITE_FIRST, 5, 4096))
-    assert (packet.queue_next, packet.ingress, packet.followed) == (None, 0, 0)
+    assert (packet.chain, packet.ingress, packet.followed) == (None, 0, 0)
     assert sender.frame(WRITE_FIRST, 6, 4096) is not spare
 
 
@@ -39,4 +39,4 @@ def test_a_nic_keeps_no_more_used_frames_than_it_soon_needs() -> None:
     assert spares.count == MOST_SPARES
     taken = [spares.take() for _ in range(int(MOST_SPARES) + 1)]
     assert [frame.opcode for frame in taken] == [ACKNOWLEDGE] * int(MOST_SPARES) + [0]
-    assert all(frame.queue_next is None for frame in taken)
+    assert all(frame.chain is None for frame in taken)

@@ -14,7 +14,7 @@ Source: InfiniBand Architecture Specification volume 1, sections 9.2 to 9.4.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i32, i64, u8
 
@@ -73,7 +73,7 @@ class Spares:
     def keep(self, frame: Frame) -> None:
         """Nobody needs this frame any more."""
         if self.count < MOST_SPARES:
-            frame.queue_next = self._first
+            frame.chain = self._first
             self._first = frame
             self.count += 1
 
@@ -83,8 +83,8 @@ class Spares:
         if first is None:
             return Frame(0, 0, 0, 0, 0, 0, 0, 0, 0)
         frame: Frame = first  # what is narrowed is checked again at each use
-        self._first = frame.queue_next
-        frame.queue_next = None
+        self._first = cast("Frame | None", frame.chain)
+        frame.chain = None
         self.count -= 1
         return frame
 
@@ -166,10 +166,11 @@ class Connection:
         if request.data is not None:
             data = request.data
             start: i64 = at * self.mtu_bytes
-            frame.data = data[start : start + payload]
+            frame.payload = data[start : start + payload]
         if last:
             frame.ack_request = 1
-            frame.immediate = request.immediate
+            if request.immediate != 0:
+                frame.immediate = request.immediate
         elif self.ack_every == 1 or (at + 1) % self.ack_every == 0:
             frame.ack_request = 1
         if at == 0 and not send:

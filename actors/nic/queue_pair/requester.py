@@ -277,8 +277,8 @@ class Requester(Endpoint):
         if self.self_clocked:
             control.on_ack(packets, rtt_ps, now, frame.opcode == ACKNOWLEDGE and frame.ecn == ECN_CONGESTED)
             return
-        hops = frame.tail
-        if hops is not None and control.wants_telemetry:
+        hops = frame.tail if control.wants_telemetry else None
+        if hops is not None:
             control.on_telemetry(hops, pair.una_psn, pair.next_psn, now)
         control.on_ack(packets, rtt_ps, now, marked)
         window: i64 = control.window_packets
@@ -331,7 +331,8 @@ class Requester(Endpoint):
         expected: i64 = max(pair.response_psn, request.first_psn)
         if psn < expected:
             return
-        frame.tail = None  # what it collected is about the way here, not about the way of requests
+        if frame.carried is not None:
+            frame.tail = None  # what it collected is about the way here, not about the way of requests
         mask: i64 = len(pair.came) - 1
         if psn > expected:
             self.out_of_sequence += 1

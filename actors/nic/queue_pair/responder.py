@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64, u8
+from mypy_extensions import i16, i64, u8
 
 from actors.kernel.event import Message
 from actors.kernel.queue import EventQueue
@@ -60,6 +60,7 @@ from actors.wire.frame import (
     WRITE_FIRST,
     WRITE_MIDDLE,
     Frame,
+    Load,
     wire_size,
 )
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETION, STATUS_FLUSHED, STATUS_SUCCESS
@@ -110,8 +111,9 @@ class Responder(Requester):
             pair.expected_psn = expected + 1
             pair.nak_sent = False
             payload: int = frame.payload_bytes
-            if frame.data is not None:
-                _place(pair, frame.data)
+            carried = frame.carried
+            if isinstance(carried, Load):
+                _place(pair, carried.payload)
             pair.message_bytes += payload
             if not self.whole_messages:
                 self.delivered_bytes += payload
@@ -130,7 +132,7 @@ class Responder(Requester):
             if following is None:
                 if asks:
                     spare: Frame | None = None
-                    if not self.repeating and frame.tail is None:
+                    if not self.repeating and frame.carried is None:
                         spare = frame
                     self.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now, spare)
                 return
@@ -178,7 +180,7 @@ class Responder(Requester):
             done = Message(
                 COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0
             )
-            if frame.data is not None:
+            if frame.payload is not None:
                 done.data = b"".join(pair.pieces)
                 pair.pieces = []
             self.host.send(done, now)
@@ -234,17 +236,19 @@ class Responder(Requester):
             return
         self._count(syndrome)
         answer = pair.acknowledgement(psn, syndrome, spare)
-        answer.immediate = selective
+        if selective != 0:
+            answer.immediate = selective
         if self._came is not None:
             came = self._came
             if self.echoes:
                 answer.immediate = i64(came.psn)
                 answer.ecn = came.ecn if came.ecn == ECN_CONGESTED else ECN_NOT_CAPABLE
                 answer.udp_source = came.udp_source
-            tail = came.tail
-            if self.telemetry_bytes >= 0 and tail is not None:
-                answer.tail = tail
-                answer.wire_bytes += self.telemetry_bytes
+            if self.telemetry_bytes >= 0:
+                tail = came.tail
+                if tail is not None:
+                    answer.carried = tail
+                    answer.wire_bytes += i16(self.telemetry_bytes)
         self._ports[port].send_frame(answer, now)
 
     def notify(self, pair: QueuePair, port: NicPort, now: i64) -> None:

@@ -84,7 +84,8 @@ class EngineeredRouting(RoutingPolicy):
         if self.leaf:
             prefix: i64 = i64(frame.dst) >> PREFIX_SHIFT
             row: i64 = ingress * self.prefixes + prefix
-            self.bytes[row] += frame.wire_bytes
+            size: int = frame.wire_bytes
+            self.bytes[row] += size
             taken: i64 = self.exits[row]
             if taken >= 0 and group is self.groups[prefix]:
                 self.matched += 1
