@@ -75,7 +75,7 @@ from actors.ncclx.transport.clear_to_send import (
     SendEnd,
     Waits,
 )
-from actors.ncclx.transport.posting import LEAST_LOADED
+from actors.ncclx.transport.posting import LEAST_LOADED, Totals
 from actors.wire.fault import GPU_GONE
 from actors.wire.message import (
     BLAME_BITS,
@@ -277,13 +277,14 @@ class ScriptProgram(Program):
         self.streams: list[list[tuple[int, int, int]]] = streams
         self.lines: vec[Line] = vec[Line]([Line(stream) for stream in streams])
         """What they are, as numbers."""
+        self.computes: bool = any(line.computes for line in self.lines)
         self.places: vec[i64] = vec[i64]([0] * len(streams))
         """By stream, its instruction."""
         self.busy: list[bool] = [False] * len(streams)
+        """By stream, whether the instruction is under way."""
         self.stuck: vec[i64] = vec[i64]([0] * len(streams))
         """What a stream was found to wait for, so that it is not looked at until that happens: COMPUTING, or
         a group's channels, as its number + 1; 0: it may be able to go on. No state, as 0 is never wrong."""
-        """By stream, whether the instruction is under way."""
         self.left_ps: list[int] = [0] * len(streams)
         """By stream, what is left of its computing after the present piece, at full pace."""
         self.piece_ps: list[int] = [0] * len(streams)
@@ -299,6 +300,8 @@ class ScriptProgram(Program):
         self.waited_ps: vec[i64] = vec[i64]([0] * reasons)
         self.group_reasons: vec[i64] = vec[i64](group_reasons)
         self.labels: list[list[int]] = labels
+        self.totals: Totals = Totals()
+        self.chooses: bool = any(send.sender.policy == LEAST_LOADED for send in sends)
         self.rows: list[list[int]] = []
         self.called: list[list[int]] = []
         """Of labelled calls that ended: job, rank, step, label, begun_ps, end_ps."""
@@ -309,14 +312,28 @@ class ScriptProgram(Program):
         self.exchange_ps = exchange_ps
         self.beyond = 2 * len(self.groups)
 
+    def _add_up(self) -> None:
+        """Share the totals with the ends and channels, which count from what they have."""
+        totals = self.totals
+        for send in self.sends:
+            sender = send.sender
+            sender.totals = totals
+            totals.held += sender.held
+            totals.deferred += sender.deferred
+            totals.diverted += sender.diverted
+        for channel in self.channels:
+            channel.totals = totals
+            totals.direct += channel.direct
+
     def settle(self) -> None:
-        """Tell channels and ends the number that the host gave to this program."""
+        """Tell channels and ends the number that the host gave to this program, and where they count."""
         for channel in self.channels:
             channel.program = self.number
         for send in self.sends:
             send.program = self.number
         for receive in self.receives:
             receive.program = self.number
+        self._add_up()
 
     # ---- an operation
 
@@ -607,13 +624,11 @@ class ScriptProgram(Program):
         """Those of another membership."""
         self.streams = streams
         self.lines = vec[Line]([Line(stream) for stream in streams])
+        self.computes = any(line.computes for line in self.lines)
         self.stuck = vec[i64]([0] * len(streams))
 
     def computes_on(self) -> i64:
-        for line in self.lines:
-            if line.computes:
-                return self.gpu_port
-        return -1
+        return self.gpu_port if self.computes else -1
 
     def computed(self) -> i64:
         share = self.share
@@ -1044,19 +1059,12 @@ class ScriptProgram(Program):
 
     def count_library(self, total: Tally) -> bool:
         waits = self.waits
-        held: i64 = 0
-        deferred: i64 = 0
-        for send in self.sends:
-            held += send.sender.held
-            deferred += send.sender.deferred
-        direct: i64 = 0
-        for channel in self.channels:
-            direct += channel.direct
+        totals = self.totals
         total.increase(0, waits.count)
         total.increase(1, waits.total_ps)
-        total.increase(2, held)
-        total.increase(3, deferred)
-        total.increase(4, direct)
+        total.increase(2, totals.held)
+        total.increase(3, totals.deferred)
+        total.increase(4, totals.direct)
         share = self.share
         if share is not None:
             total.increase(5, share.slower_ps)
@@ -1066,13 +1074,7 @@ class ScriptProgram(Program):
         return True
 
     def diverted(self) -> i64:
-        diverted: i64 = -1
-        for send in self.sends:
-            if send.sender.policy == LEAST_LOADED:
-                if diverted < 0:
-                    diverted = 0
-                diverted += send.sender.diverted
-        return diverted
+        return self.totals.diverted if self.chooses else -1
 
     def count_connects(self, total: Tally) -> bool:
         if self.pair_ps == 0:
@@ -1153,6 +1155,8 @@ class ScriptProgram(Program):
             send.load(saved)
         for receive, saved in zip(list(self.receives), as_list(receives), strict=True):
             receive.load(saved)
+        self.totals = Totals()
+        self._add_up()
         places, busy, left, recorded, waited, pieces, since_ps, turns = as_list(streams)
         self.piece_ps = [as_int(value) for value in as_list(pieces)]
         self.from_ps = [as_int(value) for value in as_list(since_ps)]

@@ -56,6 +56,7 @@ from actors.kernel.state import as_bytes, as_int, as_list
 from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.protocols import LL, LL128, SIMPLE, on_wire
 from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
+from actors.ncclx.transport.posting import Totals
 from actors.wire.message import COPY_FLAGGED, COPY_PLAIN, COPY_REDUCE
 
 BY_GPU: Final[i64] = -1
@@ -87,6 +88,8 @@ class Channel:
         """Whether some operations need no GPU, so that the order of those that do is kept here."""
         self.direct: i64 = 0
         """Slices that needed none."""
+        self.totals: Totals = Totals()
+        """Of the rank, once it has its channels."""
         self.line: list[int] = []
         """With `in_line`, operations under way in their order: the note of one that needs no GPU, else
         BY_GPU."""
@@ -138,6 +141,7 @@ class Channel:
                 order = None
             if self.protocol == LL or (self.zero_copy and kind == COPY_PLAIN):
                 self.direct += 1
+                self.totals.direct += 1
                 self.line.append(note)
                 self._advance(host)
                 return

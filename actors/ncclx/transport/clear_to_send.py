@@ -293,6 +293,7 @@ class SendEnd(End):
             size: i64 = self.slot_bytes[number % self.slots]
             if not sender.has_room(size):
                 sender.held += 1
+                sender.totals.held += 1
                 return
             self.posted = number + 1
             slot: i64 = number % self.slots

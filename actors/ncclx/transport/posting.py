@@ -102,6 +102,16 @@ class NicLoads:
         return best
 
 
+class Totals:
+    """What the ends of a rank have counted in all. No state: each end keeps its own."""
+
+    def __init__(self) -> None:
+        self.held: i64 = 0
+        self.deferred: i64 = 0
+        self.diverted: i64 = 0
+        self.direct: i64 = 0
+
+
 class Sender:
     """The end of a connection that writes.
 
@@ -154,6 +164,8 @@ class Sender:
         """Times that a segment waited because every queue pair had its most messages outstanding."""
         self.diverted: i64 = 0
         """Slices that went to another queue pair than the next in turn, which had more outstanding."""
+        self.totals: Totals = Totals()
+        """Of the rank, once it has its ends."""
 
     def has_room(self, size: i64) -> bool:
         """Whether a slice of so many bytes may be sent now."""
@@ -244,6 +256,7 @@ class Sender:
             step += 1
         if not usual or best != first + (self.last + 1) % self.each:
             self.diverted += 1
+            self.totals.diverted += 1
         self.last = best
         return best
 
@@ -258,6 +271,7 @@ class Sender:
                 tried += 1
             if self.pair_messages[place] >= self.most_messages:
                 self.deferred += 1
+                self.totals.deferred += 1
                 return
             self.last = place
             size: i64 = self.left_bytes
