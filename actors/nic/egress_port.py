@@ -13,7 +13,7 @@ from mypy_extensions import i16, i32, i64, u8
 
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import RETRANSMIT, SERVE
-from actors.kernel.state import as_int, as_list, load_frame, save_event
+from actors.kernel.state import as_int, as_list, load_frames, save_frames
 from actors.kernel.units import sending_ps
 from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
@@ -279,32 +279,28 @@ class NicPort(Port):
 
     def save(self) -> list[Plain]:
         """The port's state: what waits, and the order of the round."""
-        frames: list[Plain] = []
+        queues: list[Plain] = [save_frames(queue.frame) for queue in self.queues]
         rounds: list[Plain] = []
-        for queue in self.queues:
-            frame = queue.frame
-            while frame is not None:
-                frames.append(save_event(frame))
-                frame = cast("Frame | None", frame.chain)
         for queue in self.queues:
             pair = queue.pair
             while pair is not None:
                 rounds.append(pair.index)
                 pair = pair.active_next
         fetch: Plain = None if self.fetch is None else self.fetch.save()
-        return [super().save(), self.retransmitted, frames, rounds, fetch]
+        return [super().save(), self.retransmitted, queues, rounds, fetch]
 
     def load_round(self, state: Plain, pairs: list[QueuePair]) -> None:
         """Take the state that `save` returned; `pairs` are the NIC's queue pairs by index, already loaded."""
-        base, retransmitted, frames, rounds, fetch = as_list(state)
+        base, retransmitted, queues, rounds, fetch = as_list(state)
         super().load(base)
         if self.fetch is not None:
             self.fetch.load(fetch)  # every port of the NIC brings the same
         self.retransmitted = as_int(retransmitted)
         waiting: i64 = self.waiting
         self.queues = vec[SendQueue]([SendQueue() for _ in range(PRIORITIES)])
-        for frame in as_list(frames):
-            self._append(load_frame(frame))
+        for frames in as_list(queues):
+            for frame in load_frames(frames):
+                self._append(frame)
         for index in as_list(rounds):
             self._join(pairs[as_int(index)])
         assert self.waiting == waiting, (self.number, self.waiting, waiting)

@@ -43,7 +43,7 @@ from mypy_extensions import i32, i64
 
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import COPY_DONE
-from actors.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
+from actors.kernel.state import as_int, as_list, load_fields, load_frames, save_fields, save_frames
 from actors.kernel.units import sending_ps
 from actors.kernel.vectors import append, vec
 from actors.port.link import PRIORITIES
@@ -231,13 +231,8 @@ class ReceiveBuffer:
 
     def save(self) -> list[Plain]:
         """What is held, in its order, and how fast memory is now."""
-        frames: list[Plain] = []
-        frame = self._head
-        while frame is not None:
-            frames.append([frame.ingress, save_event(frame)])
-            frame = cast("Frame | None", frame.chain)
         groups: list[Plain] = [save_fields(group, _GROUP_FIELDS) for group in self.groups]
-        return [frames, groups, self.rate_bps]
+        return [save_frames(self._head), groups, self.rate_bps]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned; the pending event is the queue's."""
@@ -245,10 +240,7 @@ class ReceiveBuffer:
         self.rate_bps = as_int(rate_bps)
         self._head = None
         self._tail = None
-        for saved in as_list(frames):
-            number, record = as_list(saved)
-            frame = load_frame(record)
-            frame.ingress = as_int(number)
+        for frame in load_frames(frames):
             self._append(frame)
         for group, fields in zip(self.groups, as_list(groups), strict=True):
             load_fields(group, _GROUP_FIELDS, fields)

@@ -46,10 +46,10 @@ from actors.kernel.state import (
     as_int,
     as_list,
     load_fields,
-    load_frame,
+    load_frames,
     load_integers,
-    save_event,
     save_fields,
+    save_frames,
     save_integers,
 )
 from actors.kernel.vectors import append, vec
@@ -172,14 +172,13 @@ class Voq:
 
     def save(self) -> list[Plain]:
         """The queue and both sides' knowledge of it."""
-        frames: list[Plain] = [save_event(frame) for frame in self.frames()]
         grants: list[Plain] = list(self.grants)
-        return [self.place, self.egress, save_fields(self, _FIELDS), grants, frames]
+        return [self.place, self.egress, save_fields(self, _FIELDS), grants, save_frames(self.head)]
 
     def load(self, state: list[Plain]) -> None:
         """Take what `save` returned."""
-        for frame in as_list(state[4]):
-            self.append(load_frame(frame))
+        for frame in load_frames(state[4]):
+            self.append(frame)
         load_fields(self, _FIELDS, state[2])
         self.grants = [as_int(amount) for amount in as_list(state[3])]
 

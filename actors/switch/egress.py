@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from actors.kernel.cache import fetch_behind
 from actors.kernel.device import Device, Plain
-from actors.kernel.state import as_int, as_list, load_frame, load_integers, save_event, save_integers
+from actors.kernel.state import as_int, as_list, load_frames, load_integers, save_frames, save_integers
 from actors.kernel.vectors import vec
 from actors.port.link import PRIORITIES, Wire
 from actors.port.port import Port
@@ -235,14 +235,7 @@ class SwitchPort(Port):
 
     def save(self) -> list[Plain]:
         """The port's state with its queues."""
-        queues: list[Plain] = []
-        for queue in self.queues:
-            frames: list[Plain] = []
-            frame = queue.head
-            while frame is not None:
-                frames.append(save_event(frame))
-                frame = cast("Frame | None", frame.chain)
-            queues.append(frames)
+        queues: list[Plain] = [save_frames(queue.head) for queue in self.queues]
         own: list[Plain] = [
             queues,
             [int(queue.peak_bytes) for queue in self.queues],
@@ -267,8 +260,8 @@ class SwitchPort(Port):
         self.queues = vec[EgressQueue]([EgressQueue() for _ in range(PRIORITIES)])
         self.voq_bytes = vec[i64]([0] * PRIORITIES)
         for frames in as_list(queues):
-            for frame in as_list(frames):
-                self.enqueue(load_frame(frame))
+            for frame in load_frames(frames):
+                self.enqueue(frame)
         assert self.waiting == waiting, (self.number, self.waiting, waiting)
         for queue, peak in zip(self.queues, load_integers(peaks), strict=True):
             queue.peak_bytes = peak

@@ -105,18 +105,7 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
     while at < count:
         fetch_frame(frames, at + AHEAD)
         frame = frames[at]
-        write_i64_le(writer, frame.time_ps)
-        write_i64_le(writer, frame.key)
-        write_i64_le(writer, frame.sent_ps)
-        header: i64 = i64(frame.opcode) | (i64(frame.priority) << 8) | (i64(frame.ecn) << 11)
-        header |= (i64(frame.ack_request) << 13) | (i64(frame.syndrome) << 14) | (i64(frame.udp_source) << 22)
-        header |= (i64(frame.ttl) << 38) | (i64(frame.dscp) << 46) | (i64(frame.corrupt) << 52)
-        write_i64_le(writer, header)
-        write_i64_le(writer, i64(frame.src) | (i64(frame.dst) << 24) | (i64(frame.wire_bytes) << 48))
-        numbers: i64 = i64(frame.qpn) | (i64(frame.psn) << 24) | (i64(frame.payload_bytes) << 48)
-        write_i64_le(writer, numbers)
-        write_i64_le(writer, frame.immediate)
-        write_i64_le(writer, frame.message_bytes)
+        write_frame(writer, frame)
         if frame.carried is not None:
             _write_tail(tails, blob, at, frame.tail, frame.payload)
             tailed += 1
@@ -140,6 +129,55 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
     if tailed > 0:
         writer.write(tails.getvalue())
     return Batch(len(frames), len(messages), tailed, writer.getvalue(), blob.getvalue())
+
+
+def write_frame(writer: BytesWriter, frame: Frame) -> None:
+    """Write a frame's `FRAME_INTEGERS`: all that travels with it but tail and data."""
+    write_i64_le(writer, frame.time_ps)
+    write_i64_le(writer, frame.key)
+    write_i64_le(writer, frame.sent_ps)
+    header: i64 = i64(frame.opcode) | (i64(frame.priority) << 8) | (i64(frame.ecn) << 11)
+    header |= (i64(frame.ack_request) << 13) | (i64(frame.syndrome) << 14) | (i64(frame.udp_source) << 22)
+    header |= (i64(frame.ttl) << 38) | (i64(frame.dscp) << 46) | (i64(frame.corrupt) << 52)
+    write_i64_le(writer, header)
+    write_i64_le(writer, i64(frame.src) | (i64(frame.dst) << 24) | (i64(frame.wire_bytes) << 48))
+    numbers: i64 = i64(frame.qpn) | (i64(frame.psn) << 24) | (i64(frame.payload_bytes) << 48)
+    write_i64_le(writer, numbers)
+    write_i64_le(writer, frame.immediate)
+    write_i64_le(writer, frame.message_bytes)
+
+
+def read_frame(frame: Frame, integers: bytes, at: i64) -> None:
+    """Have a frame be the one whose integers stand at that byte; nothing is checked."""
+    header: i64 = read_i64_le(integers, at + 24)
+    addresses: i64 = read_i64_le(integers, at + 32)
+    numbers: i64 = read_i64_le(integers, at + 40)
+    frame.become(
+        u8(header & 0xFF),
+        u8((header >> 8) & 7),
+        i32(addresses & PSN_MASK),
+        i32((addresses >> 24) & PSN_MASK),
+        i32((header >> 22) & 0xFFFF),
+        i32(numbers & PSN_MASK),
+        i32((numbers >> 24) & PSN_MASK),
+        i32(numbers >> 48),
+        addresses >> 48,
+    )
+    frame.time_ps = read_i64_le(integers, at)
+    frame.key = read_i64_le(integers, at + 8)
+    frame.sent_ps = read_i64_le(integers, at + 16)
+    frame.ecn = u8((header >> 11) & 3)
+    frame.ack_request = u8((header >> 13) & 1)
+    frame.syndrome = u8((header >> 14) & 0xFF)
+    frame.ttl = u8((header >> 38) & 0xFF)
+    frame.dscp = u8((header >> 46) & 0x3F)
+    frame.corrupt = u8((header >> 52) & 1)
+    immediate: i64 = read_i64_le(integers, at + 48)
+    message_bytes: i64 = read_i64_le(integers, at + 56)
+    if immediate != 0:
+        frame.immediate = immediate
+    if message_bytes != 0:
+        frame.message_bytes = message_bytes
 
 
 def _write_tail(
@@ -277,30 +315,7 @@ class BatchReader:
             self._check_address(addresses & PSN_MASK)
             self._check_address((addresses >> 24) & PSN_MASK)
         frame = self._blank()
-        frame.become(
-            u8(opcode),
-            u8((header >> 8) & 7),
-            i32(addresses & PSN_MASK),
-            i32((addresses >> 24) & PSN_MASK),
-            i32((header >> 22) & 0xFFFF),
-            i32(numbers & PSN_MASK),
-            i32((numbers >> 24) & PSN_MASK),
-            i32(payload_bytes),
-            wire_bytes,
-        )
-        frame.time_ps = time
-        frame.key = key
-        frame.ecn = u8((header >> 11) & 3)
-        frame.ack_request = u8((header >> 13) & 1)
-        frame.syndrome = u8((header >> 14) & 0xFF)
-        frame.ttl = u8((header >> 38) & 0xFF)
-        frame.dscp = u8((header >> 46) & 0x3F)
-        frame.corrupt = u8((header >> 52) & 1)
-        if immediate != 0:
-            frame.immediate = immediate
-        if message_bytes != 0:
-            frame.message_bytes = message_bytes
-        frame.sent_ps = sent_ps
+        read_frame(frame, integers, at)
         return frame
 
     def _message(self, integers: bytes, at: i64, since_ps: i64) -> Message:

@@ -48,7 +48,7 @@ from emu.scenario.dump import canonical_bytes
 from emu.scenario.schema import Scenario
 from emu.units import format_time
 
-VERSION: Final = 5
+VERSION: Final = 6
 _KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}
 
 
