@@ -100,6 +100,8 @@ class Voq:
         self.crossed_bytes: i64 = 0
         self.standing: bool = False
         """Whether it stands in line at its egress."""
+        self.behind: Voq | None = None
+        """Who stands behind it there."""
         self.grants: list[int] = []
         """Under way from the egress, in order."""
         self.head: Frame | None = None
@@ -236,6 +238,45 @@ class DeepBuffer(Buffer):
             part.load(saved)
 
 
+class Line:
+    """The VOQs of one class that could be granted credit of one egress, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.first: Voq | None = None
+        self._last: Voq | None = None
+
+    def join(self, voq: Voq) -> None:
+        """A VOQ that stands nowhere comes to the end."""
+        last = self._last
+        if last is None:
+            self.first = voq
+        else:
+            last.behind = voq
+        self._last = voq
+        voq.standing = True
+
+    def leave(self) -> Voq:
+        """The first one, which there is, steps out."""
+        voq = self.first
+        assert voq is not None
+        self.first = voq.behind
+        if voq.behind is None:
+            self._last = None
+        else:
+            voq.behind = None
+        voq.standing = False
+        return voq
+
+    def places(self) -> list[Plain]:
+        """Where they come from, in order."""
+        found: list[Plain] = []
+        voq = self.first
+        while voq is not None:
+            found.append(voq.place)
+            voq = voq.behind
+        return found
+
+
 class Granter(Backlog):
     """One egress as it grants credit: who stands in line, by class, and whose turn it is.
 
@@ -251,7 +292,7 @@ class Granter(Backlog):
         self.quantum_bytes: i64 = quantum_bytes
         """The largest grant."""
         self.ready: i64 = 0
-        self.lines: list[list[Voq]] = [[] for _ in range(PRIORITIES)]
+        self.lines: vec[Line] = vec[Line]([Line() for _ in range(PRIORITIES)])
         self.uncrossed_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         """Reported and not crossed, by class."""
         self.next_grant_ps: i64 = 0
@@ -267,7 +308,9 @@ class Granter(Backlog):
 
     def head_bytes(self, priority: i64) -> i64:
         """What the first in line of a class would be granted."""
-        return self.lines[priority][0].grantable(self.quantum_bytes)
+        voq = self.lines[priority].first
+        assert voq is not None, (self.egress, priority)
+        return voq.grantable(self.quantum_bytes)
 
     def place(self) -> str:
         return f"the credit of port {self.egress}"
@@ -278,16 +321,14 @@ class Granter(Backlog):
             self._stand(voq)
 
     def _stand(self, voq: Voq) -> None:
-        voq.standing = True
-        self.lines[voq.priority].append(voq)
+        self.lines[voq.priority].join(voq)
         self.ready |= 1 << voq.priority
 
     def next_voq(self, priority: i64) -> Voq:
         """Who is first in the line of a class; it steps out."""
         line = self.lines[priority]
-        voq = line.pop(0)
-        voq.standing = False
-        if len(line) == 0:
+        voq = line.leave()
+        if line.first is None:
             self.ready &= ~(1 << priority)
         return voq
 
@@ -302,16 +343,15 @@ class Granter(Backlog):
 
     def forget(self, priority: i64) -> None:
         """Nothing of a class waits any more."""
-        self.lines[priority] = []
+        line = self.lines[priority]
+        while line.first is not None:
+            line.leave()
         self.ready &= ~(1 << priority)
         self.owe(priority, -self.uncrossed_bytes[priority])
 
     def save(self) -> list[Plain]:
         """Who stands in line, and the state of scheduler and pace."""
-        lines: list[Plain] = []
-        for line in self.lines:
-            places: list[Plain] = [voq.place for voq in line]
-            lines.append(places)
+        lines: list[Plain] = [line.places() for line in self.lines]
         scheduler = self.scheduler
         return [
             lines,
@@ -539,7 +579,6 @@ class DeepSwitch(Switch):
                     else:
                         out.drop(frame, reason)
                 voq.forget(self.initial_credit_bytes)
-                voq.standing = False
         for priority in range(PRIORITIES):
             if (classes >> priority) & 1:
                 self.granters[egress].forget(priority)
