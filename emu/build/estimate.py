@@ -42,18 +42,18 @@ from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan
 from emu.scenario.schema import Scenario
 from emu.workload.program import BenchmarkPlan
 
-HOP_US: Final = ((64, 0.17), (256, 0.24), (512, 0.32), (1024, 0.40), (3072, 0.9))
+HOP_US: Final = ((64, 0.12), (256, 0.15), (512, 0.17), (1024, 0.2), (3072, 0.36))
 """A packet-hop, by hosts."""
 INSIDE_US: Final = 1.5
 """A message over NVLink, with its copies."""
-SAMPLE_US: Final = 2.5
+SAMPLE_US: Final = 0.8
 """A device in a sample: reading, comparing, writing."""
 START_S: Final = 0.51
 """The process: imports, the scenario, results."""
-DEVICE_US: Final = 250
+DEVICE_US: Final = 200
 PAIR_US: Final = 25
 """One end of a connection."""
-SLOT_US: Final = 0.03
+SLOT_US: Final = 0.015
 """A packet that a queue pair may hold out of order."""
 START_BYTES: Final = 67 << 20
 DEVICE_BYTES: Final = 24 << 10
