@@ -16,6 +16,7 @@ from actors.kernel.errors import ProtocolError
 from actors.kernel.event import NEVER_PS, Event, Message, describe_key
 from actors.kernel.queue import SLOTS, EventQueue
 from actors.kernel.vectors import append, vec
+from actors.wire.batch import BatchReader
 from actors.wire.frame import Frame
 
 
@@ -56,13 +57,26 @@ class Outbox:
         self.least_ps = NEVER_PS
 
 
+class Post:
+    """Frames that another worker has sent to one block, as they travelled: where each begins in a batch."""
+
+    __slots__ = ("integers", "places", "reader")
+
+    def __init__(self, reader: BatchReader, integers: bytes) -> None:
+        self.reader = reader
+        self.integers = integers
+        self.places: vec[i64] = vec[i64]()
+
+
 class Block:
-    """The queue of some devices, and what other blocks of the process have sent them."""
+    """The queue of some devices, and what other blocks of the process and other workers have sent them."""
 
     def __init__(self, slots: int) -> None:
         self.queue: EventQueue = new_queue(slots)
         self.inbox: Outbox = Outbox()
         """What other blocks have sent; in the queue at a sync point, a cut, a snapshot and the end."""
+        self.posts: list[Post] = []
+        """What other workers have sent, likewise; the earliest is not before `inbox.least_ps`."""
         self.lookahead_ps: i64 = NEVER_PS
         """The least time from an event here to its effect on another block; NEVER_PS where there is none."""
         self.next_ps: i64 = 0
@@ -74,17 +88,27 @@ class Block:
         """Of the last event that was executed."""
 
     def take_in(self, until_ps: i64) -> None:
-        """Make pending what is due in a turn until then, also what other blocks have sent.
+        """Make pending what is due in a turn until then, also what others have sent.
 
         Raises ProtocolError if the block has passed its time.
         """
+        self.queue.take_turn(until_ps)
+        self.unpack()
+
+    def unpack(self) -> None:
+        """Make pending what others have sent. Raises ProtocolError if the block has passed its time."""
         queue = self.queue
-        queue.take_turn(until_ps)
         inbox = self.inbox
         if inbox.least_ps == NEVER_PS:
             return
         if inbox.least_ps < self.reached_ps:
             self._refuse()
+        for post in self.posts:
+            reader = post.reader
+            integers = post.integers
+            for place in post.places:
+                queue.push(reader.frame(integers, place))
+        self.posts.clear()
         frames = inbox.frames
         count: i64 = len(frames)
         at: i64 = 0

@@ -27,9 +27,10 @@ from __future__ import annotations
 
 from typing import cast
 
+from librt.strings import read_i64_le
 from mypy_extensions import i64
 
-from actors.kernel.block import Block
+from actors.kernel.block import Block, Post
 from actors.kernel.device import Device
 from actors.kernel.event import (
     ARRIVAL,
@@ -51,7 +52,8 @@ from actors.kernel.event import (
     key_kind,
 )
 from actors.kernel.queue import SLOTS, EventQueue
-from actors.kernel.vectors import vec
+from actors.kernel.vectors import append, vec
+from actors.wire.batch import FRAME_BYTES, BatchReader
 from actors.wire.fault import PORT_FAULTS
 from actors.wire.frame import Frame
 
@@ -104,10 +106,36 @@ class Kernel:
         else:
             self.blocks[self._block_of[event.key >> DEVICE_SHIFT]].queue.push(event)
 
+    def post(self, reader: BatchReader, integers: bytes, count: i64) -> None:
+        """Let the first `count` frames of a batch, which was checked, arrive at their blocks.
+
+        Each is made as the turn of its block begins, while what it touches comes into the cache; where there
+        is one block, at once. No window between blocks is open.
+        """
+        blocks = self.blocks
+        at: i64 = 0
+        end: i64 = count * FRAME_BYTES
+        if len(blocks) == 1:
+            while at < end:
+                self.queue.push(reader.frame(integers, at))
+                at += FRAME_BYTES
+            return
+        while at < end:
+            time: i64 = read_i64_le(integers, at)
+            block = blocks[self._block_of[read_i64_le(integers, at + 8) >> DEVICE_SHIFT]]
+            if len(block.posts) == 0 or block.posts[-1].integers is not integers:
+                block.posts.append(Post(reader, integers))
+            post = block.posts[-1]
+            post.places = append(post.places, at)
+            if time < block.inbox.least_ps:
+                block.inbox.least_ps = time
+            at += FRAME_BYTES
+
     def pending(self) -> list[Event]:
         """Every pending event in order, deferred ones included; no window between blocks is open."""
         events: list[Event] = []
         for block in self.blocks:
+            block.unpack()
             events += block.queue.pending()
         for device in self.hosted():
             if device.due_ps < NEVER_PS:
@@ -120,6 +148,7 @@ class Kernel:
         for block in self.blocks:
             block.queue.clear()
             block.inbox.clear()
+            block.posts.clear()
             block.reached_ps = 0
         for device in self.hosted():
             device.forget_deferred()
@@ -127,7 +156,7 @@ class Kernel:
 
     def next_time_ps(self) -> int:
         """The first pending event's time; NEVER_PS if none is pending."""
-        return min([int(block.queue.next_time_ps()) for block in self.blocks])
+        return min([int(min(block.queue.next_time_ps(), block.inbox.least_ps)) for block in self.blocks])
 
     def stop_ps(self) -> int:
         """The end of the run, if a device here has announced it; else NEVER_PS."""
@@ -148,6 +177,7 @@ class Kernel:
             if device.due_ps < time_ps:
                 device.catch_up(time_ps, 0)
         for block in self.blocks:
+            block.unpack()
             block.queue.now_ps = time_ps
 
     def settle(self) -> None:

@@ -245,8 +245,10 @@ class BatchReader:
         self._used_again = at + 1
         return self._used[at]
 
-    def decode(self, batch: Batch, since_ps: i64) -> vec[Event]:
-        """The events in a batch, in its order; none may be before `since_ps`. Raises ProtocolError."""
+    def check(self, batch: Batch, since_ps: i64) -> None:
+        """Hold a batch's size against its counts, and its frames against what they may be. Raises
+        ProtocolError.
+        """
         frames: i64 = batch.frames
         messages: i64 = batch.messages
         tails: i64 = batch.tails
@@ -258,22 +260,44 @@ class BatchReader:
         size: i64 = frames * FRAME_BYTES + messages * MESSAGE_RECORD_BYTES + tails * TAIL_BYTES
         if len(integers) != size:
             raise ProtocolError(f"a batch of {len(integers)} bytes of integers whose counts ask for {size}")
-        events = vec[Event]()
         at: i64 = 0
-        count: i64 = 0
-        while count < frames:
-            events = append(events, self._frame(integers, at, since_ps))
+        end: i64 = frames * FRAME_BYTES
+        while at < end:
+            self._check_frame(integers, at, since_ps)
             at += FRAME_BYTES
-            count += 1
-        count = 0
-        while count < messages:
-            events = append(events, self._message(integers, at, since_ps))
+
+    def frame(self, integers: bytes, at: i64) -> Frame:
+        """The frame whose integers stand at that byte of a batch that was checked, without tail and data."""
+        frame = self._blank()
+        read_frame(frame, integers, at)
+        return frame
+
+    def messages(self, batch: Batch, since_ps: i64) -> vec[Message]:
+        """The messages in a batch that was checked, without data. Raises ProtocolError."""
+        messages = vec[Message]()
+        at: i64 = batch.frames * FRAME_BYTES
+        count: i64 = 0
+        while count < batch.messages:
+            messages = append(messages, self._message(batch.integers, at, since_ps))
             at += MESSAGE_RECORD_BYTES
             count += 1
-        self._attach_tails(events, batch, at)
+        return messages
+
+    def decode(self, batch: Batch, since_ps: i64) -> vec[Event]:
+        """The events in a batch, in its order; none may be before `since_ps`. Raises ProtocolError."""
+        self.check(batch, since_ps)
+        events = vec[Event]()
+        at: i64 = 0
+        end: i64 = batch.frames * FRAME_BYTES
+        while at < end:
+            events = append(events, self.frame(batch.integers, at))
+            at += FRAME_BYTES
+        for message in self.messages(batch, since_ps):
+            events = append(events, message)
+        self._attach_tails(events, batch, end + batch.messages * MESSAGE_RECORD_BYTES)
         return events
 
-    def _frame(self, integers: bytes, at: i64, since_ps: i64) -> Frame:
+    def _check_frame(self, integers: bytes, at: i64, since_ps: i64) -> None:
         time: i64 = read_i64_le(integers, at)
         key: i64 = read_i64_le(integers, at + 8)
         self._check_target(time, key, since_ps)
@@ -314,9 +338,6 @@ class BatchReader:
         if len(self._prefix_nics) > 0:
             self._check_address(addresses & PSN_MASK)
             self._check_address((addresses >> 24) & PSN_MASK)
-        frame = self._blank()
-        read_frame(frame, integers, at)
-        return frame
 
     def _message(self, integers: bytes, at: i64, since_ps: i64) -> Message:
         time: i64 = read_i64_le(integers, at)

@@ -27,7 +27,6 @@ from actors.kernel.event import (
     PORT_MASK,
     PORT_SHIFT,
     SUBJECT_MASK,
-    Event,
     Message,
     describe_key,
     key_device,
@@ -35,7 +34,6 @@ from actors.kernel.event import (
 )
 from actors.kernel.kernel import Kernel
 from actors.kernel.state import as_int, as_list, load_event, save_event
-from actors.kernel.vectors import vec
 from actors.wire.batch import Batch, BatchReader, encode_batch
 from emu.errors import ProtocolError
 
@@ -106,15 +104,22 @@ class Partition:
 
     def deliver(self, batch: Batch, since_ps: int) -> None:
         """Make the packets of a batch pending; none may be before `since_ps`. Raises ProtocolError."""
-        kernel = self.kernel
-        events: vec[Event] = self._reader.decode(batch, since_ps)
-        for event in events:
-            key: i64 = event.key
-            if key_kind(key) == MESSAGE:
-                self._admit(cast(Message, event), key)
-            kernel.push(event)
+        reader = self._reader
+        if batch.tails > 0:
+            for event in reader.decode(batch, since_ps):
+                if key_kind(event.key) == MESSAGE:
+                    self._admit(cast(Message, event))
+                self.kernel.push(event)
+            return
+        reader.check(batch, since_ps)
+        for message in reader.messages(batch, since_ps):
+            if key_kind(message.key) == MESSAGE:
+                self._admit(message)
+            self.kernel.push(message)
+        self.kernel.post(reader, batch.integers, batch.frames)
 
-    def _admit(self, message: Message, key: i64) -> None:
+    def _admit(self, message: Message) -> None:
+        key: i64 = message.key
         device = self.kernel.device(key_device(key))
         port: i64 = (key >> PORT_SHIFT) & PORT_MASK
         if not device.admits(message, port, key & SUBJECT_MASK):
