@@ -11,8 +11,9 @@ A process with many devices runs them in *blocks* that fit the cache (`actors.ke
 lookahead. In a window the blocks have their turns, in order; a frame for another block waits in its inbox. A
 slice may end within a window, and the next one goes on there. Only between windows do all blocks stand at one
 time, so only there can the caller cut what it asked for (`cut_ps`). When `run` returns with budget left,
-everything before `until_ps` was executed and every inbox is empty. How devices are cut into blocks does not
-show in the answer, because the order of events is by content.
+everything before `until_ps` was executed and every inbox is empty. Where the caller does not mind, less is
+executed: a last window of less than half the length would read all devices for few events. How devices are
+cut into blocks does not show in the answer, because the order of events is by content.
 
 A device may keep back when its ports send next (`Device.defer`). That is done before another event of the
 device is, and before the frame arrives behind which it sends; and all that was due is, once `reach` says that
@@ -75,7 +76,9 @@ class Kernel:
         self._turn: i64 = blocks
         """The block that is to run next; behind the last where no window is open."""
         self._end_ps: i64 = 0
-        """The end of the open window between blocks."""
+        """The end of the open window between blocks, or of the last one."""
+        self.left = False
+        """Whether the last `run` left a short last window, behind `cut_ps`."""
 
     def add(self, device: Device, block: int = 0) -> None:
         """Host a device; its number is its place. Its queue is the block's."""
@@ -189,25 +192,27 @@ class Kernel:
 
     def cut_ps(self) -> int:
         """The first time at which what `run` was asked for may end, now that it has returned."""
-        if self._turn < len(self.blocks):
+        if self.left or self._turn < len(self.blocks):
             return self._end_ps
         return self.now_ps() + 1
 
-    def run(self, until_ps: int, budget: int) -> int:
+    def run(self, until_ps: int, budget: int, may_leave: bool = False) -> int:
         """Execute events before `until_ps` (and before the announced stop), at most `budget` of them.
 
-        Returns how much of the budget was used; less than all means that none is left before the limit.
+        Returns how much of the budget was used; less than all means that none is left before the limit, or
+        before `cut_ps` where a short last window may be left.
         """
         until: i64 = until_ps
         most: i64 = budget
         used: i64 = 0
+        self.left = False
         if len(self.blocks) == 1:
             used = self._execute(self.blocks[0], until, most)
         else:
-            used = self._take_turns(until, most)
+            used = self._take_turns(until, most, may_leave)
         return min(used, most)
 
-    def _take_turns(self, until: i64, most: i64) -> i64:
+    def _take_turns(self, until: i64, most: i64, may_leave: bool) -> i64:
         """Run blocks in turn, window after window, as `run` is asked to."""
         blocks = self.blocks
         count: i64 = len(blocks)
@@ -216,7 +221,7 @@ class Kernel:
                 block.next_ps = block.queue.next_time_ps()
         used: i64 = 0
         while used < most:
-            if self._turn == count and not self._open(until):
+            if self._turn == count and not self._open(until, may_leave and used > 0):
                 break
             end: i64 = self._end_ps
             block = blocks[self._turn]
@@ -230,8 +235,9 @@ class Kernel:
             self._turn += 1
         return used
 
-    def _open(self, until: i64) -> bool:
-        """Open the next window, unless nothing is left before `until` or the announced stop."""
+    def _open(self, until: i64, may_leave: bool) -> bool:
+        """Open the next window, unless nothing is left before `until` or the announced stop, or so little
+        that it may be left."""
         earliest: i64 = NEVER_PS
         end: i64 = NEVER_PS
         stop: i64 = NEVER_PS
@@ -250,6 +256,9 @@ class Kernel:
         limit: i64 = until
         if stop < limit:
             limit = stop
+        if may_leave and earliest < limit and limit - earliest < (end - earliest) >> 1:
+            limit = self._end_ps
+            self.left = True
         if earliest >= limit:
             for block in self.blocks:
                 block.take_in(limit)

@@ -4,11 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.kernel.event import MESSAGE, NEVER_PS, Message, pack_key
+from actors.kernel.event import ARRIVAL, MESSAGE, NEVER_PS, Message, key_device, pack_key
 from actors.kernel.kernel import Kernel
 from actors.kernel.mixing import Stream
+from actors.kernel.vectors import append, vec
+from actors.wire.batch import encode_batch
+from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from emu import api
-from emu.build.devices import Blueprint
+from emu.build.devices import Blocks, Blueprint
 from emu.errors import ProtocolError
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending
@@ -78,6 +81,59 @@ def test_a_window_is_cut_only_where_all_blocks_stand_at_one_time() -> None:
         assert partition.now_ps() < cut_ps <= min(partition.next_time_ps(), partition.stop_ps())
     assert within > 20
     assert run.digest() == whole.digest()
+
+
+def test_a_short_last_window_is_left_for_what_is_asked_for_next() -> None:
+    network = random_network(11)
+    whole = finished_run(network, 1, 4)
+    run = ToyRun(network, 1, 4, blocks=4)
+    run.start()
+    partition = run.logical_processes[0].partition
+    left = 0
+    while partition.run(NEVER_PS, 5) == 5:
+        end_ps = partition.cut_ps()
+        partition.run(end_ps + 1, 10**9, may_leave=True)
+        assert all(block.inbox.least_ps == NEVER_PS for block in partition.kernel.blocks)
+        if partition.kernel.left:
+            assert partition.next_time_ps() == partition.cut_ps() == end_ps
+            left += 1
+        else:
+            assert partition.next_time_ps() > end_ps
+    assert left > 10
+    assert run.digest() == whole.digest()
+
+
+def test_workers_of_several_blocks_end_their_windows_together() -> None:
+    changes = {"jobs[0].workload.size": "256KiB"}
+    whole = SpreadRun(plan_of("permutation", 1, changes))
+    spread = SpreadRun(plan_of("permutation", 2, changes, block=8))
+    kernels = [one.partition.kernel for one in spread.logical_processes]
+    left = 0
+
+    def between() -> bool:
+        nonlocal left
+        left += sum(kernel.left for kernel in kernels)
+        return True
+
+    for run in (whole, spread):
+        run.start()
+    assert whole.run() is spread.run(between)
+    assert spread.digest() == whole.digest()
+    assert left > 10, "what one begins later, it would do after the other's window"
+
+
+def test_what_another_worker_sent_is_pending_before_its_block_has_a_turn() -> None:
+    network = ToyNetwork(4, ((0, 1, 300_000), (1, 2, 300_000), (2, 3, 300_000)), seed=1)
+    partition = build_part(network, [0] * 4, 0, Blocks((0, 0, 1, 1), (300_000, 300_000)))
+    frames = vec[Frame]()
+    for device, at_ps in ((3, 5 * US), (1, 4 * US), (2, 6 * US)):
+        frame = Frame(WRITE_MIDDLE, 0, 1, 2, 50_000, 0, device, 1024, wire_size(WRITE_MIDDLE, 1024))
+        frame.time_ps, frame.key, frame.sent_ps = at_ps, pack_key(device, ARRIVAL, 0, 0), at_ps - 300_000
+        frames = append(frames, frame)
+    partition.deliver(encode_batch(frames, vec[Message]()), 4 * US)
+    assert partition.next_time_ps() == 4 * US
+    assert [key_device(event.key) for event in partition.kernel.pending()] == [1, 3, 2]
+    assert partition.outlook() == (3, 0)
 
 
 def test_what_comes_after_its_time_has_passed_is_refused_by_name() -> None:

@@ -62,7 +62,7 @@ class LogicalProcess:
         self._busiest = busiest
         self._until_ps = 0
         self._budget = LEAST_BUDGET * 16
-        self._window_open = False
+        self._may_leave = False
         self._growth = Growth()
 
     @property
@@ -106,15 +106,17 @@ class LogicalProcess:
             self.virtual_ps = step.virtual_ps
         else:
             self._until_ps = step.until_ps
-            self._window_open = True
+            self._may_leave = step.may_leave
         return step.ending
 
     def run_slice(self) -> bool:
         """Execute the next slice of the window. Returns whether the window is done."""
         budget = self._budget
         begin_s = time.perf_counter()
-        done = self.partition.run(self._until_ps, budget)
+        done = self.partition.run(self._until_ps, budget, self._may_leave)
         if done < budget:
+            if self.partition.kernel.left:
+                self.cut_window()
             return True
         took_s = time.perf_counter() - begin_s
         if took_s > SLICE_S:

@@ -58,9 +58,10 @@ class Partition:
         """Let every device push its first events."""
         self.kernel.start()
 
-    def run(self, until_ps: int, budget: int) -> int:
-        """Execute events before `until_ps`, at most `budget`; returns how many."""
-        return self.kernel.run(until_ps, budget)
+    def run(self, until_ps: int, budget: int, may_leave: bool = False) -> int:
+        """Execute events before `until_ps`, at most `budget`, and up to `cut_ps` where a short rest may be
+        left; returns how many."""
+        return self.kernel.run(until_ps, budget, may_leave)
 
     def next_time_ps(self) -> int:
         """The time of the next pending event; NEVER_PS if there is none."""

@@ -119,10 +119,10 @@ def reduced(mine: vec[i64], others: vec[i64], minima: i64, peer: int) -> vec[i64
 
 class Step:
     """What a worker does after a round: take the batches, act at a sync point, then execute everything before
-    `until_ps`; or end, at `virtual_ps`.
+    `until_ps`, but for a short rest that it `may_leave`; or end, at `virtual_ps`.
     """
 
-    __slots__ = ("batches", "ending", "sync", "until_ps", "virtual_ps")
+    __slots__ = ("batches", "ending", "may_leave", "sync", "until_ps", "virtual_ps")
 
     def __init__(
         self,
@@ -131,12 +131,14 @@ class Step:
         until_ps: int,
         ending: Ending | None = None,
         virtual_ps: int = 0,
+        may_leave: bool = False,
     ) -> None:
         self.batches = batches
         self.sync = sync
         self.until_ps = until_ps
         self.ending = ending
         self.virtual_ps = virtual_ps
+        self.may_leave = may_leave
 
 
 class PeerLeft(RuntimeFailure):

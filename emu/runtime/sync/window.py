@@ -308,7 +308,7 @@ class WindowMachine:
             limit_ps = min(limit_ps, earliest_ps + LONGEST_WINDOW_PS)
         limit_ps = min(limit_ps, cap_ps)
         self._next_ps, self._limit_ps = result, limit_ps
-        return Step(batches, sync, min(bound_ps, limit_ps))
+        return Step(batches, sync, min(bound_ps, limit_ps), may_leave=bound_ps < limit_ps)
 
     def _end(self, batches: list[tuple[int, Batch]], stop_ps: int, announced_ps: int) -> Step:
         if stop_ps >= NEVER_PS:
