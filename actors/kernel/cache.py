@@ -19,7 +19,7 @@ AHEAD: Final[i64] = 8
 """A table is fetched so many places before it is read."""
 
 
-def fetch_event(table: vec[Event], at: i64) -> None:
+def fetch_event(table: vec[Event | None], at: i64) -> None:
     """Fetch the event at a place of a table, which may be beyond its end."""
 
 

@@ -118,8 +118,9 @@ class EventQueue:
         self._far: vec[Event] = vec[Event]()
         self._turn_end_ps: i64 = NEVER_PS
         """Of the present turn, where blocks have them: what is due then or later is kept aside."""
-        self._later: vec[Event] = vec[Event]()
-        """What is, as it came."""
+        self._later: vec[Event | None] = vec[Event | None]()
+        """What is, as it came, in the first `_kept` places; the others are empty, for what comes."""
+        self._kept: i64 = 0
         self._later_ps: i64 = NEVER_PS
         """The earliest time in it."""
 
@@ -153,7 +154,11 @@ class EventQueue:
             self._insert(event)
             return
         if slot - self._slot <= self._mask:
-            self._later = append(self._later, event)
+            if self._kept < len(self._later):
+                self._later[self._kept] = event
+            else:
+                self._later = append(self._later, event)
+            self._kept += 1
             if event.time_ps < self._later_ps:
                 self._later_ps = event.time_ps
             return
@@ -169,15 +174,16 @@ class EventQueue:
         assert self._used == 0 or self._turn_end_ps == until_ps, (self._turn_end_ps, until_ps)
         self._turn_end_ps = until_ps
         later = self._later
-        count: i64 = len(later)
-        if count == 0:
-            return
-        self._later = vec[Event]()
+        count: i64 = self._kept
+        self._kept = 0  # what is kept aside again takes the places of what was read
         self._later_ps = NEVER_PS
         at: i64 = 0
         while at < count:
             fetch_event(later, at + AHEAD)
-            self.push(later[at])
+            event = later[at]
+            assert event is not None, at
+            later[at] = None
+            self.push(event)
             at += 1
 
     def share(self, other: EventQueue) -> None:
@@ -220,7 +226,7 @@ class EventQueue:
 
     def pending(self) -> list[Event]:
         """Every pending event in order, for a snapshot or a check; changes nothing."""
-        events: list[Event] = [*self._far, *self._later]
+        events: list[Event] = [*self._far, *[kept for kept in self._later if kept is not None]]
         heads: list[Event | None] = [self._first]
         at: i64 = 0
         for word in self._words:
@@ -245,7 +251,8 @@ class EventQueue:
         self._first = None
         self._far = vec[Event]()
         self._far_slot = NEVER_PS
-        self._later = vec[Event]()
+        self._later = vec[Event | None]()
+        self._kept = 0
         self._later_ps = NEVER_PS
         slots = self._slots
         at: i64 = 0
