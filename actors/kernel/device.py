@@ -16,10 +16,12 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i32, i64, mypyc_attr
 
+from actors.kernel.block import Outbox
 from actors.kernel.event import (
     NEVER_PS,
+    PLACE_MASK,
     PORT_BITS,
     PORT_KINDS,
     PORT_MASK,
@@ -43,6 +45,7 @@ from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import append, vec
 from actors.wire.fault import BEGIN_FAULT, END_FAULT, LOGGED, SETTINGS
 from actors.wire.frame import Frame, packet_word
+from actors.wire.train import ALONE, Train
 
 
 class Tally:
@@ -207,6 +210,8 @@ class Device:
         """When the first of the deferred serves is due; NEVER_PS if there is none."""
         self.stopping: i64 = 0
         """At how many ports a peer is to be stopped. Nothing is deferred meanwhile."""
+        self.ahead_ps: i64 = -1
+        """Up to when it has handled packets of trains ahead of time (`actors.port.passage`)."""
         self._deferred: Deferred | None = None
         self._last_deferred: Deferred | None = None
         self.progress: i64 = 0
@@ -228,6 +233,39 @@ class Device:
         The device mixes it into the digest first: by `Port.mix_arrival`, or its own where there is no `Port`.
         """
         raise AssertionError(f"device {self.number} takes no frames: port {port_number}")
+
+    def on_train(self, train: Train, port_number: i64) -> None:
+        """The first packet of a train arrived now; the others follow."""
+        self.unroll(train, port_number)
+
+    def unroll(self, train: Train, port_number: i64) -> None:
+        """Let the packets of a train arrive one by one, the first of them now."""
+        count: i64 = train.count
+        if count > 1:
+            train.coupling.failed()
+        number: i64 = 1
+        while number < count:
+            self.queue.push(train.packet(number))
+            number += 1
+        self.on_frame(train, port_number)
+
+    def let_follow(self, train: Train, number: i64) -> None:
+        """Let the packets of a train that has come arrive as another one, from a number on."""
+        rest = train.rest(number)
+        train.count = number
+        rest.followed = i32(ALONE)
+        self.queue.push(rest)
+
+    def uncouple(self, now: i64, place: i64) -> None:
+        """Take back what was done ahead of time about packets of trains and had not happened before an event
+        now, of this kind and port."""
+
+    def uncouple_port(self, number: i64) -> None:
+        """Likewise before the event that is executed now, of what concerns one port."""
+
+    def place_now(self) -> i64:
+        """Kind and port of the event that is executed now."""
+        return (self.queue.now_key >> PORT_SHIFT) & PLACE_MASK
 
     def frames_received(self) -> int:
         """Frames other than PFC that arrived over fabric links: packet-hops."""
@@ -263,6 +301,8 @@ class Device:
 
     def on_fault(self, message: Message) -> None:
         """Something of this device breaks or is mended: `actors.wire.fault` says what a message means."""
+        if self.ahead_ps >= self.queue.now_ps:
+            self.uncouple(self.queue.now_ps, self.place_now())
         op: int = message.op
         place: int = message.c
         now: int = self.queue.now_ps
@@ -376,6 +416,10 @@ class Device:
     def let_defer(self) -> None:
         """Its ports may defer what they send next from now on."""
 
+    def let_couple(self, near: list[Outbox]) -> None:
+        """It may make trains and let them pass from now on, also to blocks of this kernel, whose inboxes are
+        `near`; its ports may defer already, if they may at all."""
+
     def defer(self, sender: Deferred) -> None:
         """Keep here, and not in the queue, which costs more, when a port sends next: at `sender.due_ps`. That
         is done before whatever else happens to this device later, and at the latest when the frame arrives
@@ -452,6 +496,24 @@ class Device:
             sender = sender.due_next
         return events
 
+    def undefer(self, sender: Deferred) -> None:
+        """Keep a port no longer that is deferred."""
+        before: Deferred | None = None
+        other = self._deferred
+        while other is not None and other is not sender:
+            before = other
+            other = other.due_next
+        assert other is not None, (self.number, sender.number)
+        following = sender.due_next
+        sender.due_next = None
+        if before is None:
+            self._deferred = following
+            self.due_ps = NEVER_PS if following is None else following.due_ps
+        else:
+            before.due_next = following
+        if following is None:
+            self._last_deferred = before
+
     def forget_deferred(self) -> None:
         """Nothing is deferred any more."""
         sender = self._deferred
@@ -508,6 +570,7 @@ class Device:
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` of an equally built device returned."""
+        self.ahead_ps = -1
         for place, digest in enumerate(_integers(state[0])):
             self.set_mix(place, digest)
         self.executed, self.progress = _integers(state[1:3])

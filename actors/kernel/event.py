@@ -136,6 +136,13 @@ def untrack(record: Event) -> None:
     """
 
 
+def void(event: Event) -> None:
+    """Give an event at which nothing happens any more another subject, 1 in place of 0, so that what does
+    happen at its time may have its key."""
+    assert event.key & SUBJECT_MASK == 0, describe_key(event.key)
+    event.key |= 1
+
+
 class Event:
     """A timer, and the base of whatever else happens: when (ps) and what (the packed key).
 

@@ -69,7 +69,17 @@ class HeapQueue(EventQueue):
         if entry[0] >= limit_ps:
             return None
         self._at = at + 1
+        self.now_ps = entry[0]
+        self.now_key = entry[1]
         return entry[2]
+
+    def void(self, event: Event) -> None:
+        """Nothing happens any more at an event that is pending."""
+        slot = event.time_ps >> SLOT_BITS
+        entries = self._present if slot <= self._number else self._lists[slot]
+        at = next(at for at, entry in enumerate(entries) if entry[2] is event)
+        super().void(event)
+        entries[at] = (event.time_ps, event.key, event)
 
     def _turn(self) -> None:
         """The present slot is done with: it is the next one's turn."""
@@ -83,6 +93,7 @@ class HeapQueue(EventQueue):
 
     def take_turn(self, until_ps: int) -> None:
         """Nothing is kept aside: its lists have all."""
+        self.turn_end_ps = until_ps
 
     def next_time_ps(self) -> int:
         """The first pending event's time; NEVER_PS if none is pending."""

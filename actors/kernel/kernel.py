@@ -57,6 +57,7 @@ from actors.kernel.vectors import append, vec
 from actors.wire.batch import FRAME_BYTES, BatchReader
 from actors.wire.fault import PORT_FAULTS
 from actors.wire.frame import Frame
+from actors.wire.train import Train
 
 
 class Kernel:
@@ -139,7 +140,11 @@ class Kernel:
         events: list[Event] = []
         for block in self.blocks:
             block.unpack()
-            events += block.queue.pending()
+            for event in block.queue.pending():
+                if isinstance(event, Train) and event.followed < 0:
+                    events += event.packets()
+                else:
+                    events.append(event)
         for device in self.hosted():
             if device.due_ps < NEVER_PS:
                 events += device.deferred()
@@ -176,6 +181,7 @@ class Kernel:
 
     def reach(self, time_ps: int) -> None:
         """Set the clock to a time before which nothing is pending but what was deferred: that is executed."""
+        self._uncouple(time_ps)
         for device in self.hosted():
             if device.due_ps < time_ps:
                 device.catch_up(time_ps, 0)
@@ -184,11 +190,37 @@ class Kernel:
             block.queue.now_ps = time_ps
 
     def settle(self) -> None:
-        """Let deferred ports send that were due by now, so that devices can be looked at."""
+        """Let deferred ports send that were due by now, and take back what was done ahead of time, so that
+        devices can be looked at."""
+        self._uncouple(0)
         for device in self.hosted():
             now: i64 = device.queue.now_ps
             if device.due_ps < now:
                 device.catch_up(now, 0)
+
+    def _uncouple(self, time_ps: i64) -> None:
+        """Take back what was done ahead of time: all that does not happen before the given time, or before
+        the one up to which a block has executed everything, if that is later."""
+        for device in self.hosted():
+            if device.ahead_ps < time_ps:
+                continue
+            block = self.blocks[self._block_of[device.number]]
+            at_ps: i64 = block.reached_ps
+            if time_ps > at_ps:
+                at_ps = time_ps
+            place: i64 = 0
+            if block.last_time_ps >= at_ps:  # some of what happens at that time was executed, up to an event
+                at_ps = block.last_time_ps
+                last: i64 = block.last_key
+                if (last >> DEVICE_SHIFT) > device.number:
+                    place = PLACE_MASK
+                elif (last >> DEVICE_SHIFT) == device.number:
+                    place = ((last >> PORT_SHIFT) & PLACE_MASK) + 1
+            if device.ahead_ps >= at_ps:
+                device.uncouple(at_ps, place)
+        if self._turn < len(self.blocks):
+            for block in self.blocks:
+                block.next_ps = block.queue.next_time_ps()
 
     def cut_ps(self) -> int:
         """The first time at which what `run` was asked for may end, now that it has returned."""
@@ -277,10 +309,9 @@ class Kernel:
         done: i64 = 0
         last_time: i64 = block.last_time_ps
         last_key: i64 = block.last_key
-        while done + queue.extra < most:
-            limit: i64 = queue.stop_ps
-            if until < limit:
-                limit = until
+        limit: i64 = min(queue.stop_ps, until)
+        last: i64 = most  # so many events
+        while done < last:
             found = queue.pop(limit)
             if found is None:
                 break
@@ -291,7 +322,6 @@ class Kernel:
                 assert now == last_time and key != last_key, (now, last_time, describe_key(key))
             last_time = now
             last_key = key
-            queue.now_ps = now
             hosted = devices[key >> DEVICE_SHIFT]
             assert hosted is not None, describe_key(key)
             device: Device = hosted
@@ -307,19 +337,40 @@ class Kernel:
                 if frame.followed != 0:  # its sender had more to send, which must be on its way by now
                     number: i64 = i64(frame.followed) - 1
                     frame.followed = 0
+                    if number < 0:
+                        self._pass(device, cast(Train, frame), port, -2 - number)
+                        continue
                     sender = devices[number]
                     if sender is not None and sender.due_ps < now:
                         sender.catch_up(now, 0)
                 device.on_frame(frame, port)
-            elif (TIMER_KINDS >> kind) & 1:
+                continue
+            if (TIMER_KINDS >> kind) & 1:
                 if device.on_timer(kind, port, key & SUBJECT_MASK):
                     device.mix_timer(kind, port, key & SUBJECT_MASK)
             else:
                 self._tell(device, cast(Message, event), kind, port)
+            limit = min(queue.stop_ps, until)  # no frame changes these two
+            last = most - queue.extra
         block.last_time_ps = last_time
         block.last_key = last_key
         self.events += done
         return done + queue.extra
+
+    def _pass(self, device: Device, train: Train, port: i64, number: i64) -> None:
+        """Let the first packet of a train arrive, or nothing if all of it was taken back. The device of this
+        number is its sender, if there is one."""
+        if number < len(self._devices):
+            sender = self._devices[number]
+            now: i64 = device.queue.now_ps
+            if sender is not None and sender.due_ps < now:
+                sender.catch_up(now, 0)
+        if train.count == 0:
+            device.executed -= 1
+        elif train.count == 1:
+            device.on_frame(train, port)
+        else:
+            device.on_train(train, port)
 
     def _tell(self, device: Device, message: Message, kind: i64, port: i64) -> None:
         """Mix a message, pause or fault into the digest of its device, and hand it over."""

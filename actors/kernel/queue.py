@@ -23,7 +23,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.cache import AHEAD, fetch_event
-from actors.kernel.event import NEVER_PS, Event, describe_key
+from actors.kernel.event import NEVER_PS, Event, describe_key, void
 from actors.kernel.vectors import append, pop, vec
 
 SLOT_SHIFT: Final[i64] = 9
@@ -93,14 +93,15 @@ def _sink(heap: vec[Event], event: Event) -> None:
 class EventQueue:
     """The pending events of one partition, and its clock.
 
-    `now_ps` is the time of the event being executed. `stop_ps` is the end of the run once the control plane
-    has announced it. `extra` is how many events more those of the present slice count for, because one took
-    as long as many.
+    `now_ps` and `now_key` are those of the event being executed. `stop_ps` is the end of the run once the
+    control plane has announced it. `extra` is how many events more those of the present slice count for,
+    because one took as long as many.
     """
 
     def __init__(self, slots: int = int(SLOTS)) -> None:
         assert slots >= LEAST_SLOTS and slots & (slots - 1) == 0, slots
         self.now_ps: i64 = 0
+        self.now_key: i64 = 0
         self.stop_ps: i64 = NEVER_PS
         self.extra: i64 = 0
         self._first: Event | None = None
@@ -116,7 +117,7 @@ class EventQueue:
         self._far_slot: i64 = NEVER_PS
         """The slot of the first event in the heap."""
         self._far: vec[Event] = vec[Event]()
-        self._turn_end_ps: i64 = NEVER_PS
+        self.turn_end_ps: i64 = NEVER_PS
         """Of the present turn, where blocks have them: what is due then or later is kept aside."""
         self._later: vec[Event | None] = vec[Event | None]()
         """What is, as it came, in the first `_kept` places; the others are empty, for what comes."""
@@ -132,7 +133,7 @@ class EventQueue:
         """Make an event pending at `event.time_ps`, which is not before now."""
         slot: i64 = event.time_ps >> SLOT_SHIFT
         ahead: i64 = slot - self._slot
-        if ahead <= 0 or ahead > self._mask or event.time_ps >= self._turn_end_ps:
+        if ahead <= 0 or ahead > self._mask or event.time_ps >= self.turn_end_ps:
             self._push_aside(event, slot)
             return
         at: i64 = slot & self._mask
@@ -149,7 +150,7 @@ class EventQueue:
     def _push_aside(self, event: Event, slot: i64) -> None:
         """Make an event pending that is not for the wheel: due in the present slot, or in a later turn, or
         beyond the wheel."""
-        if event.time_ps < self._turn_end_ps and slot <= self._slot:
+        if event.time_ps < self.turn_end_ps and slot <= self._slot:
             assert event.time_ps >= self.now_ps, (event.time_ps, self.now_ps)
             self._insert(event)
             return
@@ -166,13 +167,17 @@ class EventQueue:
         if slot < self._far_slot:
             self._far_slot = slot
 
+    def void(self, event: Event) -> None:
+        """Nothing happens any more at an event that is pending (`actors.kernel.event.void`)."""
+        void(event)
+
     def take_turn(self, until_ps: i64) -> None:
         """A turn begins, and ends then: what was kept aside and is due in it comes to its place.
 
         All of it is read here in a row, so that one miss of the cache does not wait for the other.
         """
-        assert self._used == 0 or self._turn_end_ps == until_ps, (self._turn_end_ps, until_ps)
-        self._turn_end_ps = until_ps
+        assert self._used == 0 or self.turn_end_ps == until_ps, (self.turn_end_ps, until_ps)
+        self.turn_end_ps = until_ps
         later = self._later
         count: i64 = self._kept
         self._kept = 0  # what is kept aside again takes the places of what was read
@@ -190,17 +195,20 @@ class EventQueue:
         """Use the wheel of another queue, so that it stays in the cache: in turns, which leave it empty."""
         self._slots = other._slots
         self._words = other._words
-        self._turn_end_ps = 0
+        self.turn_end_ps = 0
 
     def pop(self, limit_ps: i64) -> Event | None:
-        """Take the first event before `limit_ps`, or None where there is none."""
+        """Take the first event before `limit_ps`, which is now; or None where there is none."""
         if self._first is None and not self._advance(limit_ps):
             return None
         first = self._first
         assert first is not None, self._slot
         event: Event = first  # what is narrowed is checked again at each use
-        if event.time_ps >= limit_ps:
+        time: i64 = event.time_ps
+        if time >= limit_ps:
             return None
+        self.now_ps = time
+        self.now_key = event.key
         self._first = event.chain
         event.chain = None
         return event

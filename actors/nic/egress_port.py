@@ -20,10 +20,12 @@ from actors.nic.congestion.control import CongestionControl
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import Fetch
 from actors.nic.queue_pair.endpoint import Endpoint
-from actors.nic.queue_pair.queue_pair import LEFT_AGAIN, NO_PSN, QueuePair
+from actors.nic.queue_pair.queue_pair import LEFT_AGAIN, NO_PSN, UNLIMITED_PSN, QueuePair
 from actors.port.link import PRIORITIES, Wire
+from actors.port.passage import Passage
 from actors.port.port import Port
-from actors.wire.frame import FIRST_TTL, READ_REQUEST, Frame
+from actors.wire.frame import FIRST_TTL, PSN_HALF, READ_REQUEST, SEND_MIDDLE, WRITE_MIDDLE, Frame
+from actors.wire.train import FEWEST, Coupling, Train
 
 
 class SendQueue:
@@ -34,6 +36,14 @@ class SendQueue:
         self.last_frame: Frame | None = None
         self.pair: QueuePair | None = None
         self.last_pair: QueuePair | None = None
+
+
+class Departures(Passage):
+    """A train that begins at a NIC: packets of a queue pair, the first of which leaves now."""
+
+    def __init__(self, train: Train, first_ps: i64, exit_port: i64, pair: QueuePair) -> None:
+        super().__init__(train, first_ps, -1, exit_port)
+        self.pair: QueuePair = pair
 
 
 class NicPort(Port):
@@ -62,11 +72,16 @@ class NicPort(Port):
         """The way from memory to the NIC, where that may be slower than its links; all its ports share it."""
         self.queues: vec[SendQueue] = vec[SendQueue]([SendQueue() for _ in range(PRIORITIES)])
         """By priority."""
+        self.coupling: Coupling = Coupling()
 
     def send_frame(self, frame: Frame, now: i64) -> None:
         """Send an acknowledgement now if nothing goes before it, else let it wait."""
         if self.send_at_once(frame, now):
             return
+        if self.leaving is not None:
+            self.owner.uncouple_port(self.number)
+            if self.send_at_once(frame, now):
+                return
         if not self.up:
             self.lose(frame)
             return
@@ -102,6 +117,8 @@ class NicPort(Port):
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send: it joins the end of its priority's round."""
+        if self.leaving is not None:
+            self.owner.uncouple_port(self.number)
         if not pair.active and not pair.paced:
             self._join(pair)
         if not self.serve_pending:
@@ -124,7 +141,7 @@ class NicPort(Port):
                 self.waiting &= ~(1 << priority)
             priority += 1
 
-    def take(self, priority: i64, now: i64) -> Frame | None:
+    def take(self, priority: i64, now: i64) -> Frame | None:  # noqa: C901, PLR0912  a call costs 1 %
         """The next acknowledgement of a priority, else the next packet of the queue pair whose turn it is."""
         queue = self.queues[priority]
         answer = queue.frame
@@ -162,6 +179,11 @@ class NicPort(Port):
                     self._resent(pair, psn, pair.next_psn, now)
                 else:
                     pair.high_psn = pair.next_psn
+                    if self.couples and queue.pair is None:
+                        if self.coupling.skip > 0:
+                            self.coupling.skip -= 1
+                        else:
+                            built = self._couple(pair, built, now)
             if pair.control is not None:
                 control = pair.control
                 self._routed(pair, control, built, psn, now if pair.high_psn > before else LEFT_AGAIN)
@@ -174,6 +196,61 @@ class NicPort(Port):
         if queue.pair is None and queue.frame is None:
             self.waiting &= ~(1 << priority)
         return built
+
+    def _couple(self, pair: QueuePair, first: Frame, now: i64) -> Frame:
+        """Let the packets of a queue pair leave as a train that follow one that leaves now, if nothing else
+        is there to be sent: as many as leave before the first one arrives."""
+        opcode: int = first.opcode
+        request = pair.sending
+        if request is None or (opcode != WRITE_MIDDLE and opcode != SEND_MIDDLE) or request.data is not None:
+            return first
+        if pair.limit_psn != UNLIMITED_PSN or pair.ack_every != 1 or pair.control is not None:
+            return first
+        its: int = first.wire_bytes
+        size: i64 = its
+        gap_ps: i64 = size * self.ps_per_byte
+        count: i64 = request.first_psn + request.packets - pair.next_psn  # the last one is different
+        most: i64 = 1 + (self.flight_ps - 1) // gap_ps
+        if count > most:
+            count = most
+        if count < FEWEST or pair.next_psn + count - pair.una_psn >= PSN_HALF:
+            return first
+        if self.uneven or self.measuring or self.control_pending or self.owner.stopping > 0:
+            return first
+        if self.waiting != 1 << pair.priority or self.serve_pending:
+            return first
+        train = Train(first, count, gap_ps, self.coupling)
+        more: i64 = count - 1
+        pair.next_psn += more
+        pair.high_psn = pair.next_psn
+        self._sent_so_many(train, more)
+        leaving = Departures(train, now, self.number, pair)
+        self.leaving = leaving
+        owner = self.owner
+        owner.executed += more
+        if leaving.last_ps > owner.ahead_ps:
+            owner.ahead_ps = leaving.last_ps
+        return train
+
+    def hold_back(self, passage: Departures, now: i64, place: i64) -> None:
+        """Packets of a train that leave after an event now are the queue pair's to send, at their turn."""
+        self.leaving = None
+        left: i64 = passage.left(now, place)
+        if left == 0:
+            left = 1
+        if left >= passage.count:
+            return
+        back: i64 = passage.count - left
+        train = passage.train
+        pair = passage.pair
+        pair.next_psn -= back
+        pair.high_psn = pair.next_psn
+        owner = self.owner
+        owner.executed -= back
+        owner.undefer(self)
+        self.take_back_departures(passage, train, left)
+        self.due_ps = self.free_ps
+        owner.defer(self)
 
     def _unlink(self, queue: SendQueue, first: Frame, priority: i64) -> None:
         """Take the first acknowledgement out of its line."""

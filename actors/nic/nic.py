@@ -27,6 +27,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.kernel.block import Outbox
 from actors.kernel.device import Plain, Series, Tally, by_priority, series_of
 from actors.kernel.event import (
     CONFIGURATION,
@@ -44,12 +45,12 @@ from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.nic.bond import Bond
-from actors.nic.egress_port import NicPort
+from actors.nic.egress_port import Departures, NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import ContextCache, ReceiveBuffer, show_refused
 from actors.nic.queue_pair.endpoint import RECOVERY_PORT, EndpointSettings
 from actors.nic.queue_pair.numbers import slots_for
-from actors.nic.queue_pair.packets import Spares
+from actors.nic.queue_pair.packets import ACK_WIRE_BYTES, Spares
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
     READY,
@@ -58,16 +59,26 @@ from actors.nic.queue_pair.queue_pair import (
     SEND_ERROR,
     SEND_QUEUE_DRAINED,
     TRANSITIONS,
+    UNLIMITED_PSN,
     QueuePair,
 )
 from actors.nic.queue_pair.requester import RNR_PORT
 from actors.nic.queue_pair.responder import Responder
 from actors.port.link import PRIORITIES, MessagePort
+from actors.port.passage import Passage
 from actors.port.port import DEBOUNCED, afflict_port, count_port, port_is_steady, port_series
 from actors.port.tap import BAD_ICRC, UNKNOWN_PAIR
 from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, ROUTE
 from actors.wire.fault import RESET as RESET_NIC
-from actors.wire.frame import ACKNOWLEDGE, CNP, ECN_CONGESTED, READ_REQUEST, Frame
+from actors.wire.frame import (
+    ACKNOWLEDGE,
+    CNP,
+    ECN_CONGESTED,
+    PSN_MASK,
+    READ_REQUEST,
+    SYNDROME_ACK,
+    Frame,
+)
 from actors.wire.message import (
     COMPLETED_RECEIVE,
     MODIFIED,
@@ -80,6 +91,7 @@ from actors.wire.message import (
     STATUS_SUCCESS,
 )
 from actors.wire.message import RECEIVE as POST_RECEIVES
+from actors.wire.train import Train
 
 ICRC_DROP: Final[i64] = 10
 UNKNOWN_PAIR_DROP: Final[i64] = 11
@@ -108,6 +120,23 @@ _STATE: Final = (
     "data_packets",
 )
 """What a snapshot keeps, on or off."""
+
+
+class Answers(Passage):
+    """A train of requests that ends at a NIC, and its acknowledgements."""
+
+    def __init__(self, train: Train, first_ps: i64, port: i64, pair: QueuePair, answer: Train | None) -> None:
+        super().__init__(train, first_ps, port, -1 if answer is None else port)
+        self.pair: QueuePair = pair
+        self.answer: Train | None = answer
+
+
+class Acknowledgements(Passage):
+    """A train of acknowledgements that ends at a NIC."""
+
+    def __init__(self, train: Train, first_ps: i64, port: i64, pair: QueuePair) -> None:
+        super().__init__(train, first_ps, port, -1)
+        self.pair: QueuePair = pair
 
 
 class Nic(Responder):
@@ -169,6 +198,18 @@ class Nic(Responder):
         for port in self._ports:
             soon: bool = self.timeout_ps == 0 or port.flight_ps < self.first_timeout_ps
             port.defers = soon and port.may_defer()
+
+    def let_couple(self, near: list[Outbox]) -> None:
+        for port in self._ports:
+            port.couples = (
+                port.defers
+                and self.bond is None
+                and self.receive is None
+                and port.fetch is None
+                and self.corrupt_every == 0
+                and not (self.guarded or self.repeating or self.whole_messages)
+                and self.recovery.window_packets == 0
+            )
 
     # ---- digest
 
@@ -234,6 +275,8 @@ class Nic(Responder):
                 pair.receives += message.b
         else:
             assert message.op == MODIFY, message.op
+            if self.ahead_ps >= now:
+                self.uncouple(now, self.place_now())
             went: i64 = self.modify(pair, message.b, message.c, now)
             self.host.send(Message(MODIFIED, pair.index, pair.state, 0, 0, went, 0), now)
 
@@ -290,6 +333,147 @@ class Nic(Responder):
         else:
             self._arrived(frame, port_number, now)
 
+    # ---- trains
+
+    def on_train(self, train: Train, port_number: i64) -> None:
+        port = self._ports[port_number]
+        qpn: int = train.qpn
+        found = self._table[qpn & self._mask]
+        if (
+            port.couples
+            and not port.suspect
+            and self.receive is None
+            and found is not None
+            and found.qpn == qpn
+        ):
+            if train.opcode == ACKNOWLEDGE:
+                if self._acknowledged_whole(found, train, port):
+                    return
+            elif self._taken_whole(found, train, port):
+                return
+        self.unroll(train, port_number)
+
+    def _taken_whole(self, pair: QueuePair, train: Train, port: NicPort) -> bool:
+        """Take packets of a train, of the middle of a message, if nothing is in the way of their answers."""
+        if pair.state < READY_TO_RECEIVE or pair.state == ERROR or train.psn != pair.expected_psn & PSN_MASK:
+            return False
+        if pair.owed is not None or (pair.held is not None and pair.held.count > 0):
+            return False
+        now: i64 = self.queue.now_ps
+        count: i64 = train.count
+        answer: Train | None = None
+        if train.ack_request != 0:
+            priority: int = pair.ack_priority
+            if port.free_ps > now:
+                return False
+            count = port.may_pass(priority, ACK_WIRE_BYTES, train.gap_ps, count, now)
+            if count < 2:
+                return False
+            if count < train.count:
+                self.let_follow(train, count)
+            first = pair.acknowledgement(pair.expected_psn, SYNDROME_ACK)
+            answer = Train(first, count, train.gap_ps, train.coupling)
+        passage = Answers(train, now, port.number, pair, answer)
+        port.arrive_ahead(passage)
+        self._take_so_many(pair, train, count)
+        if answer is not None:
+            self.transmit_acks += count
+            port.leave_ahead(passage, answer)
+        self.executed += count - 1
+        if passage.last_ps > self.ahead_ps:
+            self.ahead_ps = passage.last_ps
+        return True
+
+    def _take_so_many(self, pair: QueuePair, train: Train, count: i64) -> None:
+        payload: int = train.payload_bytes
+        pair.expected_psn += count
+        pair.nak_sent = False
+        pair.message_bytes += count * payload
+        self.delivered_bytes += count * payload
+        self.progress += count * payload
+
+    def _acknowledged_whole(self, pair: QueuePair, train: Train, port: NicPort) -> bool:
+        """Take a train of acknowledgements, if each is for one packet more and none ends a work request."""
+        now: i64 = self.queue.now_ps
+        count: i64 = train.count
+        una: i64 = pair.una_psn
+        head = pair.head
+        if pair.state < READY or pair.state == ERROR or train.syndrome != SYNDROME_ACK or head is None:
+            return False
+        if train.psn != una & PSN_MASK or head.first_psn + head.packets <= una + count:
+            return False
+        if pair.reads > 0 or pair.waits != 0 or pair.limit_psn != UNLIMITED_PSN or not pair.timer_pending:
+            return False
+        sent: i64 = pair.high_psn
+        leaving = port.leaving
+        if leaving is not None and leaving.last_ps >= now:
+            sent -= leaving.count  # maybe of this queue pair, and ahead of time
+        if sent <= una + count or pair.next_psn != pair.high_psn or pair.resend_psn >= 0:
+            return False
+        passage = Acknowledgements(train, now, port.number, pair)
+        port.arrive_ahead(passage)
+        self._acknowledge_so_many(passage, una + count, passage.last_ps)
+        self.executed += count - 1
+        if passage.last_ps > self.ahead_ps:
+            self.ahead_ps = passage.last_ps
+        train.coupling.succeeded()
+        return True
+
+    def _acknowledge_so_many(self, passage: Acknowledgements, una: i64, last_ps: i64) -> None:
+        pair = passage.pair
+        pair.una_psn = una
+        pair.retries = 0
+        pair.rnr_retries = 0
+        pair.backoff = 0
+        pair.deadline_ps = last_ps + self.first_timeout_ps
+
+    def uncouple(self, now: i64, place: i64) -> None:
+        self.ahead_ps = -1
+        for port in self._ports:
+            leaving = port.leaving
+            if leaving is not None:
+                self._take_apart(leaving, port, now, place)
+            coming = port.coming
+            if coming is not None:
+                self._take_apart(coming, port, now, place)
+
+    def uncouple_port(self, number: i64) -> None:
+        port = self._ports[number]
+        leaving = port.leaving
+        if leaving is not None:
+            if leaving.last_ps >= self.queue.now_ps:
+                leaving.train.coupling.failed()
+            self._take_apart(leaving, port, self.queue.now_ps, self.place_now())
+
+    def _take_apart(self, passage: Passage, port: NicPort, now: i64, place: i64) -> None:
+        """Undo what did not happen of a passage before an event now, of this kind and port."""
+        if port.leaving is passage:
+            port.leaving = None
+        if port.coming is passage:
+            port.coming = None
+        if passage.last_ps < now:
+            return
+        if isinstance(passage, Departures):
+            port.hold_back(passage, now, place)
+            return
+        arrived: i64 = passage.arrived(now, place)
+        if arrived == passage.count:
+            return
+        train = passage.train
+        back: i64 = passage.count - arrived
+        self.executed -= back
+        self.queue.push(passage.rest(train, arrived))
+        port.take_back_arrivals(passage, arrived)
+        if isinstance(passage, Answers):
+            self._take_so_many(passage.pair, train, -back)
+            answer = passage.answer
+            if answer is not None:
+                self.transmit_acks -= back
+                port.take_back_departures(passage, answer, arrived)
+        elif isinstance(passage, Acknowledgements):
+            last_ps: i64 = passage.first_ps + (arrived - 1) * passage.gap_ps
+            self._acknowledge_so_many(passage, passage.pair.una_psn - back, last_ps)
+
     def _corrupts(self, frame: Frame, port_number: i64) -> bool:
         """Whether the data packet that came now is one to lose (`corrupt_every`)."""
         self.data_packets += 1
@@ -329,6 +513,8 @@ class Nic(Responder):
     def on_pause(self, message: Message, port: i64) -> None:
         end = self._ports[port]
         now: i64 = self.queue.now_ps
+        if self.ahead_ps >= now:
+            self.uncouple(now, self.place_now())
         if end.taps:
             end.show_heard(message, now)
         pfc = end.pfc
@@ -346,6 +532,8 @@ class Nic(Responder):
                 if pair.has_packets():
                     self.activate(pair, now)
             return False
+        if self.ahead_ps >= now:
+            self.uncouple(now, self.place_now())
         if kind == RETRANSMIT:
             if port == RNR_PORT:
                 return self.rnr_over(self.pairs[subject], now)

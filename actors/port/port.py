@@ -31,24 +31,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i32, i64, mypyc_attr
 
+from actors.kernel.block import Outbox
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
-from actors.kernel.event import LINK_STATE, SERVE, Event, Message, pack_key
+from actors.kernel.event import LINK_STATE, SERVE, Event, Message, pack_key, void
 from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream, mix
 from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from actors.port.credits import Credits, credit_counters, credit_series
 from actors.port.impairments import BitErrors
 from actors.port.link import PRIORITIES, LinkEnd, Wire
+from actors.port.passage import Passage
 from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.scheduling import Scheduler, highest, next_class
 from actors.port.tap import CORRUPT, LINK_DOWN, Recorder, Tap
 from actors.wire.fault import DEAF, DELAY, ERRORS, PFC_OFF, RATE, STORM
 from actors.wire.frame import PSN_SHIFT, QPN_SHIFT, Frame
+from actors.wire.train import ALONE, Train
 
 LINK_DOWN_DROP: Final[i64] = 7
 CORRUPT_DROP: Final[i64] = 8
 """What the digest calls the losses of a port; those of switches and NICs have other numbers."""
+ONE: Final[i64] = -1
+"""Of `Port.may_pass`."""
 DEBOUNCED: Final[i64] = 2
 """The subject of LINK_STATE that ends a debounce time; the link's own changes have 0 and 1."""
 _FIELDS: Final = (
@@ -102,6 +107,12 @@ class Port(LinkEnd):
         self._recorded: list[Plain] = []
         """What recorders had at the time of a snapshot, for those that are set up later."""
         self.scheduler: Scheduler | None = None
+        self.leaving: Passage | None = None
+        """The last train of which packets leave here ahead of time; it may be over."""
+        self.coming: Passage | None = None
+        """Likewise of those that arrive here."""
+        self.couples: bool = False
+        """Whether trains may leave here."""
 
     def set_scheduler(self, scheduler: Scheduler) -> None:
         """Let a scheduler choose the next class."""
@@ -125,6 +136,97 @@ class Port(LinkEnd):
         digest ^= (digest >> 29) ^ (psn << PSN_SHIFT) ^ (qpn << QPN_SHIFT) ^ size
         digest = (digest * DIGEST_MULTIPLIER) & MASK62
         self.mix = digest ^ (digest >> 29)
+
+    def let_couple(self, near: list[Outbox]) -> None:
+        """Trains may leave here from now on: within a block, or to one of those whose inboxes are `near`."""
+        outbox = self.outbox
+        self.couples = self.defers
+        if outbox is not None and self.flight_ps > 0 and not self.shares:
+            self.couples = any(inbox is outbox for inbox in near)
+
+    def may_pass(self, priority: i64, wire_bytes: i64, gap_ps: i64, count: i64, first_ps: i64) -> i64:
+        """How many of so many frames of a priority, so far apart, can leave here ahead of time, from one on
+        that is now or the end of the frame that leaves now: all before the first one arrives at the other
+        end, and, where that is in another block, before the turn of this one ends. 0 if something is in their
+        way; ONE if the first is to go as a frame of its own, and the others may follow."""
+        if not self.couples or not self.up or self.uneven or self.measuring or self.control_pending:
+            return 0
+        if ((self.blocked | self.discarding) >> priority) & 1 or self.waiting != 0 or self.serve_pending:
+            return 0
+        leaving = self.leaving
+        if leaving is not None and leaving.last_ps >= self.queue.now_ps:
+            return 0
+        sending_ps: i64 = wire_bytes * self.ps_per_byte
+        if sending_ps == 0 or sending_ps > gap_ps:
+            return 0
+        until_ps: i64 = first_ps + sending_ps + self.flight_ps
+        if self.outbox is not None and self.queue.turn_end_ps < until_ps:
+            until_ps = self.queue.turn_end_ps
+        if until_ps <= first_ps:
+            return ONE
+        return min(count, 1 + (until_ps - 1 - first_ps) // gap_ps)
+
+    def arrive_ahead(self, passage: Passage) -> None:
+        """All packets of a train arrive here ahead of time."""
+        train = passage.train
+        passage.mix = self.mix
+        self.mix = train.mixed(self.mix, passage.first_ps, passage.count)
+        self._received(train, passage.count)
+        self.coming = passage
+
+    def take_back_arrivals(self, passage: Passage, arrived: i64) -> None:
+        """Only so many of them have arrived."""
+        train = passage.train
+        self.mix = train.mixed(passage.mix, passage.first_ps, arrived)
+        self._received(train, arrived - passage.count)
+        self.coming = None
+
+    def _received(self, train: Train, count: i64) -> None:
+        size: int = train.wire_bytes
+        self.received_frames += count
+        self.received_bytes += count * size
+        if train.payload_bytes > 0:
+            self.received_data_frames += count
+
+    def leave_ahead(self, passage: Passage, train: Train) -> None:
+        """All packets of a train leave here ahead of time, each `wait_ps` after it arrived."""
+        first_ps: i64 = passage.first_ps + passage.wait_ps
+        size: int = train.wire_bytes
+        sending_ps: i64 = size * self.ps_per_byte
+        self._sent_so_many(train, passage.count)
+        self.free_ps = passage.last_ps + sending_ps
+        self.leaving = passage
+        train.sent_ps = first_ps
+        train.time_ps = first_ps + sending_ps + self.flight_ps
+        train.key = self.peer_key
+        train.followed = i32(ALONE)
+        if self.outbox is None:
+            self.queue.push(train)
+        else:
+            self.outbox.add_frame(train)
+
+    def take_back_departures(self, passage: Passage, train: Train, left: i64) -> None:
+        """Only so many of them have left."""
+        self._sent_so_many(train, left - passage.count)
+        first_ps: i64 = passage.first_ps + passage.wait_ps
+        size: int = train.wire_bytes
+        self.free_ps = first_ps
+        if left > 0:
+            self.free_ps = first_ps + (left - 1) * passage.gap_ps + size * self.ps_per_byte
+        train.count = left
+        if left == 0:
+            if self.outbox is None:
+                self.queue.void(train)
+            else:
+                void(train)
+        self.leaving = None
+
+    def _sent_so_many(self, train: Train, count: i64) -> None:
+        size: int = train.wire_bytes
+        payload: int = train.payload_bytes
+        self.sent_frames += count
+        self.sent_bytes += count * size
+        self.sent_data_bytes += count * payload
 
     def send_at_once(self, frame: Frame, now: i64) -> bool:
         """Send a frame now if nothing goes before it and nothing forbids it; whether it left."""
@@ -196,7 +298,16 @@ class Port(LinkEnd):
         if self.free_ps <= now:
             self.serve(now)
         else:
-            self.arm()
+            self._arm_ahead(now)
+
+    def _arm_ahead(self, now: i64) -> None:
+        """Serve when the wire becomes free, or now if only a train had it ahead of time."""
+        if self.leaving is not None:
+            self.owner.uncouple_port(self.number)
+            if self.free_ps <= now:
+                self.serve(now)
+                return
+        self.arm()
 
     def arm(self) -> None:
         """Serve when the wire becomes free."""
@@ -212,6 +323,8 @@ class Port(LinkEnd):
 
     def _arm_behind(self, frame: Frame) -> None:
         """Serve when the wire becomes free, behind a frame that leaves now."""
+        if self.leaving is not None and self._begins(frame):
+            return
         if not self.defers or self.uneven or self.measuring or self.control_pending:
             self.arm()
             return
@@ -223,6 +336,21 @@ class Port(LinkEnd):
         self.serve_pending = True
         self.due_ps = self.free_ps
         owner.defer(self)
+
+    def _begins(self, frame: Frame) -> bool:
+        """Whether the frame that leaves now is the first of a train that begins here: it serves behind its
+        last."""
+        leaving = self.leaving
+        assert leaving is not None, self.place()
+        if leaving.train is not frame or leaving.first_ps != frame.sent_ps:
+            self.leaving = None  # it is over
+            return False
+        self.free_ps = leaving.last_ps + leaving.gap_ps
+        frame.followed = -self.as_left
+        self.serve_pending = True
+        self.due_ps = self.free_ps
+        self.owner.defer(self)
+        return True
 
     def serve_event(self) -> Event:
         event = self._serve_event
@@ -435,6 +563,8 @@ class Port(LinkEnd):
         """Take the state that `save` of an equally built port returned."""
         fields, starts, ends, pfc, drawn, lanes, added_delay, scheduler, captured = as_list(state)
         load_fields(self, _FIELDS, fields)
+        self.leaving = None
+        self.coming = None
         taps = self.taps
         self.taps = []
         self._recorded = as_list(captured)

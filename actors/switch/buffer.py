@@ -132,6 +132,9 @@ class Buffer:
         self.peak_bytes: i64 = 0
         self.policed: bool = False
         """Whether an admission policy gives the thresholds."""
+        self._least_xoff_bytes: i64 = 0
+        self._least_alpha: i64 = 0
+        """Of all groups with a static or a dynamic threshold; see `compare_groups`."""
         self.groups: vec[PriorityGroup] = vec[PriorityGroup]()
 
     def add(self, group: PriorityGroup) -> None:
@@ -161,6 +164,17 @@ class Buffer:
             group.alpha_fixed = group.built_alpha_fixed
             if alpha_fixed >= 0 and group.xoff_bytes == 0:
                 group.alpha_fixed = alpha_fixed
+        self.compare_groups()
+
+    def compare_groups(self) -> None:
+        """Find the least thresholds, which `endures` asks for, among those of all groups."""
+        self._least_xoff_bytes = self.pool_bytes
+        self._least_alpha = 1 << 20
+        for group in self.groups:
+            if group.xoff_bytes > 0:
+                self._least_xoff_bytes = min(self._least_xoff_bytes, group.xoff_bytes)
+            else:
+                self._least_alpha = min(self._least_alpha, group.alpha_fixed)
 
     def threshold_bytes(self, group: PriorityGroup) -> i64:
         """XOFF of a group now: alpha times what is left of the pool, its static threshold, or what the
@@ -217,6 +231,43 @@ class Buffer:
         if self.held_bytes > self.peak_bytes:
             self.peak_bytes = self.held_bytes
         return ADMITTED
+
+    def holds_briefly(self, number: i64, size_bytes: i64) -> bool:
+        """Whether a group may hold frames one after the other, each for a moment, and that changes only the
+        most that was ever held; then it does."""
+        group = self.groups[number]
+        if group.held_bytes != 0 or group.stopped or not self._fits(group, size_bytes, size_bytes):
+            return False
+        if size_bytes > group.peak_bytes:
+            group.peak_bytes = size_bytes
+        if self.held_bytes + size_bytes > self.peak_bytes:
+            self.peak_bytes = self.held_bytes + size_bytes
+        return True
+
+    def endures(self, number: i64, size_bytes: i64, other_bytes: i64, more_bytes: i64) -> bool:
+        """Whether a group could hold a frame more, and other groups that hold nothing one of at most
+        `other_bytes`, though so much more than now were held in all; and that would not be the most ever."""
+        group = self.groups[number]
+        if self.held_bytes + more_bytes > self.peak_bytes or group.stopped:
+            return False
+        if not self._fits(group, size_bytes, more_bytes):
+            return False
+        left: i64 = self.pool_bytes - self.shared_used_bytes - more_bytes
+        return (
+            other_bytes <= self._least_xoff_bytes and other_bytes <= (left * self._least_alpha) >> ALPHA_BITS
+        )
+
+    def _fits(self, group: PriorityGroup, size_bytes: i64, more_bytes: i64) -> bool:
+        """Whether a group may hold one frame more, the last of so many bytes more in the pool."""
+        if group.reserve_used_bytes + size_bytes <= group.reserve_bytes:
+            return True
+        self.shared_used_bytes += more_bytes
+        fits: bool = (
+            group.shared_bytes + size_bytes <= self.threshold_bytes(group)
+            and self.shared_used_bytes <= self.pool_bytes
+        )
+        self.shared_used_bytes -= more_bytes
+        return fits
 
     def release(self, number: i64, size_bytes: i64, now: i64) -> None:
         """A frame that was admitted under this group leaves."""

@@ -104,6 +104,12 @@ class SwitchPort(Port):
             return False
         return held > self.buffer.share_bytes(self.egress_alpha_fixed)
 
+    def hold_briefly(self, priority: i64, wire_bytes: i64) -> None:
+        """Frames wait here, one at a time, and nothing else does."""
+        queue = self.queues[priority]
+        if wire_bytes > queue.peak_bytes:
+            queue.peak_bytes = wire_bytes
+
     def enqueue(self, frame: Frame) -> None:
         """Append a frame that the buffer admitted to the queue of its priority."""
         its: int = frame.priority

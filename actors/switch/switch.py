@@ -44,6 +44,7 @@ from typing import Final
 
 from mypy_extensions import i32, i64, u8
 
+from actors.kernel.block import Outbox
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
 from actors.kernel.errors import RuntimeFailure
 from actors.kernel.event import (
@@ -61,7 +62,8 @@ from actors.kernel.units import sending_ps
 from actors.kernel.vectors import append, vec
 from actors.port.credits import Credits
 from actors.port.link import PRIORITIES, SETTLED, learn
-from actors.port.port import DEBOUNCED, afflict_port, count_port, port_is_steady, port_mark, port_series
+from actors.port.passage import Passage
+from actors.port.port import DEBOUNCED, ONE, afflict_port, count_port, port_is_steady, port_mark, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.ecn import Red
 from actors.switch.egress import AQM_DROP, NO_ROUTE, TTL_EXPIRED, WATCHDOG_DROP, SwitchPort
@@ -81,6 +83,7 @@ from actors.wire.fault import (
     ROUTE,
 )
 from actors.wire.frame import HEAD_WIRE_BYTES, PREAMBLE_GAP_BYTES, Frame
+from actors.wire.train import Train
 
 
 class Classes:
@@ -174,6 +177,14 @@ class Switch(Device):
         """Links that routing knows to be down."""
         self._settling: bool = False
         """Groups are to be computed at the end of this instant's changes."""
+        self.passes: bool = False
+        """Whether trains may pass whole."""
+        self._waiting: list[Passage] = []
+        """Of trains whose packets wait a little for the one before: the books of the buffer lack them."""
+        self._waiting_bytes: i64 = 0
+        """What they would have there if a packet of each waited, those that are over included."""
+        self._waiting_most_bytes: i64 = 0
+        """The largest such packet that there ever was."""
 
     def add_port(self, port: SwitchPort) -> None:
         """The next port in the order of their numbers."""
@@ -183,6 +194,12 @@ class Switch(Device):
     def let_defer(self) -> None:
         for port in self.ports:
             port.defers = port.may_defer()
+
+    def let_couple(self, near: list[Outbox]) -> None:
+        for port in self.ports:
+            port.let_couple(near)
+        self.buffer.compare_groups()
+        self.passes = (self.router is None or self.router.by_flow) and not self.buffer.policed
 
     def mix_at(self, place: i64) -> i64:
         if place > 0 and place <= len(self.ports):
@@ -274,6 +291,183 @@ class Switch(Device):
         if not out.send_at_once(frame, now):
             self._hold(frame, port, out, place, now)
 
+    def on_train(self, train: Train, port_number: i64) -> None:
+        exit_number: i64 = -1
+        if self.passes and self.classes is None and train.ttl > 1:
+            exit_number = self._exit(train, port_number)
+        passed: i64 = 0
+        if exit_number >= 0:
+            passed = self._pass(train, port_number, exit_number)
+        if passed == ONE:
+            self.let_follow(train, 1)
+            self.on_frame(train, port_number)
+        elif passed == 0:
+            self.unroll(train, port_number)
+
+    def _exit(self, frame: Frame, port_number: i64) -> i64:
+        """The port by which a frame leaves, as in `on_frame`; -1 where there is none."""
+        its: int = frame.dst
+        dst: i64 = its
+        group = self._groups[dst >> PREFIX_SHIFT]
+        if group.by_address:
+            index: i64 = dst & INDEX_MASK
+            if index >= group.count:
+                return -1
+            exit_number: i64 = group.ports[index]
+            if exit_number > VIA_BRANCH:
+                return exit_number
+            group = group.branches[VIA_BRANCH - exit_number]
+        if group.count <= 1:
+            return group.ports[0] if group.count == 1 else -1
+        router = self.router
+        if router is not None:
+            return self._choice(router, frame, group, port_number, self.queue.now_ps)
+        return group.ports[choose(flow_hash(frame, self.policy, self.hash_seed), group.count)]
+
+    def _pass(self, train: Train, port_number: i64, exit_number: i64) -> i64:
+        """Let packets of a train pass, if nothing is in their way; how many, or ONE, as
+        `Port.may_pass` has it."""
+        now: i64 = self.queue.now_ps
+        port = self.ports[port_number]
+        out = self.ports[exit_number]
+        its: int = train.priority
+        priority: i64 = its
+        size: int = train.wire_bytes
+        if port.suspect or port.apart or (port.discarding >> priority) & 1:
+            return 0
+        wait_ps: i64 = max(out.free_ps - now, 0)
+        most: i64 = out.may_pass(priority, size, train.gap_ps, train.count, now + wait_ps)
+        if most <= 0:
+            return most
+        if wait_ps > 0:
+            if train.gap_ps != size * out.ps_per_byte or wait_ps >= train.gap_ps or self.stopping > 0:
+                return 0
+            if out.limited or (out.marking >> priority) & 1:
+                return 0
+            if not self._may_wait((port_number << 3) | priority, size - PREAMBLE_GAP_BYTES, now):
+                return 0
+            out.hold_briefly(priority, size)
+        if most < train.count:
+            self.let_follow(train, most)
+        passage = Passage(train, now, port_number, exit_number)
+        if wait_ps > 0:
+            passage.wait_ps = wait_ps
+            passage.last_ps += wait_ps
+            if len(self._waiting) > 2 * len(self.ports):
+                self._forget_over(now)
+            self._waiting.append(passage)
+            self._waiting_bytes += size - PREAMBLE_GAP_BYTES
+            if size - PREAMBLE_GAP_BYTES > self._waiting_most_bytes:
+                self._waiting_most_bytes = size - PREAMBLE_GAP_BYTES
+            self.executed += passage.count
+        port.arrive_ahead(passage)
+        self.executed += passage.count - 1
+        train.ttl -= 1
+        out.leave_ahead(passage, train)
+        if passage.last_ps > self.ahead_ps:
+            self.ahead_ps = passage.last_ps
+        return most
+
+    def uncouple(self, now: i64, place: i64) -> None:
+        self.ahead_ps = -1
+        for port in self.ports:
+            passage = port.leaving
+            if passage is not None:
+                self._take_apart(passage, now, place)
+
+    def uncouple_port(self, number: i64) -> None:
+        port = self.ports[number]
+        now: i64 = self.queue.now_ps
+        leaving = port.leaving
+        if leaving is not None:
+            self._take_apart(leaving, now, self.place_now())
+        coming = port.coming
+        if coming is not None:
+            self._take_apart(coming, now, self.place_now())
+
+    def _take_apart(self, passage: Passage, now: i64, place: i64) -> None:
+        """Undo what did not happen of a passage before an event now, of this kind and port."""
+        port = self.ports[passage.source]
+        out = self.ports[passage.exit]
+        if out.leaving is passage:
+            out.leaving = None
+        if port.coming is passage:
+            port.coming = None
+        if passage.last_ps < now:
+            return
+        if passage.wait_ps > 0:
+            self._waiting = [other for other in self._waiting if other is not passage]
+            self._waiting_bytes -= i64(passage.train.wire_bytes) - PREAMBLE_GAP_BYTES
+        arrived: i64 = passage.arrived(now, place)
+        left: i64 = arrived
+        if passage.wait_ps > 0:
+            left = passage.left(now, place)
+            self.executed -= passage.count - left
+        if left == passage.count:
+            return
+        train = passage.train
+        waits: Frame | None = None
+        if left < arrived:
+            waits = train.packet(left)
+            waits.time_ps = passage.first_ps + left * passage.gap_ps
+        if arrived < passage.count:
+            self.executed -= passage.count - arrived
+            rest = passage.rest(train, arrived)
+            rest.ttl += 1
+            port.take_back_arrivals(passage, arrived)
+            self.queue.push(rest)
+        out.take_back_departures(passage, train, left)
+        if waits is not None:
+            the_place: i64 = (port.number << 3) | i64(waits.priority)
+            waits.ingress = i32(the_place)
+            verdict: i64 = self.buffer.admit(the_place, i64(waits.wire_bytes) - PREAMBLE_GAP_BYTES, now)
+            assert verdict == ADMITTED, (self.number, verdict)
+            out.enqueue(waits)
+            out.arm()
+
+    def _interferes(self, frame: Frame, out: SwitchPort, ingress: i64, now: i64) -> bool:
+        """A frame that could not leave at once is in the way of trains. Whether it left now that they are
+        taken apart."""
+        leaving = out.leaving
+        if leaving is not None:
+            if leaving.last_ps >= now:
+                leaving.train.coupling.failed()
+            self._take_apart(leaving, now, self.place_now())
+            if out.send_at_once(frame, now):
+                return True
+        if self._waiting:
+            self._make_room(ingress, i64(frame.wire_bytes) - PREAMBLE_GAP_BYTES, now)
+        return False
+
+    def _make_room(self, place: i64, size: i64, now: i64) -> None:
+        """A frame is to be held. Trains whose packets wait are taken apart, unless that would not show."""
+        if not self._fits_too(place, size, now):
+            for passage in self._waiting:
+                passage.train.coupling.failed()
+                self._take_apart(passage, now, self.place_now())
+
+    def _may_wait(self, place: i64, size: i64, now: i64) -> bool:
+        """Whether packets of a train may wait one after the other, each for a moment, and change nothing but
+        the most that was ever held; then they do."""
+        if self._waiting_bytes > 0 and not self._fits_too(place, size, now):
+            return False
+        return self.buffer.holds_briefly(place, size)
+
+    def _fits_too(self, place: i64, size: i64, now: i64) -> bool:
+        """Whether a frame can be held while trains wait, and neither thresholds nor the most that was ever
+        held would show it, however many of their packets were held with it."""
+        if self.buffer.endures(place, size, self._waiting_most_bytes, size + self._waiting_bytes):
+            return True
+        self._forget_over(now)
+        return self.buffer.endures(place, size, self._waiting_most_bytes, size + self._waiting_bytes)
+
+    def _forget_over(self, now: i64) -> None:
+        """Count no longer as waiting what has left."""
+        self._waiting = [passage for passage in self._waiting if passage.last_ps >= now]
+        self._waiting_bytes = 0
+        for passage in self._waiting:
+            self._waiting_bytes += i64(passage.train.wire_bytes) - PREAMBLE_GAP_BYTES
+
     def _choice(self, router: RoutingPolicy, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         """The port that a policy chooses; it may hash by which port the frame came."""
         frame.ingress = i32(ingress << 3)
@@ -285,6 +479,8 @@ class Switch(Device):
 
     def _hold(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
         """A frame that cannot leave at once: into the buffer and its egress queue, or dropped."""
+        if self.ahead_ps >= now and self._interferes(frame, out, place, now):
+            return
         its: int = frame.priority
         priority: i64 = its
         if not out.up:
@@ -346,6 +542,8 @@ class Switch(Device):
     def on_pause(self, message: Message, port: i64) -> None:
         end = self.ports[port]
         now: i64 = self.queue.now_ps
+        if self.ahead_ps >= now:
+            self.uncouple_port(port)
         if end.taps:
             end.show_heard(message, now)
         pfc = end.pfc
@@ -364,6 +562,8 @@ class Switch(Device):
         if kind == SERVE:
             self.ports[port].on_serve(now)
             return False
+        if self.ahead_ps >= now:
+            self.uncouple(now, self.place_now())
         if kind == WATCHDOG:
             return self.watches[port].expire(subject, now)
         if kind == LINK_STATE:
@@ -562,6 +762,8 @@ class Switch(Device):
     def load(self, state: list[Plain]) -> None:
         base, buffer, down, ports, routing, watches, moved, cut_frames = state
         self.cut_frames = as_int(cut_frames)
+        self._waiting = []
+        self._waiting_bytes = 0
         super().load(as_list(base))
         self.buffer.load(buffer)
         self.down = [as_int(link) for link in as_list(down)]

@@ -82,7 +82,11 @@ def draw(scenario: Scenario) -> Blueprint:
 
 
 def build_kernel(
-    blueprint: Blueprint, assignment: Sequence[int], worker: int, blocks: Blocks | None = None
+    blueprint: Blueprint,
+    assignment: Sequence[int],
+    worker: int,
+    blocks: Blocks | None = None,
+    trains: bool = True,
 ) -> tuple[Kernel, list[Outbox | None]]:
     """The kernel of one worker with its devices, in blocks if so asked, and its outbox towards each worker.
 
@@ -118,8 +122,11 @@ def build_kernel(
     give_recorders(blueprint.scenario, topology, kernel.hosted())
     for event in fault_events(blueprint, assignment, worker):
         kernel.push(event)
+    near = [block.inbox for block in kernel.blocks]
     for device in kernel.hosted():
         device.let_defer()
+        if trains:
+            device.let_couple(near)
     return kernel, outboxes
 
 

@@ -63,17 +63,22 @@ _BLOCK: Final = click.option(
     metavar="NICS",
     help="NICs whose events run together while their devices are in the cache [32, where that pays].",
 )
+_TRAINS: Final = click.option(
+    "--trains/--no-trains",
+    default=True,
+    help="Handle packets that follow one another as one event a hop; the answer is the same [on].",
+)
 _LOCAL: Final = click.option("--local", is_flag=True, help="In this process, without Ray.")
 
 
 def placed(function: Command) -> Command:
     """Add the options of a command that runs on Ray unless told otherwise; they are given as `where`."""
-    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK), _where)
+    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK, _TRAINS), _where)
 
 
 def placed_here(function: Command) -> Command:
     """Add those of a command that runs in this process, unless `--workers` or `--address` is given."""
-    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK), _where_else)
+    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK, _TRAINS), _where_else)
 
 
 def session_of(where: RunOptions) -> AbstractContextManager[None]:
@@ -88,7 +93,7 @@ def _placed(
 ) -> Command:
     @functools.wraps(function)
     def placed_command(**given: Any) -> Any:
-        names = ("parts", "block", "local", *_RAY, *_CLUSTER)
+        names = ("parts", "block", "trains", "local", *_RAY, *_CLUSTER)
         mine = {name: given.pop(name) for name in names if name in given}
         return function(where=read(**mine), **given)
 

@@ -49,6 +49,8 @@ class RunPlan:
     """Devices that do not live where the placement puts them, and the workers that host them."""
     block: int | None = None
     """NICs in a block (`emu.runtime.sync.placement`); None for what suits the fabric."""
+    trains: bool = True
+    """Whether packets that follow one another go as trains (`actors.wire.train`)."""
 
     @property
     def scenario(self) -> Scenario:
@@ -85,7 +87,7 @@ class RunPlan:
     def partition(self, worker: int) -> Partition:
         """One worker's devices, built."""
         blocks = cut_into_blocks(self.blueprint, self.assignment, worker, self.block)
-        kernel, outboxes = build_kernel(self.blueprint, self.assignment, worker, blocks)
+        kernel, outboxes = build_kernel(self.blueprint, self.assignment, worker, blocks, self.trains)
         ports = [
             len(self.topology.ports(device)) if host == worker else -1
             for device, host in enumerate(self.assignment)
@@ -128,6 +130,7 @@ def spread(
     placement: Placement = "packed",
     moves: Sequence[tuple[int, int]] = (),
     block: int | None = None,
+    trains: bool = True,
 ) -> RunPlan:
     """Spread a run over workers; `moves` are (device, worker) and come last. `block` is NICs in a block.
 
@@ -140,7 +143,7 @@ def spread(
     ways = [*crossings(blueprint, assignment), *_announcements(blueprint, assignment)]
     lookahead = close_lookaheads(workers_of(assignment), ways)
     rows = tuple(tuple(row) for row in lookahead)
-    return RunPlan(blueprint, assignment, tuple(ways), rows, tuple(moves), block)
+    return RunPlan(blueprint, assignment, tuple(ways), rows, tuple(moves), block, trains)
 
 
 def _announcements(blueprint: Blueprint, assignment: Assignment) -> list[Crossing]:

@@ -56,6 +56,8 @@ class RunOptions:
     """With `local`: how many separately built partitions."""
     block: int | None = None
     """NICs in a block of devices that run while they are in the cache; None for what suits the fabric."""
+    trains: bool = True
+    """Whether packets that follow one another go as trains (`actors.wire.train`)."""
     delay_seed: int = 1
     """With `local` and several parts: the seed of the delays between them."""
     workers: int | None = None

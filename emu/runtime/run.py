@@ -78,7 +78,7 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
 def run_blueprint(blueprint: Blueprint, options: RunOptions, observer: Observer) -> Outcome:
     """Run what was worked out already, likewise."""
     scenario, begin_s = blueprint.scenario, time.perf_counter()
-    plan = spread(blueprint, options.parts, block=options.block)
+    plan = spread(blueprint, options.parts, block=options.block, trains=options.trains)
     partitions = [plan.partition(part) for part in range(plan.workers)]
     samplers = [Sampler(partition) for partition in partitions]
     snapshot_coordinator = SnapshotCoordinator(scenario, options, plan.workers, observer)

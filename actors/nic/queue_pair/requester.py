@@ -120,6 +120,8 @@ class Requester(Endpoint):
             self._advance(pair, una, frame, now)
         elif self.echoes:
             self._echoed(pair, frame, now)
+        if nak and self.ahead_ps >= now:
+            self.uncouple(now, self.place_now())
         if nak and frame.syndrome != SYNDROME_NAK_SEQUENCE:
             if frame.syndrome < SYNDROME_NAK_SEQUENCE:
                 self._refused(pair, i64(frame.syndrome & 0x1F), now)

@@ -116,6 +116,7 @@ class FieldHash:
             self.mask = 0xFFFFFFFF
         self.seed: i64 = seed
         self.bit_offset: i64 = bit_offset % self.bits
+        self.by_flow: bool = FIELDS.index("psn") not in fields
         self._table: vec[i64] = vec[i64]()
         if function == CRC16 or function == CRC32:
             self._table = _crc_table(polynomial or POLYNOMIALS[function], self.bits)

@@ -123,6 +123,9 @@ class RoutingPolicy:
 
     def __init__(self, switch: SwitchView, knobs: object) -> None:
         self.switch: SwitchView = switch
+        self.by_flow: bool = False
+        """Whether nothing but addresses, UDP ports, queue pair and the port by which a packet came choose, as
+        long as groups stand."""
 
     @staticmethod
     def by_packet(knobs: Knobs) -> bool:
@@ -184,6 +187,10 @@ class RoutingPolicy:
 class HashedRouting(RoutingPolicy):
     """The hash, as the knobs have it."""
 
+    def __init__(self, switch: SwitchView, knobs: object) -> None:
+        super().__init__(switch, knobs)
+        self.by_flow = switch.hash.by_flow
+
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         return group.ports[self.switch.hash.member(frame, group.count)]
 
@@ -193,6 +200,7 @@ class PathPinning(RoutingPolicy):
 
     def __init__(self, switch: SwitchView, knobs: object) -> None:
         super().__init__(switch, knobs)
+        self.by_flow = switch.hash.by_flow
         self._whole: list[Group] = []
 
     def groups_changed(self, groups: list[Group]) -> None:

@@ -237,4 +237,5 @@ def _repeat(
         words += ["--placement", options.placement] if options.placement != "packed" else []
         words += ["--address", options.address] if options.address is not None else []
     words += ["--block", str(options.block)] if options.block is not None else []
+    words += [] if options.trains else ["--no-trains"]
     return words

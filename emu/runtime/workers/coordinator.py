@@ -321,6 +321,7 @@ class _RayRun:
                 incarnation=self._incarnation,
                 moves=self._plan.moves,
                 block=self._options.block,
+                trains=self._options.trains,
                 snapshots=str(self._snapshot_coordinator.directory.absolute())
                 if self._is_near(worker)
                 else "",

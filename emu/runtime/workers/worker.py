@@ -221,6 +221,8 @@ class WorkerSpec:
     """Devices that do not live where the placement puts them, and the workers that host them."""
     block: int | None = None
     """NICs in a block (`emu.runtime.sync.placement`); None for what suits the fabric."""
+    trains: bool = True
+    """Whether packets that follow one another go as trains."""
     snapshots: str = ""
     """Where shares of snapshots go and are read; empty where that directory cannot be reached."""
     snapshots_at_ps: tuple[int, ...] = ()
@@ -468,7 +470,7 @@ class Worker:
 @no_collection()
 def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     scenario = load_text(spec.scenario, "scenario").scenario
-    plan = spread(draw(scenario), spec.workers, spec.placement, spec.moves, spec.block)
+    plan = spread(draw(scenario), spec.workers, spec.placement, spec.moves, spec.block, spec.trains)
     partition, machine = plan.partition(spec.worker), plan.machine(spec.worker, spec.end_ps)
     sampler = Sampler(partition)
     changes = Changes(plan, spec.worker, partition, machine, spec.live, sampler.captures)
