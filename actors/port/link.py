@@ -194,6 +194,10 @@ class LinkEnd(Backlog):
         """Something may be sendable: serve now if the wire is free, or when it becomes so."""
         raise NotImplementedError
 
+    def break_in(self, now: i64) -> None:
+        """Flow control has a frame to send, also where others have the wire ahead of time."""
+        raise NotImplementedError
+
     def transmit_pause(self, message: Message, wire_bytes: i64, now: i64) -> None:
         """Send the content of a PFC frame now; it takes effect at the end of the peer's response time."""
         self.free_ps = now + self.serialisation(wire_bytes)

@@ -169,7 +169,7 @@ class Pfc:
         port = self.port
         port.control_pending = port.up and (self.pending_stop | self.pending_resume) != 0
         if port.control_pending:
-            port.kick(now)
+            port.break_in(now)
 
     def transmit(self, now: i64) -> None:
         """Send what is pending in one frame; the wire is free."""

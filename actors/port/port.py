@@ -298,16 +298,12 @@ class Port(LinkEnd):
         if self.free_ps <= now:
             self.serve(now)
         else:
-            self._arm_ahead(now)
+            self.arm()
 
-    def _arm_ahead(self, now: i64) -> None:
-        """Serve when the wire becomes free, or now if only a train had it ahead of time."""
+    def break_in(self, now: i64) -> None:
         if self.leaving is not None:
             self.owner.uncouple_port(self.number)
-            if self.free_ps <= now:
-                self.serve(now)
-                return
-        self.arm()
+        self.kick(now)
 
     def arm(self) -> None:
         """Serve when the wire becomes free."""
