@@ -54,7 +54,7 @@ from actors.kernel.event import (
 )
 from actors.kernel.queue import SLOTS, EventQueue
 from actors.kernel.vectors import append, vec
-from actors.wire.batch import FRAME_BYTES, BatchReader
+from actors.wire.batch import FRAME_BYTES, Batch, BatchReader
 from actors.wire.fault import PORT_FAULTS
 from actors.wire.frame import Frame
 from actors.wire.train import Train
@@ -110,15 +110,16 @@ class Kernel:
         else:
             self.blocks[self._block_of[event.key >> DEVICE_SHIFT]].queue.push(event)
 
-    def post(self, reader: BatchReader, integers: bytes, count: i64) -> None:
-        """Let the first `count` frames of a batch, which was checked, arrive at their blocks.
+    def post(self, reader: BatchReader, batch: Batch) -> None:
+        """Let the frames of a batch, which was checked, arrive at their blocks.
 
         Each is made as the turn of its block begins, while what it touches comes into the cache; where there
         is one block, at once. No window between blocks is open.
         """
         blocks = self.blocks
-        at: i64 = 0
-        end: i64 = count * FRAME_BYTES
+        integers = batch.integers
+        at: i64 = batch.before
+        end: i64 = at + batch.frames * FRAME_BYTES
         if len(blocks) == 1:
             while at < end:
                 self.queue.push(reader.frame(integers, at))

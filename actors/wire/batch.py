@@ -81,22 +81,40 @@ _OPERATIONS: Final[i64] = len(OPERATIONS)
 
 class Batch:
     """What one partition sends another in one window: counts, the flat integers, and the bytes of frames and
-    messages; `tails` is how many of these carry any.
+    messages; `tails` is how many of these carry any. Of the bytes that hold the integers, `before` stand
+    before them and `behind` follow: those of a body that was received are not copied out of it.
     """
 
-    __slots__ = ("blob", "frames", "integers", "messages", "tails")
+    __slots__ = ("before", "behind", "blob", "frames", "integers", "messages", "tails")
 
-    def __init__(self, frames: i64, messages: i64, tails: i64, integers: bytes, blob: bytes) -> None:
+    def __init__(
+        self,
+        frames: i64,
+        messages: i64,
+        tails: i64,
+        integers: bytes,
+        blob: bytes,
+        before: i64 = 0,
+        behind: i64 = 0,
+    ) -> None:
         self.frames: i64 = frames
         self.messages: i64 = messages
         self.tails: i64 = tails
         self.integers: bytes = integers
         self.blob: bytes = blob
+        self.before: i64 = before
+        self.behind: i64 = behind
 
 
-def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
-    """The batch of these frames and messages; they are not changed."""
-    writer = BytesWriter()
+def encode_batch(frames: vec[Frame], messages: vec[Message], writer: BytesWriter | None = None) -> Batch:
+    """The batch of these frames and messages; they are not changed.
+
+    Who has many batches to write keeps a writer for the integers: it has room for as many as it had before.
+    """
+    if writer is None:
+        writer = BytesWriter()
+    else:
+        writer.truncate(0)
     tails = BytesWriter()
     blob = BytesWriter()
     tailed: i64 = 0
@@ -253,15 +271,16 @@ class BatchReader:
         messages: i64 = batch.messages
         tails: i64 = batch.tails
         integers = batch.integers
+        given: i64 = len(integers) - batch.before - batch.behind
         if not (0 <= frames <= MOST_PACKETS and 0 <= messages <= MOST_PACKETS):
             raise ProtocolError(f"a batch of {frames} frames and {messages} messages")
         if tails < 0 or tails > frames + messages:
             raise ProtocolError(f"a batch of {frames} frames, {messages} messages and {tails} tails")
         size: i64 = frames * FRAME_BYTES + messages * MESSAGE_RECORD_BYTES + tails * TAIL_BYTES
-        if len(integers) != size:
-            raise ProtocolError(f"a batch of {len(integers)} bytes of integers whose counts ask for {size}")
-        at: i64 = 0
-        end: i64 = frames * FRAME_BYTES
+        if given != size:
+            raise ProtocolError(f"a batch of {given} bytes of integers whose counts ask for {size}")
+        at: i64 = batch.before
+        end: i64 = at + frames * FRAME_BYTES
         while at < end:
             self._check_frame(integers, at, since_ps)
             at += FRAME_BYTES
@@ -275,7 +294,7 @@ class BatchReader:
     def messages(self, batch: Batch, since_ps: i64) -> vec[Message]:
         """The messages in a batch that was checked, without data. Raises ProtocolError."""
         messages = vec[Message]()
-        at: i64 = batch.frames * FRAME_BYTES
+        at: i64 = batch.before + batch.frames * FRAME_BYTES
         count: i64 = 0
         while count < batch.messages:
             messages = append(messages, self._message(batch.integers, at, since_ps))
@@ -287,8 +306,8 @@ class BatchReader:
         """The events in a batch, in its order; none may be before `since_ps`. Raises ProtocolError."""
         self.check(batch, since_ps)
         events = vec[Event]()
-        at: i64 = 0
-        end: i64 = batch.frames * FRAME_BYTES
+        at: i64 = batch.before
+        end: i64 = at + batch.frames * FRAME_BYTES
         while at < end:
             events = append(events, self.frame(batch.integers, at))
             at += FRAME_BYTES

@@ -69,6 +69,15 @@ _QUIET_BODIES: Final = {
 }
 
 
+_BEFORE_HEAD: Final[bytes] = msgpack.Packer().pack_map_header(5) + b"".join(
+    msgpack.packb(one) for one in ("version", VERSION, "kind", BATCH, "head")
+)
+_BEFORE_INTEGERS: Final[bytes] = msgpack.packb("integers")
+_BEFORE_BLOB: Final[bytes] = msgpack.packb("blob")
+_HEADER_WIDTHS: Final = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4}
+"""How many bytes tell the length, by msgpack's mark of bytes."""
+
+
 def encode(kind: str, *values: Field) -> bytes:
     """The body of a frame, from the values of its kind's fields."""
     names, _ = _SHAPES[kind]
@@ -121,6 +130,73 @@ def decode_quiet(body: bytes) -> vec[i64]:
         place += 1
         at += 8
     return head
+
+
+class Packed:
+    """A batch that was sent as `encode_batch_body` writes it: its head, its blob, and where its integers
+    begin and end in the body."""
+
+    __slots__ = ("begin", "blob", "end", "head")
+
+    def __init__(self, head: vec[i64], begin: i64, end: i64, blob: bytes) -> None:
+        self.head: vec[i64] = head
+        self.begin: i64 = begin
+        self.end: i64 = end
+        self.blob: bytes = blob
+
+
+def encode_batch_body(head: bytes, integers: bytes, blob: bytes) -> bytes:
+    """The body of a batch: what `encode` makes of it, with one copy of the integers."""
+    return b"".join(
+        (
+            _BEFORE_HEAD,
+            _bytes_header(len(head)),
+            head,
+            _BEFORE_INTEGERS,
+            _bytes_header(len(integers)),
+            integers,
+            _BEFORE_BLOB,
+            _bytes_header(len(blob)),
+            blob,
+        )
+    )
+
+
+def decode_batch_body(body: bytes) -> Packed | None:
+    """A batch whose body is as `encode_batch_body` writes it; None for every other body. The integers are
+    not copied. Raises ProtocolError for a head that is none.
+    """
+    if not body.startswith(_BEFORE_HEAD):
+        return None
+    at, head_end = _bytes_at(body, len(_BEFORE_HEAD))
+    if head_end < 0 or not body.startswith(_BEFORE_INTEGERS, head_end):
+        return None
+    begin, end = _bytes_at(body, head_end + len(_BEFORE_INTEGERS))
+    if end < 0 or not body.startswith(_BEFORE_BLOB, end):
+        return None
+    blob_at, blob_end = _bytes_at(body, end + len(_BEFORE_BLOB))
+    if blob_end != len(body):
+        return None
+    return Packed(unpack_integers(body[at:head_end]), begin, end, body[blob_at:blob_end])
+
+
+def _bytes_header(size: int) -> bytes:
+    """What msgpack writes before so many bytes."""
+    if size <= 0xFF:
+        return b"\xc4" + size.to_bytes(1, "big")
+    if size <= 0xFFFF:
+        return b"\xc5" + size.to_bytes(2, "big")
+    return b"\xc6" + size.to_bytes(4, "big")
+
+
+def _bytes_at(body: bytes, at: int) -> tuple[int, int]:
+    """Where the bytes begin and end whose header stands there; the end is -1 where there are none."""
+    width = _HEADER_WIDTHS.get(body[at : at + 1], 0)
+    begin = at + 1 + width
+    if width == 0 or begin > len(body):
+        return at, -1
+    end = begin + int.from_bytes(body[at + 1 : begin], "big")
+    return begin, end if end <= len(body) else -1
 
 
 def _fault(record: dict[str, object]) -> str:

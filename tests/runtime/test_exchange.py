@@ -74,6 +74,24 @@ def test_stream_is_cut_into_bodies_wherever_it_was_split(bodies: list[bytes], da
     assert found == bodies
 
 
+@given(st.lists(st.binary(min_size=1, max_size=50), max_size=8), st.data())
+def test_rest_of_a_frame_is_put_where_it_belongs(bodies: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(framed(body) for body in bodies)
+    unframer, found = Unframer(), []
+    while stream:
+        if unframer.lacking:
+            with unframer.room(data.draw(st.integers(1, 60))) as room:
+                size = data.draw(st.integers(1, len(room)))
+                assert len(room) <= unframer.lacking
+                room[:size] = stream[:size]
+            found += unframer.take(size)
+        else:
+            size = data.draw(st.integers(1, len(stream)))
+            found += unframer.feed(stream[:size])
+        stream = stream[size:]
+    assert found == bodies
+
+
 @pytest.mark.parametrize("length", [0, MOST_BODY_BYTES + 1, 2**32 - 1])
 def test_length_out_of_bounds_is_refused_before_the_body_is_read(length: int) -> None:
     with pytest.raises(ProtocolError, match=f"a frame of {length} bytes"):

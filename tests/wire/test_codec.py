@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from mypy_extensions import i64
 
 from actors.kernel.vectors import vec
-from actors.wire.codec import decode, decode_quiet, encode, encode_quiet, pack_integers, unpack_integers
+from actors.wire.codec import (
+    decode,
+    decode_batch_body,
+    decode_quiet,
+    encode,
+    encode_batch_body,
+    encode_quiet,
+    pack_integers,
+    unpack_integers,
+)
 from emu.errors import ProtocolError
 
 GATHER = {"head": b"\x01\x02"}
@@ -28,6 +37,35 @@ def test_frame_comes_out_as_it_went_in() -> None:
     assert decode(encode("gather", b"\x01\x02")) == ("gather", [b"\x01\x02"])
     assert decode(encode("leave", "ünd so")) == ("leave", ["ünd so"])
     assert encode("gather", b"\x01\x02") == body()
+
+
+@pytest.mark.parametrize("head", [0, 8, 31, 32])
+@pytest.mark.parametrize("integers", [0, 64, 255, 256, 65535, 65536, 200_000])
+@pytest.mark.parametrize("blob", [b"", b"blob", b"b" * 70_000])
+def test_body_of_a_batch_is_the_envelope_without_msgpack(head: int, integers: int, blob: bytes) -> None:
+    fields = (struct.pack(f"<{head}q", *range(head)), b"i" * integers, blob)
+    whole = encode_batch_body(*fields)
+    assert whole == encode("batch", *fields)
+    packed = decode_batch_body(whole)
+    assert packed is not None
+    assert (list(packed.head), whole[packed.begin : packed.end], packed.blob) == (
+        list(range(head)),
+        *fields[1:],
+    )
+    for broken in (whole[:-1], whole + b"\0", whole[1:], whole[:40], b""):
+        assert decode_batch_body(broken) is None
+    assert decode_batch_body(encode("gather", b"")) is None
+
+
+@given(st.integers(0, 10**6), st.integers(0, 255))
+def test_what_looks_like_the_body_of_a_batch_is_what_msgpack_finds_in_it(place: int, byte: int) -> None:
+    changed = bytearray(encode_batch_body(*BATCH))
+    changed[place % len(changed)] = byte
+    body = bytes(changed)
+    packed = decode_batch_body(body)
+    if packed is not None:
+        fields = [pack_integers((), packed.head), body[packed.begin : packed.end], packed.blob]
+        assert decode(body) == ("batch", fields)
 
 
 FAULTS = {

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from actors.kernel.block import Outbox
@@ -53,6 +54,8 @@ class Partition:
         self.devices: list[Device] = kernel.hosted()
         self._outboxes = outboxes
         self._reader = reader
+        self._writer = BytesWriter()
+        """Of the batches' integers, one batch after the other."""
 
     def start(self) -> None:
         """Let every device push its first events."""
@@ -98,7 +101,7 @@ class Partition:
             if outbox is None or (len(outbox.frames) == 0 and len(outbox.messages) == 0):
                 batches.append(None)
             else:
-                batches.append(encode_batch(outbox.frames, outbox.messages))
+                batches.append(encode_batch(outbox.frames, outbox.messages, self._writer))
                 self._reader.use_again(outbox.frames)
                 outbox.clear()
         return batches
@@ -117,7 +120,7 @@ class Partition:
             if key_kind(message.key) == MESSAGE:
                 self._admit(message)
             self.kernel.push(message)
-        self.kernel.post(reader, batch.integers, batch.frames)
+        self.kernel.post(reader, batch)
 
     def _admit(self, message: Message) -> None:
         key: i64 = message.key

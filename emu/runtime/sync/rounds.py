@@ -22,8 +22,10 @@ from actors.wire.codec import (
     LONGEST_REASON,
     bytes_of,
     decode,
+    decode_batch_body,
     decode_quiet,
     encode,
+    encode_batch_body,
     encode_quiet,
     pack_integers,
     text_of,
@@ -153,7 +155,7 @@ def encode_sync_message(sync_message: SyncMessage) -> bytes:
     if batch is None:
         return encode_quiet(sync_message.round, sync_message.values)
     head = (sync_message.round, batch.frames, batch.messages, batch.tails)
-    return encode(BATCH, pack_integers(head, sync_message.values), batch.integers, batch.blob)
+    return encode_batch_body(pack_integers(head, sync_message.values), batch.integers, batch.blob)
 
 
 def encode_leave(reason: str) -> bytes:
@@ -164,23 +166,30 @@ def encode_leave(reason: str) -> bytes:
 def decode_sync_message(body: bytes) -> SyncMessage:
     """The sync message in a frame's body. Raises ProtocolError, or PeerLeft."""
     integers, blob = b"", b""
+    before: i64 = 0
+    behind: i64 = 0
     head = decode_quiet(body)
     if len(head) == 0:
-        kind, fields = decode(body)
-        if kind == LEAVE:
-            raise PeerLeft(text_of(fields[0])[:LONGEST_REASON])
-        head = unpack_integers(bytes_of(fields[0]))
-        if kind != BATCH:
-            if len(head) == 0:
-                raise ProtocolError(f"a {kind} frame without a round")
-            return SyncMessage(kind, head[0], head[1:], None)
+        packed = decode_batch_body(body)
+        if packed is not None:
+            head, integers, blob = packed.head, body, packed.blob
+            before, behind = packed.begin, len(body) - packed.end
+        else:
+            kind, fields = decode(body)
+            if kind == LEAVE:
+                raise PeerLeft(text_of(fields[0])[:LONGEST_REASON])
+            head = unpack_integers(bytes_of(fields[0]))
+            if kind != BATCH:
+                if len(head) == 0:
+                    raise ProtocolError(f"a {kind} frame without a round")
+                return SyncMessage(kind, head[0], head[1:], None)
+            integers, blob = bytes_of(fields[1]), bytes_of(fields[2])
         if len(head) < BATCH_HEAD:
             count = len(head)
             raise ProtocolError(
                 f"a batch frame whose head has {count} integers; it has at least {BATCH_HEAD}"
             )
-        integers, blob = bytes_of(fields[1]), bytes_of(fields[2])
     batch: Batch | None = None
-    if integers or blob or head[1] or head[2] or head[3]:
-        batch = Batch(head[1], head[2], head[3], integers, blob)
+    if len(integers) > before + behind or blob or head[1] or head[2] or head[3]:
+        batch = Batch(head[1], head[2], head[3], integers, blob, before, behind)
     return SyncMessage(BATCH, head[0], head[BATCH_HEAD:], batch)

@@ -117,44 +117,75 @@ class Exchange(Protocol):
         """Close every connection. May be called again."""
 
 
-def framed(body: bytes) -> bytes:
-    """A body with its length before it."""
+def length_of(body: bytes) -> bytes:
+    """What stands before a body."""
     size = len(body)
     assert 0 < size <= MOST_BODY_BYTES, size
-    return (_LENGTHS[size] if size < QUIET_BYTES else LENGTH.pack(size)) + body
+    return _LENGTHS[size] if size < QUIET_BYTES else LENGTH.pack(size)
+
+
+def framed(body: bytes) -> bytes:
+    """A body with its length before it."""
+    return length_of(body) + body
 
 
 class Unframer:
-    """Cuts the bytes of a stream into bodies. Raises ProtocolError for a length that is out of bounds."""
+    """Cuts the bytes of a stream into bodies. Raises ProtocolError for a length that is out of bounds.
+
+    What is not whole yet waits in a buffer that is kept for the next frame: a buffer for each would be made
+    and undone by the kernel, page by page.
+    """
 
     def __init__(self) -> None:
         self.lacking = 0
         """So many bytes are lacking to the frame that has begun; 0 if none has, or its length is unknown."""
-        self._pending = bytearray()
+        self._buffer = bytearray()
+        self._filled = 0
+        """So many bytes at its beginning are pending."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies that are complete with `data`, in order."""
-        pending = self._pending
-        if not pending and len(data) > LENGTH_BYTES and read_i32_le(data, 0) == len(data) - LENGTH_BYTES:
+        filled = self._filled
+        size = len(data)
+        if filled == 0 and size > LENGTH_BYTES and read_i32_le(data, 0) == size - LENGTH_BYTES:
             return [data[LENGTH_BYTES:]]
-        pending += data
+        self._reserve(filled + size)
+        self._buffer[filled : filled + size] = data
+        return self.take(size)
+
+    def room(self, most: int) -> memoryview:
+        """Where what is lacking belongs, at most so much of it: to be filled from its start, then taken."""
+        end = self._filled + min(self.lacking, most)
+        self._reserve(end)
+        return memoryview(self._buffer)[self._filled : end]
+
+    def take(self, size: int) -> list[bytes]:
+        """The bodies that are complete with the next `size` bytes of the buffer, in order."""
+        buffer = self._buffer
+        filled = self._filled + size
         bodies: list[bytes] = []
         at = 0
-        size = len(pending)
         self.lacking = 0
-        while size - at >= LENGTH_BYTES:
-            (length,) = LENGTH.unpack_from(pending, at)
+        while filled - at >= LENGTH_BYTES:
+            (length,) = LENGTH.unpack_from(buffer, at)
             if not 0 < length <= MOST_BODY_BYTES:
                 raise ProtocolError(f"a frame of {length} bytes; at most {MOST_BODY_BYTES} may be")
             end = at + LENGTH_BYTES + length
-            if size < end:
-                self.lacking = end - size
+            if filled < end:
+                self.lacking = end - filled
                 break
-            bodies.append(bytes(pending[at + LENGTH_BYTES : end]))
+            bodies.append(bytes(memoryview(buffer)[at + LENGTH_BYTES : end]))
             at = end
-        if at:
-            del pending[:at]
+        if 0 < at < filled:
+            buffer[: filled - at] = buffer[at:filled]
+        self._filled = filled - at
         return bodies
+
+    def _reserve(self, size: int) -> None:
+        """Have the buffer be so long at least."""
+        more = size - len(self._buffer)
+        if more > 0:
+            self._buffer += bytes(more)
 
 
 class _Line:
@@ -183,41 +214,47 @@ class _Line:
                 return
             out.popleft()
 
-    def pass_to_socket(self, data: bytes | memoryview) -> int:
-        """How many of these bytes the socket takes now; all, if nobody is there to read them."""
+    def pass_to_socket(self, data: bytes | memoryview, length: bytes = b"") -> int:
+        """How many of these bytes, behind those of `length`, the socket takes now; all, if nobody is there
+        to read them."""
         if self.lost is not None:
-            return len(data)
+            return len(length) + len(data)
         try:
-            return self.socket.send(data)
+            return self.socket.sendmsg((length, data)) if length else self.socket.send(data)
         except BlockingIOError:
             return 0
         except OSError as error:
             self.lost = PeerGone(self.peer, error.strerror or str(error))
-            return len(data)
+            return len(length) + len(data)
 
     def pull(self, received: list[tuple[int, bytes]]) -> None:
         """Take what has arrived by now; the bodies that are complete with it come behind `received`."""
         unframer = self.unframer
         while True:
+            bodies: list[bytes] = []
             asked = min(unframer.lacking, CHUNK_BYTES) or QUIET_BYTES
             try:
-                data = self.socket.recv(asked)
+                if unframer.lacking:
+                    size = self.socket.recv_into(unframer.room(asked))
+                    bodies = unframer.take(size)
+                else:
+                    data = self.socket.recv(asked)
+                    size = len(data)
+                    bodies = unframer.feed(data) if size else bodies
+                if self.opens is not None:
+                    bodies = [self.opens.open(body) for body in bodies]
             except BlockingIOError:
                 return
             except OSError as error:
                 self.lost = self.lost or PeerGone(self.peer, error.strerror or str(error))
                 return
-            if not data:
-                self.lost = self.lost or PeerGone(self.peer, "it closed its connection")
-                return
-            try:
-                bodies = unframer.feed(data)
-                if self.opens is not None:
-                    bodies = [self.opens.open(body) for body in bodies]
             except ProtocolError as error:
                 raise ProtocolError(f"from worker {self.peer}: {error}") from None
+            if size == 0:
+                self.lost = self.lost or PeerGone(self.peer, "it closed its connection")
+                return
             received += [(self.peer, body) for body in bodies]
-            if len(data) < asked or not unframer.lacking:
+            if size < asked or not unframer.lacking:
                 return
 
 
@@ -261,14 +298,22 @@ class SocketExchange:
     def send(self, peer: int, body: bytes) -> None:
         """Send a body to a worker, now or while `receive` waits."""
         line = self._lines[peer]
-        frame = framed(body if line.closes is None else line.closes.close(body))
+        if line.closes is not None:
+            body = line.closes.close(body)
+        if line.out or len(body) < QUIET_BYTES:
+            length, frame = b"", framed(body)
+        else:  # the length goes beside a long body, which is not copied behind it
+            length, frame = length_of(body), body
         if line.out:
             line.out.append(memoryview(frame))
             return
-        sent = line.pass_to_socket(frame)
+        sent = line.pass_to_socket(frame, length) - len(length)
         if line.lost is not None:
             self._lost = self._lost or line.lost
         elif sent < len(frame):
+            if sent < 0:
+                line.out.append(memoryview(length)[sent:])
+                sent = 0
             line.out.append(memoryview(frame)[sent:])
             self._poll.modify(line.socket, POLLIN | POLLOUT)
             self._stuck += 1
