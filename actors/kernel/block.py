@@ -74,7 +74,7 @@ class Block:
     def __init__(self, slots: int) -> None:
         self.queue: EventQueue = new_queue(slots)
         self.inbox: Outbox = Outbox()
-        """What other blocks have sent; in the queue at a sync point, a cut, a snapshot and the end."""
+        """What other blocks have sent; in the queue at a sync point, a snapshot and the end."""
         self.posts: list[Post] = []
         """What other workers have sent, likewise; the earliest is not before `inbox.least_ps`."""
         self.lookahead_ps: i64 = NEVER_PS

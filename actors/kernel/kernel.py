@@ -11,9 +11,10 @@ A process with many devices runs them in *blocks* that fit the cache (`actors.ke
 lookahead. In a window the blocks have their turns, in order; a frame for another block waits in its inbox. A
 slice may end within a window, and the next one goes on there. Only between windows do all blocks stand at one
 time, so only there can the caller cut what it asked for (`cut_ps`). When `run` returns with budget left,
-everything before `until_ps` was executed and every inbox is empty. Where the caller does not mind, less is
-executed: a last window of less than half the length would read all devices for few events. How devices are
-cut into blocks does not show in the answer, because the order of events is by content.
+everything before `until_ps` was executed; what waits in inboxes stays there for the next turn, or for whoever
+asks what is pending. Where the caller does not mind, less is executed: a last window of less than half the
+length would read all devices for few events. How devices are cut into blocks does not show in the answer,
+because the order of events is by content.
 
 A device may keep back when its ports send next (`Device.defer`). That is done before another event of the
 device is, and before the frame arrives behind which it sends; and all that was due is, once `reach` says that
@@ -293,8 +294,6 @@ class Kernel:
             limit = self._end_ps
             self.left = True
         if earliest >= limit:
-            for block in self.blocks:
-                block.take_in(limit)
             return False
         if limit < end:
             end = limit
