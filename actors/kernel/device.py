@@ -301,8 +301,8 @@ class Device:
 
     def on_fault(self, message: Message) -> None:
         """Something of this device breaks or is mended: `actors.wire.fault` says what a message means."""
-        if self.ahead_ps >= self.queue.now_ps:
-            self.uncouple(self.queue.now_ps, self.place_now())
+        if self.due_ps < NEVER_PS:  # whether a port may be deferred can change
+            self.hurry()
         op: int = message.op
         place: int = message.c
         now: int = self.queue.now_ps

@@ -183,10 +183,10 @@ class Kernel:
 
     def reach(self, time_ps: int) -> None:
         """Set the clock to a time before which nothing is pending but what was deferred: that is executed."""
-        self._uncouple(time_ps)
         for device in self.hosted():
             if device.due_ps < time_ps:
                 device.catch_up(time_ps, 0)
+        self._uncouple(time_ps)
         for block in self.blocks:
             block.unpack()
             block.queue.now_ps = time_ps
@@ -194,11 +194,11 @@ class Kernel:
     def settle(self) -> None:
         """Let deferred ports send that were due by now, and take back what was done ahead of time, so that
         devices can be looked at."""
-        self._uncouple(0)
         for device in self.hosted():
             now: i64 = device.queue.now_ps
             if device.due_ps < now:
                 device.catch_up(now, 0)
+        self._uncouple(0)
 
     def _uncouple(self, time_ps: i64) -> None:
         """Take back what was done ahead of time: all that does not happen before the given time, or before
@@ -378,7 +378,10 @@ class Kernel:
             subject: i64 = message.key & SUBJECT_MASK
             device.mix_message(MESSAGE, port, subject, message)
             device.on_message(message, port, subject)
-        elif kind == PAUSE:
+            return
+        if device.ahead_ps >= device.queue.now_ps:  # before it is mixed behind what has not happened yet
+            device.uncouple(device.queue.now_ps, device.place_now())
+        if kind == PAUSE:
             device.mix_message(PAUSE, port, 0, message)
             device.on_pause(message, port)
         else:

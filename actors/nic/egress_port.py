@@ -200,6 +200,10 @@ class NicPort(Port):
     def _couple(self, pair: QueuePair, first: Frame, now: i64) -> Frame:
         """Let the packets of a queue pair leave as a train that follow one that leaves now, if nothing else
         is there to be sent: as many as leave before the first one arrives."""
+        if self.uneven or self.measuring or self.control_pending or self.owner.stopping > 0:
+            return first
+        if self.waiting != 1 << pair.priority or self.serve_pending or self.ps_per_byte == 0:
+            return first
         opcode: int = first.opcode
         request = pair.sending
         if request is None or (opcode != WRITE_MIDDLE and opcode != SEND_MIDDLE) or request.data is not None:
@@ -214,10 +218,6 @@ class NicPort(Port):
         if count > most:
             count = most
         if count < FEWEST or pair.next_psn + count - pair.una_psn >= PSN_HALF:
-            return first
-        if self.uneven or self.measuring or self.control_pending or self.owner.stopping > 0:
-            return first
-        if self.waiting != 1 << pair.priority or self.serve_pending:
             return first
         train = Train(first, count, gap_ps, self.coupling)
         more: i64 = count - 1

@@ -513,8 +513,6 @@ class Nic(Responder):
     def on_pause(self, message: Message, port: i64) -> None:
         end = self._ports[port]
         now: i64 = self.queue.now_ps
-        if self.ahead_ps >= now:
-            self.uncouple(now, self.place_now())
         if end.taps:
             end.show_heard(message, now)
         pfc = end.pfc

@@ -542,8 +542,6 @@ class Switch(Device):
     def on_pause(self, message: Message, port: i64) -> None:
         end = self.ports[port]
         now: i64 = self.queue.now_ps
-        if self.ahead_ps >= now:
-            self.uncouple_port(port)
         if end.taps:
             end.show_heard(message, now)
         pfc = end.pfc

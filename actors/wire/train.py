@@ -23,7 +23,7 @@ ALONE: Final[i64] = -0x40000000
 """In `followed` of a train behind which its sender has deferred nothing; else what frames have, negated."""
 FEWEST: Final[i64] = 3
 """A train of fewer packets costs more than they do."""
-_LONGEST_WAIT: Final[i64] = 4096
+_FIRST_SKIP: Final[i64] = 8
 
 
 class Coupling:
@@ -32,17 +32,19 @@ class Coupling:
     def __init__(self) -> None:
         self.skip: i64 = 0
         """So many packets go alone before the next try."""
-        self._wait: i64 = 8
+        self.most_skip: i64 = 4096
+        """It is never more than that."""
+        self._next_skip: i64 = _FIRST_SKIP
 
     def failed(self) -> None:
-        """A train was taken apart: wait longer before the next."""
-        self.skip = self._wait
-        if self._wait < _LONGEST_WAIT:
-            self._wait <<= 1
+        """A train was taken apart: more packets go alone than after the one before."""
+        self.skip = min(self._next_skip, self.most_skip)
+        if self._next_skip < self.most_skip:
+            self._next_skip <<= 1
 
     def succeeded(self) -> None:
         """A train came to its end whole."""
-        self._wait = 8
+        self._next_skip = _FIRST_SKIP
 
 
 class Train(Frame):

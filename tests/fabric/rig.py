@@ -189,6 +189,15 @@ class Fabric:
         self._first_psns = {nic.number: sum(pair.high_psn for pair in nic.pairs) for nic in self.nics}
         self.kernel.start()
 
+    def couple(self) -> None:
+        """Let NICs try to make trains with every packet."""
+        for device in (*self.switches, *self.nics):
+            device.let_defer()
+            device.let_couple([])
+        for nic in self.nics:
+            for port in nic.ports():
+                port.coupling.most_skip = 0
+
     def _plan(
         self, connections: Sequence[tuple[int, int]], priorities: Sequence[int], udp_sources: Sequence[int]
     ) -> list[list[QpPlan]]:
