@@ -180,16 +180,28 @@ class EventQueue:
         self.turn_end_ps = until_ps
         later = self._later
         count: i64 = self._kept
-        self._kept = 0  # what is kept aside again takes the places of what was read
-        self._later_ps = NEVER_PS
+        kept: i64 = 0
+        least_ps: i64 = NEVER_PS
         at: i64 = 0
         while at < count:
             fetch_event(later, at + AHEAD)
-            event = later[at]
-            assert event is not None, at
-            later[at] = None
-            self.push(event)
+            waiting = later[at]
+            assert waiting is not None, at
+            event: Event = waiting
+            time: i64 = event.time_ps
+            if time < until_ps:
+                later[at] = None
+                self.push(event)
+            else:  # it takes the place of one that was read
+                if kept < at:
+                    later[at] = None
+                    later[kept] = event
+                kept += 1
+                if time < least_ps:
+                    least_ps = time
             at += 1
+        self._kept = kept
+        self._later_ps = least_ps
 
     def share(self, other: EventQueue) -> None:
         """Use the wheel of another queue, so that it stays in the cache: in turns, which leave it empty."""
