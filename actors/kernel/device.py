@@ -205,6 +205,8 @@ class Device:
         self.number: i64 = number
         self.queue: EventQueue = queue
         self._mixes: vec[i64] = vec[i64]([0])
+        self.mixing_ports: i64 = 0
+        """How many ports, from port 0 on, keep their mixes themselves."""
         self.executed: i64 = 0
         self.due_ps: i64 = NEVER_PS
         """When the first of the deferred serves is due; NEVER_PS if there is none."""
@@ -397,8 +399,11 @@ class Device:
     def mix_message(self, kind: i64, port: i64, subject: i64, message: Message) -> None:
         """A message, pause or fault is here: all that it says."""
         place: i64 = (port + 1) & PORT_MASK
+        mixes = self._mixes
+        here: bool = place > self.mixing_ports and place < len(mixes)
+        before: i64 = mixes[place] if here else self.mix_at(place)
         # `mix` written out: interpreted, the calls would be up to a tenth of a run.
-        h: i64 = self.mix_at(place) ^ self.queue.now_ps ^ ((KIND_TAG + kind) << TAG_SHIFT)
+        h: i64 = before ^ self.queue.now_ps ^ ((KIND_TAG + kind) << TAG_SHIFT)
         h = (h * DIGEST_MULTIPLIER) & MASK62
         h = ((h ^ (h >> 29) ^ ((message.op << PORT_SHIFT) | subject)) * DIGEST_MULTIPLIER) & MASK62
         h = ((h ^ (h >> 29) ^ message.a) * DIGEST_MULTIPLIER) & MASK62
@@ -411,7 +416,10 @@ class Device:
         data = message.data
         if data is not None:
             digest = mix(mix(digest, len(data)), zlib.crc32(data))
-        self.set_mix(place, digest)
+        if here:
+            mixes[place] = digest
+        else:
+            self.set_mix(place, digest)
 
     def let_defer(self) -> None:
         """Its ports may defer what they send next from now on."""

@@ -173,6 +173,7 @@ class Nic(Responder):
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""
         self._ports = vec[NicPort](ports)
+        self.mixing_ports = len(ports)
 
     def set_pairs(self, pairs: list[QueuePair]) -> None:
         """The NIC's queue pairs by index."""

@@ -190,6 +190,7 @@ class Switch(Device):
         """The next port in the order of their numbers."""
         assert len(self.ports) == port.number, port.number
         self.ports = append(self.ports, port)
+        self.mixing_ports = len(self.ports)
 
     def let_defer(self) -> None:
         for port in self.ports:
