@@ -47,6 +47,7 @@ from mypy_extensions import i64
 from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.state import as_list, load_fields, save_fields
+from actors.kernel.vectors import vec
 from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.protocols import on_wire
 from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS, Channel
@@ -62,6 +63,7 @@ OPERATION_CODES: Final = {"all_reduce": 0, "all_gather": 1, "reduce_scatter": 2}
 _ALIGN: Final[i64] = 16
 _SLICE_ALIGN: Final[i64] = 64
 """16 elements of 4 B."""
+_COUNTED: Final[i64] = 5
 _LEAST_PART: Final[i64] = 32
 """An even slice is at least so small a part of the largest."""
 
@@ -145,6 +147,9 @@ class RingCursor:
         self.loop_chunk_bytes: i64 = 0
         self.primitive: i64 = 0
         self.chunk_size_bytes: i64 = 0
+        self._counted: vec[i64] = vec[i64]([-1] * (_COUNTED * len(OPERATION_CODES)))
+        """By operation, the last one of which slices were counted: bytes, channels, bytes of a chunk and of
+        a slice, and how many it receives. No state: it is counted anew."""
 
     def use(self, channels: i64, chunk_bytes: i64, slice_bytes: i64) -> None:
         """Go by these from the next operation on, of which `channels` have a share."""
@@ -168,13 +173,28 @@ class RingCursor:
             self._begin_loop()
 
     def receives(self) -> i64:
-        """How many slices of the operation that has just begun this rank receives. Walks it once."""
+        """How many slices of the operation that has just begun this rank receives. Walks it once, unless the
+        one before of its kind was the same."""
+        at: i64 = _COUNTED * self.op
+        counted = self._counted
+        if (
+            counted[at] == self.total_bytes
+            and counted[at + 1] == self.channels
+            and counted[at + 2] == self.chunk_bytes
+            and counted[at + 3] == self.slice_bytes
+        ):
+            return counted[at + 4]
         count: i64 = 0
         while not self.done:
             if self.flags & RECEIVES != 0:
                 count += 1
             self.advance()
         self.begin(self.op, self.total_bytes)
+        counted[at] = self.total_bytes
+        counted[at + 1] = self.channels
+        counted[at + 2] = self.chunk_bytes
+        counted[at + 3] = self.slice_bytes
+        counted[at + 4] = count
         return count
 
     def place_bytes(self) -> i64:
