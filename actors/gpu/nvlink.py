@@ -36,6 +36,7 @@ from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.units import sending_ps, serialisation_ps
+from actors.kernel.vectors import vec
 from actors.port.link import MessagePort
 from actors.wire.message import (
     COMPLETED_RECEIVE,
@@ -157,7 +158,7 @@ class Domain:
         self.link: NvlinkPort = link
         self.arrivals: MessagePort = arrivals
         self.departures: MessagePort = departures
-        self.pairs: list[TransferPair] = pairs
+        self.pairs: vec[TransferPair] = vec[TransferPair](pairs)
 
     def post(self, message: Message, now: i64) -> None:
         """The host posted a transfer. What it asked for goes on as the transfer itself."""
@@ -207,7 +208,7 @@ class NvSwitch(Device):
 
     def __init__(self, number: int, queue: EventQueue, ports: list[NvlinkPort]) -> None:
         super().__init__(number, queue)
-        self.ports: list[NvlinkPort] = ports
+        self.ports: vec[NvlinkPort] = vec[NvlinkPort](ports)
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
         if message.op != TRANSFER or message.a < 0 or message.a >= len(self.ports) or message.d < 0:
