@@ -50,7 +50,7 @@ from mypy_extensions import i64
 
 from actors.host.host import Host, Program
 from actors.kernel.device import Plain, Tally
-from actors.kernel.event import Message
+from actors.kernel.event import NEVER_PS, Message
 from actors.kernel.event_log import CALLED, COMPUTED, OPERATED
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.vectors import vec
@@ -244,7 +244,7 @@ class ScriptProgram(Program):
             for place in places:
                 group_of[place] = number
         self.group_of: vec[i64] = vec[i64](group_of)
-        self.calling: list[bool] = [False] * len(groups)
+        self.calling: vec[bool] = vec[bool]([False] * len(groups))
         """By group, whether its stream is at a call of it."""
         self.pair_ps: i64 = 0
         """What it takes to make a queue pair at its first use; 0: all are there."""
@@ -274,13 +274,15 @@ class ScriptProgram(Program):
         self.owing: list[list[list[int]]] = [[] for _ in groups]
         """By group, calls that were copied and are not over: number, when asked, when copied, and how many
         slices the group had sent then."""
+        self.owed: vec[i64] = vec[i64]([NEVER_PS] * len(groups))
+        """By group, that of the first; NEVER_PS where there is none."""
         self.streams: list[list[tuple[int, int, int]]] = streams
         self.lines: vec[Line] = vec[Line]([Line(stream) for stream in streams])
         """What they are, as numbers."""
         self.computes: bool = any(line.computes for line in self.lines)
         self.places: vec[i64] = vec[i64]([0] * len(streams))
         """By stream, its instruction."""
-        self.busy: list[bool] = [False] * len(streams)
+        self.busy: vec[bool] = vec[bool]([False] * len(streams))
         """By stream, whether the instruction is under way."""
         self.stuck: vec[i64] = vec[i64]([0] * len(streams))
         """What a stream was found to wait for, so that it is not looked at until that happens: COMPUTING, or
@@ -388,6 +390,7 @@ class ScriptProgram(Program):
             self.calling[group] = False
             self.ready_ps[group] = -1
             self.owing[group] = []
+            self.owed[group] = NEVER_PS
             group += 1
         while 0 <= was < until:
             for port, pair in self.spare[was]:
@@ -845,6 +848,8 @@ class ScriptProgram(Program):
             self.recorder.end(group, number, now)
         else:
             self.owing[group].append([number, self.asked_ps[group], now, sent])
+            if self.owed[group] == NEVER_PS:
+                self.owed[group] = sent
 
     def _look_after(self, host: Host, group: i64, since_ps: i64) -> None:
         """Look whether a call of the group that began then is over when it should be. One look is pending at
@@ -950,14 +955,23 @@ class ScriptProgram(Program):
         channel.on_room(host, send)
         if channel.in_line and self.copying and channel.copied_all():
             self._look(host, now)
-        owing = self.owing[group]
-        if not owing:
+        if self.owed[group] > self.freed[group]:
             return
+        owing = self.owing[group]
         while owing and owing[0][_MARK] <= self.freed[group]:
             self.recorder.end(group, owing[0][_NUMBER], owing[0][_END])
             owing.pop(0)
+        self._note_owed(group)
         if not owing and not self.copying:
             self._look(host, now)
+
+    def _note_owed(self, group: i64) -> None:
+        """Keep what the first call of a group that is not over has to have acknowledged."""
+        owing = self.owing[group]
+        if owing:
+            self.owed[group] = owing[0][_MARK]
+        else:
+            self.owed[group] = NEVER_PS
 
     def copies(self, channel: i64) -> bool:
         return 0 <= channel < len(self.channels)
@@ -1162,19 +1176,21 @@ class ScriptProgram(Program):
         self.from_ps = [as_int(value) for value in as_list(since_ps)]
         self.turns = [as_int(value) for value in as_list(turns)]
         self.places = vec[i64]([as_int(value) for value in as_list(places)])
-        self.busy = [as_int(value) == 1 for value in as_list(busy)]
+        self.busy = vec[bool]([as_int(value) == 1 for value in as_list(busy)])
         self.left_ps = [as_int(value) for value in as_list(left)]
         self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
         self.waited_ps = vec[i64]([as_int(value) for value in as_list(waited)])
         calling, watched, asked, since, freed, held_by, ready = as_list(groups)
         self.ready_ps = vec[i64]([as_int(value) for value in as_list(ready)])
         self.held_by = vec[i64]([as_int(value) for value in as_list(held_by)])
-        self.calling = [as_int(value) == 1 for value in as_list(calling)]
+        self.calling = vec[bool]([as_int(value) == 1 for value in as_list(calling)])
         self.watched = [as_int(value) == 1 for value in as_list(watched)]
         self.asked_ps = vec[i64]([as_int(value) for value in as_list(asked)])
         self.since_ps = vec[i64]([as_int(value) for value in as_list(since)])
         self.freed = vec[i64]([as_int(value) for value in as_list(freed)])
         self.owing = [_load_rows(calls) for calls in as_list(owing)]
+        for group in range(len(self.owing)):
+            self._note_owed(group)
         self.rows = _load_rows(rows)
         self.called = _load_rows(called)
         self.waits.load(waits)

@@ -151,7 +151,7 @@ class Channel:
     def on_copied(self, host: Host, message: Message) -> None:
         """The GPU finished the oldest copy under way."""
         self.copies -= 1
-        if self.given:
+        if host.events is not None and self.given:
             self._note(host, message.e)
         if not self.in_line:
             self.finish(host, message.e, message.data)

@@ -253,6 +253,8 @@ class SendEnd(End):
         """Size of the slice in each slot."""
         self.slot_data: list[bytes | None] = [None] * slots
         """What is in each slot, until it is posted, where payload is real."""
+        self.carries: bool = False
+        """Whether there was anything."""
 
     def full(self) -> bool:
         """Whether no slot is free."""
@@ -265,7 +267,9 @@ class SendEnd(End):
 
     def on_filled(self, host: Host, data: bytes | None = None) -> None:
         """The GPU copied the oldest slice that was issued, which is `data` where payload is real."""
-        self.slot_data[self.filled % self.slots] = data
+        if data is not None:
+            self.carries = True
+            self.slot_data[self.filled % self.slots] = data
         self.filled += 1
         self.post(host)
 
@@ -296,9 +300,11 @@ class SendEnd(End):
                 sender.totals.held += 1
                 return
             self.posted = number + 1
-            slot: i64 = number % self.slots
-            data = self.slot_data[slot]
-            self.slot_data[slot] = None
+            data: bytes | None = None
+            if self.carries:
+                slot: i64 = number % self.slots
+                data = self.slot_data[slot]
+                self.slot_data[slot] = None
             if data is not None and len(data) < size:  # flags among the data
                 data = data.ljust(size, b"\0")
             sender.send(host, self.program, number, size, data)
@@ -326,6 +332,7 @@ class SendEnd(End):
         fields, slot_bytes, data, sender = as_list(state)
         load_fields(self, _SEND_FIELDS, fields)
         self.slot_data = [None if one is None else as_bytes(one) for one in as_list(data)]
+        self.carries = True
         self.slot_bytes = load_integers(slot_bytes)
         self.sender.load(sender)
 

@@ -342,6 +342,10 @@ class Receiver:
         """Slices that are here, with all before them."""
         self.next: i64 = 0
         """The next segment in order."""
+        self.early: i64 = 0
+        """How many `arrived` has, which most often is none."""
+        self.keeps: bool = False
+        """Whether `pieces` had anything."""
         self.arrived: dict[int, int] = {}
         """Pieces of slices that are not ready, by slice; or whether an early segment notifies, by sequence
         number."""
@@ -353,6 +357,7 @@ class Receiver:
 
     def keep(self, immediate: i64, pair: i64, data: bytes) -> None:
         """The bytes of a piece that arrived on a queue pair."""
+        self.keeps = True
         if self.policy == DQPLB:
             self.pieces[immediate & SEQUENCE_MASK] = [(immediate & NOTIFY, data)]
             return
@@ -361,7 +366,7 @@ class Receiver:
 
     def take(self, number: i64) -> bytes | None:
         """The bytes of a slice that is ready, which is forgotten; None where payload is sizes only."""
-        if not self.pieces:
+        if not self.keeps or not self.pieces:
             return None
         if self.policy != DQPLB:
             return b"".join([data for _, data in sorted(self.pieces.pop(number & IMMEDIATE_MASK))])
@@ -392,9 +397,12 @@ class Receiver:
         else:
             pieces: i64 = self.arrived.get(immediate, 0) + 1
             assert pieces <= self.needed, (immediate, pieces, self.needed)
+            if pieces == 1:
+                self.early += 1
             self.arrived[immediate] = pieces
-        while self.arrived and self.arrived.get(self.ready & IMMEDIATE_MASK, 0) == self.needed:
+        while self.early > 0 and self.arrived.get(self.ready & IMMEDIATE_MASK, 0) == self.needed:
             del self.arrived[self.ready & IMMEDIATE_MASK]
+            self.early -= 1
             self.ready += 1
         return self.ready - before
 
@@ -415,6 +423,8 @@ class Receiver:
         for entry in as_list(arrived):
             at, count = as_list(entry)
             self.arrived[as_int(at)] = as_int(count)
+        self.early = len(self.arrived)
+        self.keeps = True
         self.pieces = {}
         for entry in as_list(held):
             key, place, data = as_list(entry)
