@@ -101,21 +101,21 @@ class PairTable:
     """For one port: which program, and with which context, owns each queue pair of the NIC behind it."""
 
     def __init__(self) -> None:
-        self.programs: vec[i64] = vec[i64]()
-        self.contexts: vec[i64] = vec[i64]()
+        self.owners: vec[i64] = vec[i64]()
+        """Of each queue pair its program, -1 where it has none, and the context."""
 
     def bound(self, pair: i64) -> bool:
         """Whether a program owns the queue pair."""
-        return pair < len(self.programs) and self.programs[pair] >= 0
+        return 2 * pair < len(self.owners) and self.owners[2 * pair] >= 0
 
     def bind(self, pair: int, program: int, context: int) -> None:
         """Give a queue pair to a program."""
-        while len(self.programs) <= pair:
-            self.programs = append(self.programs, -1)
-            self.contexts = append(self.contexts, 0)
-        assert self.programs[pair] == -1, f"queue pair {pair} is bound to program {self.programs[pair]}"
-        self.programs[pair] = program
-        self.contexts[pair] = context
+        place: int = 2 * pair
+        while len(self.owners) <= place:
+            self.owners = append(append(self.owners, -1), 0)
+        assert self.owners[place] == -1, f"queue pair {pair} is bound to program {self.owners[place]}"
+        self.owners[place] = program
+        self.owners[place + 1] = context
 
 
 class Attendance:
@@ -342,7 +342,7 @@ class Host(Device):
         proxy_cost_ps: int,
     ) -> None:
         super().__init__(number, queue)
-        self.ports: list[MessagePort] = ports
+        self.ports: vec[MessagePort] = vec[MessagePort](ports)
         self.management: MessagePort = management
         self.proxy_cost_ps: i64 = proxy_cost_ps
         self.to_gpu: list[bool] = [False] * len(ports)
@@ -350,15 +350,20 @@ class Host(Device):
         self._library_total: Tally = Tally()
         self._connect_total: Tally = Tally()
         self._computing_total: Tally = Tally()
+        self._counts_library: bool = False
+        """Whether any program has values of `LIBRARY_SERIES`, of `CONNECT_SERIES`, ..."""
+        self._counts_connects: bool = False
+        self._diverted: i64 = -1
+        """... and what they have diverted, -1 where none ever chooses: as added up last."""
         self.reposting: bool = False
         """Whether receives are counted, and taken ones are posted again."""
         self.repost_ps: i64 = 0
         self._receives: list[list[int]] = [[] for _ in ports]
         """By port, the queue pairs that wait for a receive to be posted."""
-        self.programs: list[Program] = []
+        self.programs: vec[Program] = vec[Program]()
         self.meetings: dict[int, Attendance] = {}
         """By program, of ranks that have to meet the others before their first operation."""
-        self._pairs: list[PairTable] = [PairTable() for _ in ports]
+        self._pairs: vec[PairTable] = vec[PairTable]([PairTable() for _ in ports])
         self._proxies: list[Proxy] = []
         self.beat_ps: i64 = 0
         """From heartbeat to heartbeat; 0: there are none."""
@@ -390,7 +395,7 @@ class Host(Device):
         """Take a program in and return its number."""
         program.number = len(self.programs)
         assert program.number < MAX_PORTS, f"host {self.number} has no place for another program"
-        self.programs.append(program)
+        self.programs = append(self.programs, program)
         self._proxies.append(Proxy())
         self.handed.append(0)
         self.steps.append(0)
@@ -504,17 +509,19 @@ class Host(Device):
                     self._repost(port, message.a, now)
                 if not pairs.bound(message.a):
                     return  # a receive that nobody waits for
-            program: i64 = pairs.programs[message.a]
+            place: i64 = 2 * message.a
+            program: i64 = pairs.owners[place]
             assert program >= 0, (self.number, port, message.a)
             if self.sample_ps > 0 and message.d == COMPLETED_SEND and not self.to_gpu[port]:
                 self.moved[program] += message.c
             if self.proxy_cost_ps == 0 or self.to_gpu[port]:
-                self.programs[program].on_completion(self, pairs.contexts[message.a], message, now)
+                self.programs[program].on_completion(self, pairs.owners[place + 1], message, now)
             else:
                 self._line_up(program, message, port)
         elif message.op == MODIFIED:
-            owner: i64 = self._pairs[port].programs[message.a]
-            self.programs[owner].on_modified(self, self._pairs[port].contexts[message.a], message, now)
+            owners = self._pairs[port].owners
+            owner: i64 = owners[2 * message.a]
+            self.programs[owner].on_modified(self, owners[2 * message.a + 1], message, now)
         elif message.op == COPIED:
             self.programs[message.d].on_copied(self, message, now)
         elif message.op == STORE_ANSWER:
@@ -730,7 +737,8 @@ class Host(Device):
         if message.op == POST:
             self.ports[port].send(message, now)
         else:
-            self.programs[program].on_completion(self, self._pairs[port].contexts[message.a], message, now)
+            context: i64 = self._pairs[port].owners[2 * message.a + 1]
+            self.programs[program].on_completion(self, context, message, now)
         if proxy.messages:
             self.push_timer(now + self.proxy_cost_ps, PROXY, 0, program)
         else:
@@ -742,56 +750,50 @@ class Host(Device):
     def series(self) -> list[Series]:
         computing = {int(one.computes_on()) for one in self.programs if one.computes_on() >= 0}
         found = [series_of(name, port) for port in sorted(computing) for name in COMPUTE_SERIES]
-        if self._library() is not None:
+        self._add_up()
+        if self._counts_library:
             found += [series_of(name) for name in LIBRARY_SERIES]
-        if self._diverted() >= 0:
+        if self._diverted >= 0:
             found.append(series_of("host_diverted_slices"))
-        if self._connects() is not None:
+        if self._counts_connects:
             found += [series_of(name) for name in CONNECT_SERIES]
         return found
 
-    def _library(self) -> Tally | None:
-        """The values of `LIBRARY_SERIES`; None where no program has any."""
-        total = self._library_total
-        total.zero(len(LIBRARY_SERIES))
-        counts: bool = False
-        for program in self.programs:
-            if program.count_library(total):
-                counts = True
-        return total if counts else None
-
-    def _diverted(self) -> i64:
-        """Over all programs; -1 where none ever chooses."""
+    def _add_up(self) -> None:
+        """Add up what programs count, each of which is looked at once."""
+        library = self._library_total
+        connects = self._connect_total
+        computing = self._computing_total
+        library.zero(len(LIBRARY_SERIES))
+        connects.zero(len(CONNECT_SERIES))
+        computing.zero(3 * len(self.ports))
+        computed = computing.numbers
+        counts_library: bool = False
+        counts_connects: bool = False
         diverted: i64 = -1
         for program in self.programs:
+            port: i64 = program.computes_on()
+            if port >= 0:
+                place: i64 = 3 * port
+                computed[place] = 1
+                computed[place + 1] += program.computed()
+                computed[place + 2] += program.computed_work()
+            if program.count_library(library):
+                counts_library = True
             more: i64 = program.diverted()
             if more >= 0:
                 if diverted < 0:
                     diverted = 0
                 diverted += more
-        return diverted
+            if program.count_connects(connects):
+                counts_connects = True
+        self._counts_library = counts_library
+        self._counts_connects = counts_connects
+        self._diverted = diverted
 
-    def _connects(self) -> Tally | None:
-        """The values of `CONNECT_SERIES`; None where no program has any."""
-        total = self._connect_total
-        total.zero(len(CONNECT_SERIES))
-        counts: bool = False
-        for program in self.programs:
-            if program.count_connects(total):
-                counts = True
-        return total if counts else None
-
-    def _count_computing(self, into: Tally) -> None:
-        """Write what programs computed on the GPU behind each port on which any computes."""
-        total = self._computing_total
-        total.zero(3 * len(self.ports))
-        computed = total.numbers
-        for program in self.programs:
-            port: i64 = program.computes_on()
-            if port >= 0:
-                computed[3 * port] = 1
-                computed[3 * port + 1] += program.computed()
-                computed[3 * port + 2] += program.computed_work()
+    def _write_computing(self, into: Tally) -> None:
+        """Write what programs computed on the GPU behind each port on which any computes, as added up."""
+        computed = self._computing_total.numbers
         at: i64 = 0
         while at < len(computed):
             if computed[at] != 0:
@@ -800,16 +802,14 @@ class Host(Device):
             at += 3
 
     def count(self, into: Tally) -> None:
-        self._count_computing(into)
-        library = self._library()
-        if library is not None:
-            into.add_table(library.numbers)
-        diverted: i64 = self._diverted()
-        if diverted >= 0:
-            into.add(diverted)
-        connects = self._connects()
-        if connects is not None:
-            into.add_table(connects.numbers)
+        self._add_up()
+        self._write_computing(into)
+        if self._counts_library:
+            into.add_table(self._library_total.numbers)
+        if self._diverted >= 0:
+            into.add(self._diverted)
+        if self._counts_connects:
+            into.add_table(self._connect_total.numbers)
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the

@@ -631,7 +631,9 @@ class ScriptProgram(Program):
         self.stuck = vec[i64]([0] * len(streams))
 
     def computes_on(self) -> i64:
-        return self.gpu_port if self.computes else -1
+        if self.computes:
+            return self.gpu_port
+        return -1
 
     def computed(self) -> i64:
         share = self.share
@@ -1088,7 +1090,9 @@ class ScriptProgram(Program):
         return True
 
     def diverted(self) -> i64:
-        return self.totals.diverted if self.chooses else -1
+        if self.chooses:
+            return self.totals.diverted
+        return -1
 
     def count_connects(self, total: Tally) -> bool:
         if self.pair_ps == 0:
