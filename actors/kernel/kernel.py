@@ -183,9 +183,13 @@ class Kernel:
 
     def reach(self, time_ps: int) -> None:
         """Set the clock to a time before which nothing is pending but what was deferred: that is executed."""
-        for device in self.hosted():
-            if device.due_ps < time_ps:
-                device.catch_up(time_ps, 0)
+        until: i64 = time_ps
+        at: i64 = 0
+        while at < len(self._devices):
+            device = self._devices[at]
+            if device is not None and device.due_ps < until:
+                device.catch_up(until, 0)
+            at += 1
         self._uncouple(time_ps)
         for block in self.blocks:
             block.unpack()

@@ -112,13 +112,13 @@ class Readings:
     """The readings of some devices."""
 
     def __init__(self, devices: list[Device]) -> None:
-        self._devices: list[Device] = devices
+        self._devices: vec[Device] = vec[Device](devices)
         self._executed: vec[i64] = vec[i64]([-1] * len(devices))
         """How many events each had executed when it was read; -1: to be read in any case."""
         self._counters: BytesWriter = BytesWriter()
         self._mixes: BytesWriter = BytesWriter()
-        self._counted: list[Rewritten] = [Rewritten(self._counters) for _ in devices]
-        self._mixed: list[Rewritten] = [Rewritten(self._mixes) for _ in devices]
+        self._counted: vec[Rewritten] = vec[Rewritten]([Rewritten(self._counters) for _ in devices])
+        self._mixed: vec[Rewritten] = vec[Rewritten]([Rewritten(self._mixes) for _ in devices])
         self._anew: bool = False
 
     def begin_anew(self) -> None:
@@ -135,7 +135,10 @@ class Readings:
             device = self._devices[at]
             executed: i64 = device.executed
             if executed != self._executed[at] or anew:
-                self._executed[at] = executed if device.steady() else -1
+                if device.steady():
+                    self._executed[at] = executed
+                else:
+                    self._executed[at] = -1
                 begin: i64 = len(counters)
                 write_i64_le(counters, device.number)
                 counted = self._counted[at]

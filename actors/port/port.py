@@ -635,6 +635,11 @@ def port_mark(port: Port, owners_mix: i64) -> i64:
     return mix(mix(port.mix, port.sent_frames), owners_mix)
 
 
+PARTS: Final[i64] = 4
+"""Parts of a port's counters for `Tally.stands`, whose numbers begin at its own times this: all of a switch's
+port, and of that PFC, queues and groups."""
+
+
 def count_port(into: Tally, port: Port, now: i64) -> None:
     """Write the values of `port_series`, now."""
     into.add(port.sent_frames)
@@ -646,7 +651,7 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
     into.add(port.corrupted)
     into.add(1 if port.up else 0)
     into.add(port.downs)
-    part: i64 = 2 * port.number + 1
+    part: i64 = PARTS * port.number + 1
     pfc = port.pfc
     if pfc is None:
         if not into.stands(part, 1):
@@ -656,7 +661,9 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
         if lanes is not None:
             into.add_list(credit_counters(lanes, now))
         return
-    mark: i64 = pfc.turns if port.blocked == 0 and pfc.told == 0 else 0
+    mark: i64 = 0
+    if port.blocked == 0 and pfc.told == 0:
+        mark = pfc.turns
     if into.stands(part, mark):
         return
     into.add_table(pfc.sent)

@@ -314,15 +314,24 @@ class Buffer:
         if self.headroom_pool_bytes > 0:
             into.add(self.headroom_pool_peak_bytes)
 
-    def count_groups(self, into: Tally, first: i64, end: i64) -> i64:
-        """Write what these groups hold, the most that they held, and the most of their headroom. Returns what
-        they hold in all."""
+    def count_groups(self, into: Tally, first: i64, end: i64, part: i64) -> i64:
+        """Write what these groups hold, the most that they held, and the most of their headroom, a part of
+        the numbers of its own. Returns what they hold in all."""
         held: i64 = 0
+        mark: i64 = 1
         at: i64 = first
         while at < end:
-            its: i64 = self.groups[at].held_bytes
-            into.add(its)
-            held += its
+            group = self.groups[at]
+            held += group.held_bytes
+            mark += group.peak_bytes + group.headroom_peak_bytes
+            at += 1
+        if held != 0:
+            mark = 0  # what is held may move from one to another; each peak only grows
+        if into.stands(part, mark):
+            return held
+        at = first
+        while at < end:
+            into.add(self.groups[at].held_bytes)
             at += 1
         at = first
         while at < end:
@@ -332,6 +341,7 @@ class Buffer:
         while at < end:
             into.add(self.groups[at].headroom_peak_bytes)
             at += 1
+        into.keep(part, mark)
         return held
 
     def save(self) -> list[Plain]:

@@ -11,7 +11,7 @@ from typing import Final, cast
 from mypy_extensions import i64
 
 from actors.kernel.cache import fetch_behind
-from actors.kernel.device import Device, Plain
+from actors.kernel.device import Device, Plain, Tally
 from actors.kernel.state import as_int, as_list, load_frames, load_integers, save_frames, save_integers
 from actors.kernel.vectors import vec
 from actors.port.link import PRIORITIES, Wire
@@ -127,6 +127,23 @@ class SwitchPort(Port):
         queue.queued_bytes = held
         if held > queue.peak_bytes:
             queue.peak_bytes = held
+
+    def count_queues(self, into: Tally, part: i64) -> None:
+        """Write what waits in each queue, and the most that did, a part of the numbers of its own."""
+        waiting: i64 = 0
+        mark: i64 = 1
+        for queue in self.queues:
+            waiting += queue.queued_bytes
+            mark += queue.peak_bytes
+        if waiting != 0:
+            mark = 0  # it may move from one to another; each peak only grows
+        if into.stands(part, mark):
+            return
+        for queue in self.queues:
+            into.add(queue.queued_bytes)
+        for queue in self.queues:
+            into.add(queue.peak_bytes)
+        into.keep(part, mark)
 
     def take(self, priority: i64, now: i64) -> Frame | None:
         """The first frame of a priority; its share of the buffer is released."""

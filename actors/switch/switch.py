@@ -63,10 +63,19 @@ from actors.kernel.vectors import append, vec
 from actors.port.credits import Credits
 from actors.port.link import PRIORITIES, SETTLED, learn
 from actors.port.passage import Passage
-from actors.port.port import DEBOUNCED, ONE, afflict_port, count_port, port_is_steady, port_mark, port_series
+from actors.port.port import (
+    DEBOUNCED,
+    ONE,
+    PARTS,
+    afflict_port,
+    count_port,
+    port_is_steady,
+    port_mark,
+    port_series,
+)
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.ecn import Red
-from actors.switch.egress import AQM_DROP, NO_ROUTE, TTL_EXPIRED, WATCHDOG_DROP, SwitchPort
+from actors.switch.egress import AQM_DROP, DROP_COUNTERS, NO_ROUTE, TTL_EXPIRED, WATCHDOG_DROP, SwitchPort
 from actors.switch.routing.hashing import choose, flow_hash
 from actors.switch.routing.policy import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes, RoutingPolicy
 from actors.switch.watchdog import PauseWatch
@@ -672,16 +681,15 @@ class Switch(Device):
         assert router is not None, (self.number, message.op)
         router.on_message(message, self.queue.now_ps)
 
-    def _reasons(self, port: SwitchPort) -> list[int]:
-        """The reasons for which a port, as it is configured, can drop."""
-        found = [1, 2, 3]
+    def _reasons(self, port: SwitchPort) -> i64:
+        """The reasons for which a port, as it is configured, can drop: bit r for reason r."""
+        found: i64 = 0b1001110
         if port.egress_limit_bytes > 0 or port.egress_alpha_fixed > 0:
-            found.append(4)
-        if self.watches:
-            found.append(5)
-        found.append(6)
+            found |= 1 << 4
+        if len(self.watches) > 0:
+            found |= 1 << 5
         if port.dropping:
-            found.append(7)
+            found |= 1 << 7
         return found
 
     def series(self) -> list[Series]:
@@ -695,7 +703,9 @@ class Switch(Device):
         for port in self.ports:
             n: int = port.number
             rows += port_series(port)
-            rows += [series_of("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in self._reasons(port)]
+            reasons: int = self._reasons(port)
+            found = [reason for reason in range(DROP_COUNTERS) if (reasons >> reason) & 1]
+            rows += [series_of("port_dropped_frames", n, -1, DROP_REASONS[reason]) for reason in found]
             if self.watches:
                 rows += by_priority("pfc_watchdog_storms", n)
             rows += by_priority("queue_marked_frames", n)[: len(port.aqms)]
@@ -720,24 +730,30 @@ class Switch(Device):
             into.add(self.cut_frames)
         owners_mix: i64 = self.mix_at(0)
         for port in self.ports:
-            part: i64 = 2 * port.number
-            mark: i64 = 0 if port.behind_voqs else port_mark(port, owners_mix)
+            part: i64 = PARTS * port.number
+            mark: i64 = 0
+            if not port.behind_voqs:
+                mark = port_mark(port, owners_mix)
             if into.stands(part, mark):
                 continue
             count_port(into, port, self.queue.now_ps)
-            for reason in self._reasons(port):
-                into.add(port.dropped[reason])
+            reasons: i64 = self._reasons(port)
+            reason: i64 = 0
+            while reasons != 0:
+                if reasons & 1 != 0:
+                    into.add(port.dropped[reason])
+                reasons >>= 1
+                reason += 1
             if self.watches:
                 into.add_table(self.watches[port.number].storms)
             for aqm in port.aqms:
                 into.add(aqm.marked)
-            for queue in port.queues:
-                into.add(queue.queued_bytes)
-            for queue in port.queues:
-                into.add(queue.peak_bytes)
+            port.count_queues(into, part + 2)
             first: i64 = port.number * PRIORITIES
-            held: i64 = self.buffer.count_groups(into, first, first + PRIORITIES)
-            into.keep(part, mark if held == 0 else 0)
+            held: i64 = self.buffer.count_groups(into, first, first + PRIORITIES, part + 3)
+            if held != 0:
+                mark = 0
+            into.keep(part, mark)
         router = self.router
         if router is not None:
             into.add_list(router.counters())
