@@ -19,7 +19,7 @@ from actors.kernel.device import Series
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.device_state import Shown
 from emu.measure.metric_names import CONGESTION_REASONS
-from emu.measure.run_directory.growth import Nonzero, became_nonzero
+from emu.measure.run_directory.growth import NonzeroDevices
 from emu.measure.summary.jobs import SUCCESS
 from emu.measure.summary.summary import Job, Summary
 from emu.scenario.schema import Scenario
@@ -245,14 +245,14 @@ class Moves:
 
     def __init__(self) -> None:
         self._first: dict[int, dict[int, Moved]] = {}
-        self._nonzero: dict[int, Nonzero] = {}
+        self._nonzero = NonzeroDevices()
         self._last_ps = 0
 
     def add(self, changed: Changed) -> None:
         """The next sample."""
         moved = Moved(self._last_ps, changed.virtual_ps)
         self._last_ps = changed.virtual_ps
-        for number, places in became_nonzero(self._nonzero, changed.changed).items():
+        for number, places in self._nonzero.add(changed.changed).items():
             self._first.setdefault(number, {}).update(dict.fromkeys(places, moved))
 
     def of_metric(self, series: Mapping[int, Sequence[Series]]) -> dict[tuple[str, int, int, str], Moved]:

@@ -79,7 +79,7 @@ class Grown:
         self.first: vec[i64] = vec[i64](first)
         self.last: vec[i64] = vec[i64]([0] * len(kept.columns))
 
-    def add(self, changed: bytes, at: i64, grown: list[GrownRows]) -> i64:
+    def add(self, changed: bytes, at: i64, grown: vec[GrownRows]) -> i64:
         """What changed, from a place of a reading on: put rows and their growth into the columns. Returns
         where it ends."""
         columns = self.kept.columns
@@ -98,14 +98,25 @@ class Grown:
         return at + 8
 
 
-def add_grown(
-    devices: dict[int, Grown], changed: Mapping[int, Sequence[int]], grown: list[GrownRows]
-) -> None:
-    """What changed of devices: put rows and their growth into the columns."""
-    flat = flat_of(changed)
-    at: i64 = 0
-    while at < len(flat):
-        at = devices[int(read_i64_le(flat, at))].add(flat, at + 8, grown)
+class GrownDevices:
+    """All devices, by number, and the columns into which rows and their growth are put."""
+
+    def __init__(self, devices: dict[int, Grown], columns: list[GrownRows]) -> None:
+        self._columns: vec[GrownRows] = vec[GrownRows](columns)
+        self._devices: vec[Grown] = vec[Grown](list(devices.values()))
+        self._places: vec[i64] = vec[i64]([-1] * (max(devices, default=-1) + 1))
+        """By number, where the device is."""
+        for place, number in enumerate(devices):
+            self._places[number] = place
+
+    def add(self, changed: Mapping[int, Sequence[int]]) -> None:
+        """What changed of devices."""
+        flat = flat_of(changed)
+        at: i64 = 0
+        while at < len(flat):
+            place: i64 = self._places[read_i64_le(flat, at)]
+            assert place >= 0, read_i64_le(flat, at)
+            at = self._devices[place].add(flat, at + 8, self._columns)
 
 
 class Nonzero:
@@ -117,10 +128,12 @@ class Nonzero:
     def add(self, changed: bytes, at: i64, found: list[int]) -> i64:
         """What changed, from a place of a reading on: find the places that were 0 so far and no longer are.
         Returns where it ends."""
+        seen = self._seen
         place: i64 = read_i64_le(changed, at)
         while place != END:
-            if (place >= len(self._seen) or self._seen[place] == 0) and read_i64_le(changed, at + 8) != 0:
+            if (place >= len(seen) or seen[place] == 0) and read_i64_le(changed, at + 8) != 0:
                 self._see(place)
+                seen = self._seen
                 found.append(int(place))
             at += 16
             place = read_i64_le(changed, at)
@@ -134,23 +147,28 @@ class Nonzero:
         self._seen = seen
 
 
-def became_nonzero(devices: dict[int, Nonzero], changed: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """What changed of devices: by device, the places that were 0 so far and no longer are."""
-    found: dict[int, list[int]] = {}
-    flat = flat_of(changed)
-    places: list[int] = []
-    at: i64 = 0
-    while at < len(flat):
-        number = int(read_i64_le(flat, at))
-        nonzero = devices.get(number)
-        if nonzero is None:
-            nonzero = Nonzero()
-            devices[number] = nonzero
-        at = nonzero.add(flat, at + 8, places)
-        if places:
-            found[number] = places
-            places = []
-    return found
+class NonzeroDevices:
+    """The same of all devices."""
+
+    def __init__(self) -> None:
+        self._devices: vec[Nonzero] = vec[Nonzero]()
+        """By number."""
+
+    def add(self, changed: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+        """What changed of devices: by device, the places that were 0 so far and no longer are."""
+        found: dict[int, list[int]] = {}
+        flat = flat_of(changed)
+        places: list[int] = []
+        at: i64 = 0
+        while at < len(flat):
+            number: i64 = read_i64_le(flat, at)
+            while number >= len(self._devices):
+                self._devices = append(self._devices, Nonzero())
+            at = self._devices[number].add(flat, at + 8, places)
+            if places:
+                found[int(number)] = places
+                places = []
+        return found
 
 
 def write_changes(out: BytesWriter, changed: Mapping[int, Sequence[int]]) -> None:

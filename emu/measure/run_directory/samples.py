@@ -39,7 +39,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
 from zlib import compress as deflated
-from zlib import decompress
+from zlib import compressobj, decompress
 
 from librt.strings import BytesWriter
 
@@ -48,7 +48,14 @@ from emu.errors import UsageError
 from emu.measure.collected import Changed, Layouts, Place, Sample
 from emu.measure.digest import KIND
 from emu.measure.metric_names import DEVICE_METRICS
-from emu.measure.run_directory.growth import NOT_KEPT, Grown, GrownRows, Kept, add_grown, write_changes
+from emu.measure.run_directory.growth import (
+    NOT_KEPT,
+    Grown,
+    GrownDevices,
+    GrownRows,
+    Kept,
+    write_changes,
+)
 from emu.upgrade.renames import COUNTERS, EARLIER_KIND
 
 VERSION: Final = 2
@@ -151,8 +158,24 @@ Column = tuple[Sequence[int], Sequence[int]]
 """Rows of a column, and what each grew by."""
 
 
+_LEVEL: Final = 1
+"""Of deflate, which files have to keep: another one writes other bytes."""
+_ROOMS: Final = 4
+
+
 def _packed(content: bytes) -> str:
-    return b64encode(deflated(content, 1)).decode("ascii")
+    return b64encode(deflated(content, _LEVEL)).decode("ascii")
+
+
+def _held_room() -> object:
+    """What keeps room for deflate in the heap, as long as it is referred to.
+
+    Deflate takes a quarter of a MiB for each content. At the end of the heap the C library gives that back
+    to the system when it is freed, and the next content, mostly of a few bytes, has its pages cleared again:
+    20 us in place of 3. What lies behind the room keeps it.
+    """
+    rooms = [compressobj(_LEVEL) for _ in range(_ROOMS)]
+    return rooms.pop()
 
 
 def _unpacked(text: str) -> Column:
@@ -174,17 +197,18 @@ class SampleWriter:
     def __init__(self, counted: Counted) -> None:
         columns = _Columns(counted)
         self._grown = {metric: GrownRows() for metric in columns.kept}
-        self._columns = list(self._grown.values())
-        self._devices = {
+        devices = {
             number: Grown(selection.kept, columns.first[number])
             for number, selection in columns.selection.items()
         }
+        self._devices = GrownDevices(devices, list(self._grown.values()))
+        self._room = _held_room()
 
     def resume(self, changed: Iterable[Changed]) -> None:
         """Go on behind lines that were written before."""
         for one in changed:
             self._add(one)
-            for rows in self._columns:
+            for rows in self._grown.values():
                 rows.take()
 
     def text(self, changed: Changed) -> str:
@@ -198,7 +222,7 @@ class SampleWriter:
         return f'{{"virtual_ps":{changed.virtual_ps},"grown":{{{",".join(packed)}}}}}\n'
 
     def _add(self, changed: Changed) -> None:
-        add_grown(self._devices, changed.changed, self._columns)
+        self._devices.add(changed.changed)
 
 
 def add_changes(values: dict[int, dict[int, int]], changed: Mapping[int, Sequence[int]]) -> None:
