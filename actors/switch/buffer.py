@@ -50,6 +50,8 @@ from actors.wire.frame import PAUSE_WIRE_BYTES
 ALPHA_BITS: Final = 16
 """Alpha is a fixed-point number with this many fractional bits."""
 
+NO_ALPHA: Final[i64] = 1 << 20
+"""Larger than any."""
 ADMITTED: Final[i64] = 0
 NO_SHARED_ROOM: Final[i64] = 1
 HEADROOM_OVERRUN: Final[i64] = 2
@@ -132,9 +134,9 @@ class Buffer:
         self.peak_bytes: i64 = 0
         self.policed: bool = False
         """Whether an admission policy gives the thresholds."""
-        self._least_xoff_bytes: i64 = 0
-        self._least_alpha: i64 = 0
-        """Of all groups with a static or a dynamic threshold; see `compare_groups`."""
+        self._least_xoff_bytes: i64 = pool_bytes
+        self._least_alpha: i64 = NO_ALPHA
+        """Of all groups with a static or a dynamic threshold."""
         self.groups: vec[PriorityGroup] = vec[PriorityGroup]()
 
     def add(self, group: PriorityGroup) -> None:
@@ -144,6 +146,7 @@ class Buffer:
             group.set_thresholds(self.alpha_fixed, 0, 0, self.xon_offset_bytes)
         alpha = int(group.alpha_fixed)
         assert int(self.pool_bytes) * alpha < 1 << 62, (self.pool_bytes, alpha)  # as above
+        self._compare(group)
         group.port = len(self.groups) >> 3
         self.groups = append(self.groups, group)
 
@@ -164,17 +167,16 @@ class Buffer:
             group.alpha_fixed = group.built_alpha_fixed
             if alpha_fixed >= 0 and group.xoff_bytes == 0:
                 group.alpha_fixed = alpha_fixed
-        self.compare_groups()
-
-    def compare_groups(self) -> None:
-        """Find the least thresholds, which `endures` asks for, among those of all groups."""
-        self._least_xoff_bytes = self.pool_bytes
-        self._least_alpha = 1 << 20
+        self._least_alpha = NO_ALPHA
         for group in self.groups:
-            if group.xoff_bytes > 0:
-                self._least_xoff_bytes = min(self._least_xoff_bytes, group.xoff_bytes)
-            else:
-                self._least_alpha = min(self._least_alpha, group.alpha_fixed)
+            self._compare(group)
+
+    def _compare(self, group: PriorityGroup) -> None:
+        """Take a group's threshold into the least of all."""
+        if group.xoff_bytes > 0:
+            self._least_xoff_bytes = min(self._least_xoff_bytes, group.xoff_bytes)
+        else:
+            self._least_alpha = min(self._least_alpha, group.alpha_fixed)
 
     def threshold_bytes(self, group: PriorityGroup) -> i64:
         """XOFF of a group now: alpha times what is left of the pool, its static threshold, or what the
@@ -259,7 +261,7 @@ class Buffer:
 
     def _fits(self, group: PriorityGroup, size_bytes: i64, more_bytes: i64) -> bool:
         """Whether a group may hold one frame more, the last of so many bytes more in the pool."""
-        if group.reserve_used_bytes + size_bytes <= group.reserve_bytes:
+        if size_bytes <= group.reserve_bytes - group.reserve_used_bytes:
             return True
         self.shared_used_bytes += more_bytes
         fits: bool = (

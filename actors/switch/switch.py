@@ -208,7 +208,6 @@ class Switch(Device):
     def let_couple(self, near: list[Outbox]) -> None:
         for port in self.ports:
             port.let_couple(near)
-        self.buffer.compare_groups()
         self.passes = (self.router is None or self.router.by_flow) and not self.buffer.policed
 
     def mix_at(self, place: i64) -> i64:
@@ -343,7 +342,7 @@ class Switch(Device):
         its: int = train.priority
         priority: i64 = its
         size: int = train.wire_bytes
-        if port.suspect or port.apart or (port.discarding >> priority) & 1:
+        if port.suspect or port.apart or port.discarding != 0:  # what is discarded there is mixed there, too
             return 0
         wait_ps: i64 = max(out.free_ps - now, 0)
         most: i64 = out.may_pass(priority, size, train.gap_ps, train.count, now + wait_ps)

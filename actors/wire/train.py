@@ -64,13 +64,9 @@ class Train(Frame):
             i32(first.payload_bytes),
             i64(first.wire_bytes),
         )
-        self.copy_hop(first)
         self.count: i64 = count
         self.gap_ps: i64 = gap_ps
         self.coupling: Coupling = coupling
-
-    def copy_hop(self, first: Frame) -> None:
-        """Take from a frame what `become` does not set."""
         self.time_ps = first.time_ps
         self.key = first.key
         self.sent_ps = first.sent_ps
