@@ -28,12 +28,17 @@ ENDINGS = (Ending.FINISHED, Ending.STALLED, Ending.TIME_LIMIT)
 
 
 def plan_of(
-    name: str, parts: int, overrides: Mapping[str, object] | None = None, block: int | None = None
+    name: str,
+    parts: int,
+    overrides: Mapping[str, object] | None = None,
+    block: int | None = None,
+    *,
+    trains: bool = True,
 ) -> RunPlan:
     """A scenario of `scenarios/`, made smaller, spread over parts, each in blocks of so many NICs."""
     changes = smaller(name) | dict(overrides or {})
     scenario = api.load(name, changes).scenario
-    return spread(blueprint_of(scenario, build_topology(scenario)), parts, block=block)
+    return spread(blueprint_of(scenario, build_topology(scenario)), parts, block=block, trains=trains)
 
 
 class SpreadRun:

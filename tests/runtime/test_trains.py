@@ -1,0 +1,198 @@
+"""Trains: fewer events of the queue, and the answer packet by packet to the bit."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from actors.kernel.mixing import Stream
+from actors.nic.nic import Nic
+from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.recovery.snapshots import to_bytes
+from emu.runtime.sync.logical_process import counters_of
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
+from tests.conftest import SOAK
+from tests.fabric.random_fabric import random_fabric
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario, star
+from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
+
+BRIEF: Final = {"run.max_time": "150us"}
+US: Final = 10**6
+SEEDS: Final = 20_000 if SOAK else 240
+MTU: Final = 4096
+MIDDLE_PS: Final = 83_560
+"""A full packet of the middle of a message on a link of 400G: 4,178 B with preamble and gap."""
+
+
+def ran(plan: RunPlan, *, eager: bool = False) -> SpreadRun:
+    """A run to its end, with a snapshot on the way. `eager` NICs try to make a train with every packet."""
+    run = SpreadRun(plan)
+    if eager:
+        for logical_process in run.logical_processes:
+            for device in logical_process.partition.devices:
+                if isinstance(device, Nic):
+                    for port in device.ports():
+                        port.coupling.most_skip = 0
+    run.snapshot_at(60 * US)
+    run.start()
+    assert run.run() in ENDINGS
+    return run
+
+
+def in_queue(run: SpreadRun) -> int:
+    """How many events went through the queue."""
+    return sum(int(one.partition.kernel.events) for one in run.logical_processes)
+
+
+def seen(run: SpreadRun) -> tuple[str, object, list[int], bytes]:
+    """What a run leaves: digest, counters, how many events each device executed, and a snapshot."""
+    assert run.snapshot is not None
+    devices = [device for one in run.logical_processes for device in one.partition.devices]
+    counters = [counters_of(one.partition) for one in run.logical_processes]
+    return run.digest(), counters, [int(device.executed) for device in devices], to_bytes(run.snapshot)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tiny_all_reduce", "permutation", "incast", "tiny_flap", "split", "lost_peer", "dual_tor_failover"],
+)
+def test_trains_show_in_nothing_however_often_they_are_taken_apart(name: str) -> None:
+    plain = seen(ran(plan_of(name, 1, BRIEF, trains=False)))
+    assert seen(ran(plan_of(name, 1, BRIEF))) == plain
+    assert seen(ran(plan_of(name, 1, BRIEF), eager=True)) == plain
+    blocks = ran(plan_of(name, 1, BRIEF, 1), eager=True)
+    assert (blocks.digest(), seen(blocks)[3]) == (plain[0], plain[3])
+    assert ran(plan_of(name, 2, BRIEF, 2), eager=True).digest() == plain[0]
+
+
+@pytest.mark.parametrize("ten", range(10))
+def test_random_fabrics_give_one_answer_with_trains_and_without(ten: int) -> None:
+    fewer = 0
+    for seed in range(ten, SEEDS, 10):
+        plain, coupled = (
+            random_fabric(seed, lossy=seed % 5 == 0, varied=seed % 2 == 1, faulty=seed % 3 > 0)
+            for _ in range(2)
+        )
+        coupled.couple()
+        fewer += plain.run() - coupled.run()
+        end_ps = max(int(plain.queue.now_ps), int(coupled.queue.now_ps)) + 1
+        for fabric in (plain, coupled):
+            fabric.kernel.reach(end_ps)
+        assert coupled.digest() == plain.digest(), seed
+    assert fewer > 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_looks_in_between_sees_what_has_happened_and_changes_nothing(seed: int) -> None:
+    plain, coupled = (random_fabric(seed, faulty=seed % 2 == 1) for _ in range(2))
+    coupled.couple()
+    draw = Stream(seed, 1, 3)
+    sent = 0
+    while coupled.run_events(1 + draw.below(40)):
+        coupled.kernel.settle()
+        now_ps = int(coupled.queue.now_ps)
+        before = sent
+        sent = sum(int(port.sent_frames) for nic in coupled.nics for port in nic.ports())
+        assert sent >= before, "a counter never goes back"
+        for nic in coupled.nics:
+            for port in nic.ports():
+                assert port.free_ps <= now_ps + 10 * MIDDLE_PS * 400, "no train is ahead of its link"
+    plain.run()
+    for fabric in (plain, coupled):
+        fabric.kernel.reach(max(int(plain.queue.now_ps), int(coupled.queue.now_ps)) + 1)
+    assert coupled.digest() == plain.digest()
+
+
+def one_way(size: str) -> Mapping[str, object]:
+    """A flow from one rack to the other and nothing else, over links of 400G and 500 ns."""
+    return {
+        "name": "one_way",
+        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
+        "switch": {"latency": "0s"},
+        "nic": {"latency": "0s"},
+        "run": {"sample_every": "1s"},
+        "jobs": [
+            {"name": "flow", "workload": {"kind": "flows", "flows": [{"src": 0, "dst": 1, "size": size}]}}
+        ],
+    }
+
+
+def alone(size: str, *, trains: bool) -> SpreadRun:
+    whole = load_mapping(one_way(size)).scenario
+    plan = spread(blueprint_of(whole, build_topology(whole)), 1, trains=trains)
+    run = SpreadRun(plan)
+    run.start()
+    assert run.run() in ENDINGS
+    return run
+
+
+def test_a_flow_alone_takes_an_event_a_hop_for_six_packets() -> None:
+    """A link of 500 ns holds five packets and the one that leaves: trains of six, in both directions."""
+    coupled, plain = (alone("6MiB", trains=trains) for trains in (True, False))
+    assert coupled.digest() == plain.digest()
+    packets, hops = 6 * 256, 8  # four links there, and as many back
+    most = 1 + (500_000 - 1) // MIDDLE_PS
+    assert most == 6
+    events = in_queue(coupled)
+    assert hops * packets / most <= events <= 1.05 * hops * packets / most
+    assert in_queue(plain) > hops * packets
+
+
+def test_packets_that_wait_a_moment_for_the_first_of_their_message_pass_as_a_train() -> None:
+    """The first packet of a WRITE is 16 B longer, so each one behind it waits 320 ps at every switch, held by
+    nobody else: the most that a queue ever held is one packet, with trains and without."""
+    for trains in (True, False):
+        run = alone("1MiB", trains=trains)
+        peaks = [
+            counter
+            for one in run.logical_processes
+            for device in one.partition.devices
+            for series, counter in zip(device.series(), device.counters(), strict=True)
+            if series.metric == "buffer_peak_bytes"
+        ]
+        assert peaks == [4178 - 20] * 3, trains
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_frame_of_a_higher_class_waits_for_the_packet_on_the_wire_and_not_for_its_train(
+    trains: bool,
+) -> None:
+    """A megabyte from NIC 0 and 64 B in class 6 from NIC 1, both to NIC 2. FIRST (83,880 ps on the wire) is
+    at the switch at 583,880, and packet k behind it leaves at 667,760 + (k - 1) x 83,560. The 64 B (162 B on
+    the wire, 3,240 ps), sent at 3,546,760, come at 4,050,000. Packet 41 leaves until 4,093,720, then they."""
+    fabric = Fabric(scenario(star(3)), [(0, 2), (1, 2)], (3, 6))
+    if trains:
+        fabric.couple()
+    fabric.post(0, 0, 256 * MTU)
+    fabric.post(3_546_760, 1, 64)
+    events = fabric.run()
+    (urgent,), (bulk,) = fabric.deliveries(1), fabric.deliveries(0)
+    assert urgent.time_ps == 4_093_720 + 3_240 + 500_000
+    assert bulk.time_ps == 667_760 + 254 * MIDDLE_PS + 3_240 + MIDDLE_PS + 500_000
+    assert events < 4 * 256 if trains else events > 4 * 256
+
+
+def test_a_fault_does_not_leave_serves_deferred_that_would_come_too_late() -> None:
+    """A delay is added to a link while a port keeps when it sends next: that becomes an event again."""
+    faults = [
+        {
+            "kind": "delay",
+            "target": "nic-0:switch",
+            "at": "2us",
+            "for": "3us",
+            "added": "300ns",
+            "jitter": "500ns",
+        }
+    ]
+    answers = []
+    for deferring in (False, True):
+        fabric = Fabric(scenario(star(2, d0="3us"), faults=faults), [(0, 1)])
+        if deferring:
+            for device in fabric.devices():
+                device.let_defer()
+        fabric.post(0, 0, 64 * MTU)
+        fabric.run()
+        answers.append(fabric.digest())
+    assert answers[0] == answers[1]
