@@ -16,6 +16,8 @@ from emu.scenario.sections.routing import POLICIES
 
 HOSTS = {
     "one-flow": 16,
+    "one-way-64": 64,
+    "one-way-256": 256,
     "permutation-64": 64,
     "permutation-128": 128,
     "permutation-256": 256,

@@ -453,6 +453,22 @@ def _one_flow() -> dict[str, Any]:
     return _scenario("one-flow", 16, {**_FLOWS, "kind": "flows", "flows": [flow]})
 
 
+def _one_way(hosts: int, size: str) -> Case:
+    """Each host of one half sends to one of the other, alone on its path: what trains are for."""
+
+    def scenario() -> dict[str, Any]:
+        half = hosts // 2
+        flows = [
+            {"src": src, "dst": src + half, "size": size, "start": 0, "priority": "auto"}
+            for src in range(half)
+        ]
+        made = _scenario(f"one-way-{hosts}", hosts, {**_FLOWS, "kind": "flows", "flows": flows})
+        return {**made, "routing": deepcopy(ROUTINGS["path-pinning"])}
+
+    title = f"{hosts // 2} flows of {size} in one direction, each alone on its path"
+    return Case(f"one-way-{hosts}", title, scenario)
+
+
 def _incast() -> dict[str, Any]:
     workload = {
         **_FLOWS,
@@ -528,6 +544,8 @@ CASES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
         Case("one-flow", "one flow of 512MiB, empty fabric", _one_flow),
+        _one_way(64, "64MiB"),
+        _one_way(256, "32MiB"),
         _permutation(64, "8MiB"),
         _permutation(128, "8MiB"),
         _permutation(256, "8MiB"),
