@@ -203,6 +203,7 @@ def run(
     placement: str = "packed",
     address: str | None = None,
     block: int | None = None,
+    trains: bool = True,
     out: str | Path | None = None,
     force: bool = False,
     diagnose: bool = True,
@@ -225,6 +226,7 @@ def run(
         placement=placement,
         address=address,
         block=block,
+        trains=trains,
         metrics=False,
     )
     if out is None:

@@ -189,7 +189,9 @@ class HashedRouting(RoutingPolicy):
 
     def __init__(self, switch: SwitchView, knobs: object) -> None:
         super().__init__(switch, knobs)
-        self.by_flow = switch.hash.by_flow
+        self.by_flow = (
+            type(self) is HashedRouting and switch.hash.by_flow
+        )  # one of its own may choose otherwise
 
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         return group.ports[self.switch.hash.member(frame, group.count)]
@@ -200,7 +202,7 @@ class PathPinning(RoutingPolicy):
 
     def __init__(self, switch: SwitchView, knobs: object) -> None:
         super().__init__(switch, knobs)
-        self.by_flow = switch.hash.by_flow
+        self.by_flow = type(self) is PathPinning and switch.hash.by_flow
         self._whole: list[Group] = []
 
     def groups_changed(self, groups: list[Group]) -> None:
