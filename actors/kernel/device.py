@@ -263,7 +263,7 @@ class Device:
         now, of this kind and port."""
 
     def uncouple_port(self, number: i64) -> None:
-        """Likewise before the event that is executed now, of what concerns one port."""
+        """Likewise before the event that is executed now, of what leaves through one port."""
 
     def place_now(self) -> i64:
         """Kind and port of the event that is executed now."""

@@ -390,9 +390,6 @@ class Switch(Device):
         leaving = port.leaving
         if leaving is not None:
             self._take_apart(leaving, now, self.place_now())
-        coming = port.coming
-        if coming is not None:
-            self._take_apart(coming, now, self.place_now())
 
     def _take_apart(self, passage: Passage, now: i64, place: i64) -> None:
         """Undo what did not happen of a passage before an event now, of this kind and port."""
