@@ -187,10 +187,12 @@ class Kernel:
         at: i64 = 0
         while at < len(self._devices):
             device = self._devices[at]
-            if device is not None and device.due_ps < until:
-                device.catch_up(until, 0)
+            if device is not None:
+                if device.due_ps < until:
+                    device.catch_up(until, 0)
+                if device.ahead_ps >= until:
+                    self._uncouple(device, until)
             at += 1
-        self._uncouple(time_ps)
         for block in self.blocks:
             block.unpack()
             block.queue.now_ps = time_ps
@@ -202,31 +204,28 @@ class Kernel:
             now: i64 = device.queue.now_ps
             if device.due_ps < now:
                 device.catch_up(now, 0)
-        self._uncouple(0)
+            if device.ahead_ps >= 0:
+                self._uncouple(device, 0)
+        for block in self.blocks:  # the next ones of blocks whose turn is over may be earlier now
+            block.next_ps = block.queue.next_time_ps()
 
-    def _uncouple(self, time_ps: i64) -> None:
-        """Take back what was done ahead of time: all that does not happen before the given time, or before
-        the one up to which a block has executed everything, if that is later."""
-        for device in self.hosted():
-            if device.ahead_ps < time_ps:
-                continue
-            block = self.blocks[self._block_of[device.number]]
-            at_ps: i64 = block.reached_ps
-            if time_ps > at_ps:
-                at_ps = time_ps
-            place: i64 = 0
-            if block.last_time_ps >= at_ps:  # some of what happens at that time was executed, up to an event
-                at_ps = block.last_time_ps
-                last: i64 = block.last_key
-                if (last >> DEVICE_SHIFT) > device.number:
-                    place = PLACE_MASK
-                elif (last >> DEVICE_SHIFT) == device.number:
-                    place = ((last >> PORT_SHIFT) & PLACE_MASK) + 1
-            if device.ahead_ps >= at_ps:
-                device.uncouple(at_ps, place)
-        if self._turn < len(self.blocks):
-            for block in self.blocks:
-                block.next_ps = block.queue.next_time_ps()
+    def _uncouple(self, device: Device, time_ps: i64) -> None:
+        """Take back what a device did ahead of time: what does not happen before the given time, or before
+        the one up to which its block has executed everything, if that is later."""
+        block = self.blocks[self._block_of[device.number]]
+        at_ps: i64 = block.reached_ps
+        if time_ps > at_ps:
+            at_ps = time_ps
+        place: i64 = 0
+        if block.last_time_ps >= at_ps:  # some of what happens at that time was executed, up to an event
+            at_ps = block.last_time_ps
+            last: i64 = block.last_key
+            if (last >> DEVICE_SHIFT) > device.number:
+                place = PLACE_MASK
+            elif (last >> DEVICE_SHIFT) == device.number:
+                place = ((last >> PORT_SHIFT) & PLACE_MASK) + 1
+        if device.ahead_ps >= at_ps:
+            device.uncouple(at_ps, place)
 
     def cut_ps(self) -> int:
         """The first time at which what `run` was asked for may end, now that it has returned."""

@@ -208,7 +208,12 @@ class NicPort(Port):
         request = pair.sending
         if request is None or (opcode != WRITE_MIDDLE and opcode != SEND_MIDDLE) or request.data is not None:
             return first
-        if pair.limit_psn != UNLIMITED_PSN or pair.ack_every != 1 or pair.control is not None:
+        if (
+            pair.limit_psn != UNLIMITED_PSN
+            or pair.ack_every != 1
+            or pair.control is not None
+            or pair.reads > 0
+        ):
             return first
         its: int = first.wire_bytes
         size: i64 = its

@@ -16,7 +16,7 @@ US: Final = 10**6
 
 def ran(name: str, parts: int, *, deferring: bool, block: int | None = None) -> SpreadRun:
     """A run over parts, in blocks, in which ports may keep when they send next, or none may."""
-    run = SpreadRun(plan_of(name, parts, BRIEF, block))
+    run = SpreadRun(plan_of(name, parts, BRIEF, block, trains=False))  # those take serves together, too
     if not deferring:
         for logical_process in run.logical_processes:
             for device in logical_process.partition.devices:

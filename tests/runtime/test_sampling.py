@@ -59,6 +59,7 @@ def test_samples_add_up_to_the_counters_of_every_device_also_while_a_class_is_pa
     widths = {one.number: len(one.series()) for one in partition.devices}
     for at_us in range(1, 400):
         partition.run(at_us * 10**6, 10**9)
+        partition.reach(at_us * 10**6)
         sampler.act(SyncPoint(at_us * 10**6, sample=True, stall_check=False, requested=False))
         (share,) = sampler.drain()
         standing.add(Changed(share.time_ps, share.counters))

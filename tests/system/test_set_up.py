@@ -251,7 +251,7 @@ def test_ci_without_namespaces_runs_only_where_no_earlier_ray_was(tmp_path: Path
     tools = tmp_path / "bin"
     tools.mkdir()
     said = {"make": 'echo "make $*"', "unshare": "exit 1", "apt-get": "exit 1"}
-    for name in ("make", "unshare", "apt-get", "prometheus", "promtool", "mmdebstrap"):
+    for name in ("make", "unshare", "apt-get", "prometheus", "promtool", "mmdebstrap", "chromedriver"):
         (tools / name).write_text(f"#!/bin/sh\n{said.get(name, '')}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
     done = subprocess.run(
