@@ -202,8 +202,8 @@ class PathPinning(RoutingPolicy):
 
     def __init__(self, switch: SwitchView, knobs: object) -> None:
         super().__init__(switch, knobs)
-        self.by_flow = type(self) is PathPinning and switch.hash.by_flow
         self._whole: list[Group] = []
+        self.by_flow = type(self) is PathPinning and switch.hash.by_flow
 
     def groups_changed(self, groups: list[Group]) -> None:
         if not self._whole:
