@@ -17,8 +17,8 @@ from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes, all_of
 from emu.runtime.outcome import Ending
-from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot
-from emu.runtime.sync.logical_process import LogicalProcess, records_of
+from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
+from emu.runtime.sync.logical_process import LogicalProcess, counters_of, records_of
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.scenario.resolve import build_topology
 from tests.scenarios_run.small import brief, smaller
@@ -80,6 +80,19 @@ class SpreadRun:
         # Parts act one after the other, and none runs before all have: the last one sees everyone's state.
         if self._acting == len(self.logical_processes):
             self.snapshot = take_snapshot(self.logical_processes, fingerprint(self.plan.scenario))
+
+
+def in_queue(run: SpreadRun) -> int:
+    """How many events went through the queue."""
+    return sum(int(one.partition.kernel.events) for one in run.logical_processes)
+
+
+def seen(run: SpreadRun) -> tuple[str, object, list[int], bytes]:
+    """What a run leaves: digest, counters, how many events each device executed, and a snapshot."""
+    assert run.snapshot is not None
+    devices = [device for one in run.logical_processes for device in one.partition.devices]
+    counters = [counters_of(one.partition) for one in run.logical_processes]
+    return run.digest(), counters, [int(device.executed) for device in devices], to_bytes(run.snapshot)
 
 
 def main(snapshot: str) -> None:

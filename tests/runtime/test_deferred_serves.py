@@ -6,9 +6,7 @@ import pytest
 
 from actors.nic.nic import Nic
 from actors.switch.switch import Switch
-from emu.runtime.recovery.snapshots import to_bytes
-from emu.runtime.sync.logical_process import counters_of
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
+from tests.runtime.spread_runs import ENDINGS, SpreadRun, in_queue, plan_of, seen
 
 BRIEF: Final = {"run.max_time": "150us"}
 US: Final = 10**6
@@ -30,19 +28,6 @@ def ran(name: str, parts: int, *, deferring: bool, block: int | None = None) -> 
     run.start()
     assert run.run() in ENDINGS
     return run
-
-
-def in_queue(run: SpreadRun) -> int:
-    """How many events went through the queue."""
-    return sum(int(one.partition.kernel.events) for one in run.logical_processes)
-
-
-def seen(run: SpreadRun) -> tuple[str, object, list[int], bytes]:
-    """What a run leaves: digest, counters, how many events each device executed, and a snapshot."""
-    assert run.snapshot is not None
-    devices = [device for one in run.logical_processes for device in one.partition.devices]
-    counters = [counters_of(one.partition) for one in run.logical_processes]
-    return run.digest(), counters, [int(device.executed) for device in devices], to_bytes(run.snapshot)
 
 
 @pytest.mark.parametrize("name", ["incast_lossy", "tiny_flap", "all_to_all", "dual_tor_failover"])

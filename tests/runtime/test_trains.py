@@ -12,15 +12,13 @@ from actors.switch.routing.hashing import FIELDS, FieldHash
 from actors.switch.routing.policy import Group, HashedRouting, SwitchView
 from actors.wire.frame import Frame
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
-from emu.runtime.recovery.snapshots import to_bytes
-from emu.runtime.sync.logical_process import counters_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from tests.conftest import SOAK
 from tests.fabric.random_fabric import random_fabric
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
+from tests.runtime.spread_runs import ENDINGS, SpreadRun, in_queue, plan_of, seen
 
 BRIEF: Final = {"run.max_time": "150us"}
 US: Final = 10**6
@@ -43,19 +41,6 @@ def ran(plan: RunPlan, *, eager: bool = False) -> SpreadRun:
     run.start()
     assert run.run() in ENDINGS
     return run
-
-
-def in_queue(run: SpreadRun) -> int:
-    """How many events went through the queue."""
-    return sum(int(one.partition.kernel.events) for one in run.logical_processes)
-
-
-def seen(run: SpreadRun) -> tuple[str, object, list[int], bytes]:
-    """What a run leaves: digest, counters, how many events each device executed, and a snapshot."""
-    assert run.snapshot is not None
-    devices = [device for one in run.logical_processes for device in one.partition.devices]
-    counters = [counters_of(one.partition) for one in run.logical_processes]
-    return run.digest(), counters, [int(device.executed) for device in devices], to_bytes(run.snapshot)
 
 
 @pytest.mark.parametrize(
