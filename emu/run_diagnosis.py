@@ -33,7 +33,7 @@ from emu.measure.summary.summary import Counterfactual, Diagnosed, Judged, Refer
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome
 from emu.scenario.fault_schedule import Aims, aimed
-from emu.scenario.load import load_recorded
+from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 
@@ -173,7 +173,7 @@ def diagnose_directory(
     reference = summary.reference if baseline is None else reference_in(baseline)
     known: Emulate | None = _told_by(summary.counterfactuals) if summary.counterfactuals else None
     if emulate:
-        scenario = load_recorded(path / "scenario.yaml").scenario
+        scenario = load(path / "scenario.yaml").scenario
         if not aimed(scenario):  # what those hit, only the run that is over could tell
             known = _runs(scenario, build_topology(scenario), view, summary.engine.events, int(NEVER_PS))
         span_ps = _span_ps(view, summary.engine.events, int(NEVER_PS))
@@ -194,7 +194,7 @@ def _view_of(path: Path) -> tuple[View, Summary]:
         if not (path / name).is_file():
             accepted = "accepted: the directory of a run that `emu run` brought to its end"
             raise UsageError(f"{path / name}: not found; {accepted}")
-    intended = as_intended(load_recorded(path / "scenario.yaml").scenario)
+    intended = as_intended(load(path / "scenario.yaml").scenario)
     topology = build_topology(intended)
     plans = job_plans(blueprint_of(intended, topology).plan, topology)
     moves = Moves()

@@ -43,7 +43,6 @@ COMMANDS: Final = {
     "schema": "Print the schema of scenarios or summaries.",
     "list": "List the scenarios that come with emu, or those of a directory.",
     "compile": "Compile plug-ins with the packet path.",
-    "upgrade": "Rewrite files of the last release in today's spelling.",
     "import": "Write a scenario from files of other tools.",
     "new": "Copy a scenario that comes with emu, to edit it.",
     "docs": "Show a page of the documentation.",

@@ -16,14 +16,26 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
+from emu.errors import UsageError
 from emu.measure.collected import DeviceRecord
 
 KIND: Final = 2
-"""Which way of hashing this is; a run directory says so, and digests of two kinds are never compared."""
+"""Which way of hashing this is; a run directory says so, and one of another kind is refused."""
+OTHER_RELEASE: Final = (
+    "written by another release of emu; accepted: a run of this one, so run its scenario again"
+)
+"""Why a run directory is refused."""
 FORMAT: Final = b"emu digest %d\n" % KIND
 """Hashed first, so that another way of hashing never looks like another answer."""
+
+
+def check_kind(file: Path, kind: object) -> None:
+    """UsageError unless `file`, of a run directory, has digests of our kind."""
+    if kind != KIND:
+        raise UsageError(f"{file}: {OTHER_RELEASE}")
 
 
 def run_digest(devices: Iterable[DeviceRecord]) -> str:

@@ -33,7 +33,7 @@ from emu.measure.summary_report import so_far
 from emu.report.html_file import document, folded, packed
 from emu.report.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down
 from emu.report.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, fabric_ports
-from emu.scenario.load import load_recorded
+from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.topology.outline import describe, summary_line
 from emu.units import about_rate, about_size, about_time
@@ -51,7 +51,7 @@ class Following:
     def __init__(self, path: Path) -> None:
         self.lock = threading.Lock()
         self._path = path
-        self.scenario = load_recorded(path / "scenario.yaml").scenario
+        self.scenario = load(path / "scenario.yaml").scenario
         self.topology = build_topology(self.scenario)
         self.ports = fabric_ports(self.topology)
         self._reader: SampleReader | None = None

@@ -30,7 +30,7 @@ from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
 from emu.measure.summary.summary import Summary
-from emu.scenario.load import load_recorded
+from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 
@@ -92,7 +92,7 @@ def read_recording(path: Path) -> Recording:
     if not path.is_dir():
         raise UsageError(f"{path}: not a directory; accepted: the directory of a run that `emu run` wrote")
     summary = load_summary(path)
-    scenario = load_recorded(path / "scenario.yaml").scenario
+    scenario = load(path / "scenario.yaml").scenario
     topology = build_topology(scenario)
     ports = fabric_ports(topology)
     edges_ps, measures = _read(path / "samples.jsonl", ports)

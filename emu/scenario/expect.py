@@ -49,7 +49,6 @@ from emu.units import (
     parse_size,
     parse_time,
 )
-from emu.upgrade import renames
 
 Bound = bool | int | float | str
 Comparison = Literal["equals", "at_least", "at_most", "between"]
@@ -93,9 +92,6 @@ def _read_path(value: object) -> str:
     if not isinstance(value, str):
         raise RefusedError(f"{shown(value)} is not a path", PATH_ACCEPTED)
     path_steps(value)
-    for old, new in renames.renamed_fields(value):
-        reason = f"{shown(value)} is no place in the summary: {renames.advice(old, new)}"
-        raise RefusedError(reason, PATH_ACCEPTED)
     return value
 
 
@@ -257,8 +253,7 @@ def _read_series(value: object) -> str:
         if any(metric.name == value for metric in (*ENGINE_METRICS, *INFO_METRICS)):
             reason = f"{value} tells of the emulator itself, which may be another the next time"
             raise RefusedError(reason, accepted)
-        new = renames.SERIES.get(value)
-        reason += did_you_mean(value, KNOWN) if new is None else f": {renames.advice(value, new)}"
+        reason += did_you_mean(value, KNOWN)
     raise RefusedError(reason, "the name of a series of docs/metrics.md")
 
 

@@ -39,7 +39,6 @@ from emu.scenario.set_options import Override, apply_override
 from emu.scenario.yaml.document import MAX_FILE_BYTES, Node, Place, decode, from_plain, read_document
 from emu.scenario.yaml.problems import problems_of
 from emu.spelling import did_you_mean, listed, shown
-from emu.upgrade.scenarios import upgraded_scenario
 
 VARIANTS: Final = "variants"
 VARIANT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -177,17 +176,6 @@ def load(
     found = Path(path)
     text = decode(read_file(found), str(path))
     return load_text(text, str(path), found.parent, overrides, variant, jobless=jobless)
-
-
-def load_recorded(path: Path) -> Loaded:
-    """The effective scenario of a run directory, as `load`; one of an earlier release in today's spelling."""
-    try:
-        return load(path)
-    except ScenarioError:
-        upgraded = upgraded_scenario(decode(read_file(path), str(path)))
-        if not upgraded.changes:
-            raise
-        return load_text(upgraded.text, str(path), path.parent)
 
 
 def load_text(

@@ -26,7 +26,6 @@ from actors.kernel.errors import RuntimeFailure
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.section import OneOf, RefusedError, Section, refused
 from emu.spelling import listed
-from emu.upgrade.python_modules import moved_hint
 
 SEPARATOR = ":"
 
@@ -44,8 +43,6 @@ def load_plugin(name: str) -> type[Any]:
         module = importlib.import_module(module_name)
     except Exception as error:
         reason = f"{name!r} does not load: {type(error).__name__}: {error}"
-        if isinstance(error, ImportError) and error.name:
-            reason += moved_hint(error.name)
         raise RefusedError(" ".join(reason.split())[:400], accepted) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type):

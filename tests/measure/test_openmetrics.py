@@ -68,6 +68,39 @@ def test_what_is_no_run_is_refused_by_name(tmp_path: Path, capsys: pytest.Captur
     assert "samples.jsonl: not found" in capsys.readouterr().err
 
 
+READERS = (
+    "compare RUN RUN",
+    "compare RUN RUN --json",
+    "diagnose RUN",
+    "export openmetrics RUN --out FILE",
+    "export perfetto RUN --out FILE",
+    "export csv RUN --out FILE",
+    "plot flows RUN --out FILE.svg",
+    "replay RUN",
+    "report RUN",
+    "top RUN --once",
+)
+
+
+@pytest.mark.parametrize("line", READERS)
+def test_a_run_of_another_release_is_refused_in_one_line(
+    exported: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    """As 0.1.0 wrote it: no kind of digest, no header of samples, layout 1 of the summary."""
+    run = Path(shutil.copytree(exported[0], tmp_path / "run"))
+    for name in ("journal.jsonl", "digests.jsonl"):
+        (run / name).write_text((run / name).read_text().replace('"digest_kind":2', '"kind_of_digest":1'))
+    (run / "samples.jsonl").write_text('{"virtual_ps":100,"changed":{"4":[0,1]}}\n')
+    text = (run / "summary.json").read_text().replace('"schema_version": 2', '"schema_version": 1', 1)
+    (run / "summary.json").write_text(text)
+    words = [word.replace("RUN", str(run)).replace("FILE", str(tmp_path / "out")) for word in line.split()]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{run}/" in said
+    assert "written by another release of emu; accepted: a run of this one" in said
+
+
 BOTH = INSTALLED and shutil.which("promtool") is not None
 NEEDS_PROMETHEUS = pytest.mark.skipif(not BOTH, reason="Prometheus is not installed")
 

@@ -42,7 +42,6 @@ ROOMS = {
             "runtime",
             "scenario",
             "topology",
-            "upgrade",
             "workload",
         ),
     },

@@ -24,13 +24,12 @@ from emu.cli.run_options import placed
 from emu.cli.scenario_options import forcing
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
-from emu.measure.digest import KIND
+from emu.measure.digest import check_kind
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.outcome import RunOptions
 from emu.scenario.live_changes import changed
-from emu.scenario.load import load_recorded
+from emu.scenario.load import load
 from emu.scenario.schema import Scenario
-from emu.upgrade.renames import EARLIER_KIND, RELEASE
 
 ACCEPTED = "accepted: the directory of a run that `emu run` or `emu up` wrote"
 
@@ -48,17 +47,17 @@ class Recorded:
     occurrences of its faults are counted up to there."""
     digest: str
     """Empty if it did not come to its end."""
-    digest_kind: int
-    """Which kind of digest it is (`emu.measure.digest`)."""
 
 
 def recorded(directory: Path) -> Recorded:
     """What a run directory holds. Raises UsageError if it is none, ScenarioError for its scenario."""
     entries = _entries(directory)
+    begun = next((entry for entry in entries if entry["kind"] == "begin"), {})
+    check_kind(directory / "journal.jsonl", begun.get("digest_kind"))
     path = directory / "scenario.yaml"
     if not path.is_file():
         raise UsageError(f"{path}: not found; {ACCEPTED}")
-    scenario = load_recorded(path).scenario
+    scenario = load(path).scenario
     changes = [entry for entry in entries if entry["kind"] == "change"]
     for entry in changes:
         scenario = changed(scenario, entry["change"], int(entry["virtual_ps"]))
@@ -66,9 +65,7 @@ def recorded(directory: Path) -> Recorded:
     digest = str(ends[-1].get("digest", "")) if ends else ""
     live = scenario.run.repeat or scenario.operator is not None  # where somebody may have ended it
     end_ps = int(ends[-1]["virtual_ps"]) if digest and live else int(NEVER_PS)
-    begun = next((entry for entry in entries if entry["kind"] == "begin"), {})
-    kind = int(begun.get("digest_kind", EARLIER_KIND))
-    return Recorded(scenario, len(changes), end_ps, digest, kind)
+    return Recorded(scenario, len(changes), end_ps, digest)
 
 
 def _entries(directory: Path) -> list[dict[str, Any]]:
@@ -108,11 +105,6 @@ def command(run: Path, where: RunOptions, out: Path | None, force: bool, quiet: 
     `emu run`.
     """
     before = recorded(run)
-    if before.digest and before.digest_kind != KIND:
-        raise UsageError(
-            f"{run}: its digest is that of emu {RELEASE}, another kind: emu {RELEASE} replays it; "
-            f"`emu run {run}/scenario.yaml` runs it once more"
-        )
     options = replace(where, end_ps=before.end_ps)
     prepared = prepare(as_loaded(before.scenario))
     changes = "1 change" if before.changes == 1 else f"{before.changes} changes"

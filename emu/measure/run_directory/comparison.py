@@ -21,11 +21,10 @@ import yaml
 from pydantic import ValidationError
 
 from emu.errors import UsageError
-from emu.measure.digest import KIND
+from emu.measure.digest import OTHER_RELEASE
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
-from emu.measure.summary.summary import Job, Summary
+from emu.measure.summary.summary import SCHEMA_VERSION, Job, Summary
 from emu.units import about_rate, about_size, about_time
-from emu.upgrade.renames import FIELDS, RELEASE
 
 MOST_SCENARIO_LINES: Final = 12
 LONGEST_VALUE: Final = 60
@@ -42,7 +41,6 @@ class Run:
     devices: tuple[tuple[int, str], ...] = ()
     points: tuple[Mixes, ...] = ()
     scenario_text: str = ""
-    digest_kind: int = KIND
 
 
 class Parting(NamedTuple):
@@ -63,7 +61,10 @@ def load_summary(path: Path) -> Summary:
     """The summary of a run directory, or of a `summary.json` alone. UsageError if it is neither."""
     file = path / "summary.json" if path.is_dir() else path
     try:
-        return Summary.model_validate(_with_names_of_today(json.loads(file.read_text("utf-8"))))
+        plain = json.loads(file.read_text("utf-8"))
+        if isinstance(plain, dict) and plain.get("schema_version") != SCHEMA_VERSION:
+            raise UsageError(f"{file}: {OTHER_RELEASE}")
+        return Summary.model_validate(plain)
     except OSError as error:
         raise UsageError(
             f"{file}: {error.strerror}; accepted: a run directory or its summary.json"
@@ -73,34 +74,15 @@ def load_summary(path: Path) -> Summary:
         raise UsageError(f"{file}: not the summary of a run ({where})") from error
 
 
-def _with_names_of_today(summary: Any) -> Any:
-    """The plain summary of an earlier release under the names of this one."""
-    if not isinstance(summary, dict) or not isinstance(fabric := summary.get("fabric"), dict):
-        return summary
-    named = {f"fabric.{name}": value for name, value in fabric.items()}
-    renamed = {FIELDS.get(name, name).removeprefix("fabric."): value for name, value in named.items()}
-    return summary | {"fabric": renamed}
-
-
 def load_run(path: Path) -> Run:
     """A run directory, or a `summary.json` alone. UsageError if it is neither."""
     summary = load_summary(path)
     if not path.is_dir():
         return Run(path, summary)
     digests, scenario = path / "digests.jsonl", path / "scenario.yaml"
-    kind, devices, points = read_digests(digests) if digests.exists() else Digests(KIND, [], [])
+    devices, points = read_digests(digests) if digests.exists() else Digests([], [])
     text = scenario.read_text("utf-8") if scenario.exists() else ""
-    return Run(path, summary, tuple(devices), tuple(points), text, kind)
-
-
-def check_comparable(one: Run, other: Run) -> None:
-    """Raises UsageError for runs whose digests are of two kinds, which differ whatever the runs did."""
-    if one.digest_kind != other.digest_kind:
-        earlier = min((one, other), key=lambda run: run.digest_kind)
-        raise UsageError(
-            f"{earlier.path}: its digest is that of emu {RELEASE}, another kind: whether the answers are the "
-            f"same is known once both are run by one version"
-        )
+    return Run(path, summary, tuple(devices), tuple(points), text)
 
 
 def parting(one: Run, other: Run) -> Parting | None:
@@ -253,8 +235,7 @@ def parting_lines(one: Run, other: Run) -> list[str]:
     found = parting(one, other)
     if found is None:
         return [f"same answer: digest {one.summary.digest}"]
-    one_kind = one.digest_kind == other.digest_kind
-    lines = ["the runs part" if one_kind else "digests of two kinds, which are not compared"]
+    lines = ["the runs part"]
     lines += [
         f"  {run.path}: digest {run.summary.digest or 'none, the run is partial'}" for run in (one, other)
     ]
@@ -265,8 +246,6 @@ def parting_lines(one: Run, other: Run) -> list[str]:
         lines += [f"  {line}" for line in shown]
         if len(difference) > len(shown):
             lines.append(f"  and {len(difference) - len(shown)} more keys")
-    if not one_kind:
-        return lines
     if found.device is not None and found.at_ps is not None:
         others = f", and {found.others} more devices" if found.others else ""
         where = found.device if found.port is None else f"{found.device} port {found.port}"
@@ -274,8 +253,6 @@ def parting_lines(one: Run, other: Run) -> list[str]:
             f"first to differ: {where}, between the sync points {about_time(found.after_ps)} and "
             f"{about_time(found.at_ps)}{others}"
         )
-    elif one.digest_kind != KIND:
-        lines.append(f"where they part cannot be said: emu {RELEASE} wrote them, and reads their digests")
     elif not one.points or not other.points:
         lines.append("where they part cannot be said: no mixes (digests.jsonl) of both runs")
     elif one.devices != other.devices:

@@ -34,7 +34,7 @@ import sys
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
@@ -46,7 +46,7 @@ from librt.strings import BytesWriter
 from actors.kernel.device import Series
 from emu.errors import UsageError
 from emu.measure.collected import Changed, Layouts, Place, Sample
-from emu.measure.digest import KIND
+from emu.measure.digest import KIND, OTHER_RELEASE, check_kind
 from emu.measure.metric_names import DEVICE_METRICS
 from emu.measure.run_directory.growth import (
     NOT_KEPT,
@@ -56,7 +56,6 @@ from emu.measure.run_directory.growth import (
     Kept,
     write_changes,
 )
-from emu.upgrade.renames import COUNTERS, EARLIER_KIND
 
 VERSION: Final = 2
 NOT_PLOTTED: Final = frozenset(
@@ -108,9 +107,7 @@ class Counted(NamedTuple):
 
 def _layouts(header: Mapping[str, Any]) -> Layouts:
     layouts = tuple(
-        tuple(
-            (COUNTERS.get(metric, metric), port, priority, reason) for metric, port, priority, reason in one
-        )
+        tuple((metric, port, priority, reason) for metric, port, priority, reason in one)
         for one in header["layouts"]
     )
     return Layouts(layouts, {int(number): layout for number, layout in header["devices"].items()})
@@ -278,8 +275,6 @@ class SampleReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._earlier = False
-        """Whether it is of emu 0.1.0."""
         self.counted = self._header()
         layouts = [[Series(*place) for place in layout] for layout in self.counted.layouts.layouts]
         self.series: dict[int, list[Series]] = {
@@ -291,23 +286,14 @@ class SampleReader:
         """How far `news` has read."""
 
     def _header(self) -> Counted:
-        header: dict[str, Any] = {}
         with self._path.open(encoding="ascii") as lines:
             first = lines.readline()
-            if first.startswith('{"samples"') and first.endswith("\n"):
-                header = json.loads(first)
-                if header["samples"] != VERSION:
-                    reason = f"samples of version {header['samples']}, by a later emu"
-                    raise UsageError(f"{self._path}: {reason}; accepted: version {VERSION}")
-                return Counted(_layouts(header), tuple(header["kept"]))
-            for text in chain((first,), lines):
-                if text.startswith('{"layouts"'):
-                    header = json.loads(text)
-        if not header:
+        if not first.endswith("\n"):
             raise UsageError(f"{self._path}: does not say what was counted: the run broke off")
-        self._earlier = True
-        layouts = _layouts(header)
-        return Counted(layouts, tuple(sorted({metric for one in layouts.layouts for metric, *_ in one})))
+        header = json.loads(first) if first.startswith('{"samples"') else {}
+        if header.get("samples") != VERSION:
+            raise UsageError(f"{self._path}: {OTHER_RELEASE}")
+        return Counted(_layouts(header), tuple(header["kept"]))
 
     def _lines(self) -> Iterator[str]:
         """The lines of samples that are whole."""
@@ -332,9 +318,6 @@ class SampleReader:
     def grown(self, metrics: Iterable[str]) -> Iterator[tuple[int, dict[str, Column]]]:
         """Each sample's time, and by metric which rows of its column changed and by how much."""
         wanted = frozenset(metrics)
-        if self._earlier:
-            yield from self._grown_of_old(wanted)
-            return
         for text in self._lines():
             yield _columns_of(json.loads(text), wanted)
 
@@ -350,28 +333,8 @@ class SampleReader:
                 if text.startswith(b'{"virtual_ps"'):
                     yield _columns_of(json.loads(text), wanted)
 
-    def _grown_of_old(self, wanted: frozenset[str]) -> Iterator[tuple[int, dict[str, Column]]]:
-        rows = {
-            counter: (metric, row) for metric in wanted for row, counter in enumerate(self.counters(metric))
-        }
-        values: dict[tuple[int, int], int] = {}
-        for virtual_ps, changed, _ in self.changes():
-            found: dict[str, tuple[list[int], list[int]]] = {}
-            for number, flat in changed.items():
-                for place, value in zip(flat[::2], flat[1::2], strict=True):
-                    if (number, place) in rows:
-                        metric, row = rows[number, place]
-                        into = found.setdefault(metric, ([], []))
-                        into[0].append(row)
-                        into[1].append(value - values.get((number, place), 0))
-                        values[number, place] = value
-            yield virtual_ps, {**found}
-
     def changes(self) -> Iterator[Changed]:
         """Each sample as what changed since the one before."""
-        if self._earlier:
-            yield from map(_changed, self._lines())
-            return
         values = [[0] * len(self.counters(metric)) for metric in self.counted.kept]
         for virtual_ps, grown in self.grown(self.counted.kept):
             changed: dict[int, list[int]] = {}
@@ -392,12 +355,6 @@ class SampleReader:
                 for at in range(0, len(flat), 2):
                     of_device[flat[at]] = flat[at + 1]
             yield Sample(virtual_ps, {number: list(now) for number, now in values.items()})
-
-
-def _changed(text: str) -> Changed:
-    """What a line says that has values."""
-    record = json.loads(text)
-    return Changed(record["virtual_ps"], {int(number): flat for number, flat in record["changed"].items()})
 
 
 class SampleSpool:
@@ -463,9 +420,8 @@ def _listed(changed: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
 
 
 class Digests(NamedTuple):
-    """What `digests.jsonl` says. Of an earlier `kind` of digest than ours there are no points."""
+    """What `digests.jsonl` says."""
 
-    kind: int
     devices: list[tuple[int, str]]
     points: list[Mixes]
 
@@ -476,13 +432,12 @@ def read_digests(path: Path) -> Digests:
     try:
         with path.open(encoding="ascii") as lines:
             header = json.loads(lines.readline())
-            kind = int(header.get("digest_kind", EARLIER_KIND))
+            check_kind(path, header.get("digest_kind"))
             devices = [(int(number), str(name)) for number, name in header["devices"]]
-            if kind == KIND:
-                points = [Mixes(one["virtual_ps"], _by_place(one["mixed"])) for one in map(json.loads, lines)]
+            points = [Mixes(one["virtual_ps"], _by_place(one["mixed"])) for one in map(json.loads, lines)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: not the digests of a run: {error}") from error
-    return Digests(kind, devices, points)
+    return Digests(devices, points)
 
 
 def _by_place(mixed: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], int]:
@@ -491,3 +446,9 @@ def _by_place(mixed: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], int]:
         for number, flat in mixed.items()
         for place, mix in zip(flat[::2], flat[1::2], strict=True)
     }
+
+
+def _changed(text: str) -> Changed:
+    """What a line of a journal says."""
+    record = json.loads(text)
+    return Changed(record["virtual_ps"], {int(number): flat for number, flat in record["changed"].items()})

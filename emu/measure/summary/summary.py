@@ -172,7 +172,7 @@ class TrainingResult(Part):
     """And how many ranks did it."""
 
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 Ending = Literal["finished", "stalled", "time_limit", "interrupted", "failed"]
 Scalar = int | float | str | bool | None

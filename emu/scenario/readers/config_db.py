@@ -323,9 +323,6 @@ ACCEPTED: Final = "a file; of single switches in overrides"
 def _read(value: object) -> str:
     if isinstance(value, str) and len(value) <= 4096:
         return value
-    if isinstance(value, dict):
-        new = "overrides: [{devices: ..., switch: {config_db: FILE}}]"
-        raise RefusedError(f"files by patterns are {new} now; `emu upgrade FILE` rewrites it", ACCEPTED)
     raise RefusedError(f"{shown(value)} names no file", ACCEPTED)
 
 

@@ -22,7 +22,6 @@ from emu.scenario.yaml.document import Node, shown_location
 from emu.scenario.yaml.values import Reading
 from emu.spelling import closest, did_you_mean, listed, shown
 from emu.units import counted
-from emu.upgrade import renames
 
 
 class ListOf(NamedTuple):
@@ -102,25 +101,16 @@ _TYPES: Final = {
     "model_attributes": "a mapping",
 }
 _SILENT: Final = ("default_factory_not_called",)
+"""Errors that follow from another one that is reported."""
 SURE: Final = 0.85
 """From this nearness on a misspelt key is answered by the near one, without the list."""
-"""Follows from another error that is reported."""
 
 
 def problems_of(error: ValidationError, tree: Node, root: type[Section]) -> list[Problem]:
-    """Every error of a failed validation, as a user reads it, in the order found.
-
-    A section whose kind is under the key of an earlier release was read as another kind, so that key is all
-    that is said of it.
-    """
+    """Every error of a failed validation, as a user reads it, in the order found."""
     found: list[Problem] = []
-    items = error.errors(include_url=False)
-    misread = {item["loc"][:-1] for item in items if _names_kind_as_before(dict(item), root)}
-    for item in items:
+    for item in error.errors(include_url=False):
         if item["type"] in _SILENT or _counts_only_what_was_valid(dict(item)):
-            continue
-        follows = any(item["loc"][: len(section)] == section for section in misread)
-        if follows and not _names_kind_as_before(dict(item), root):
             continue
         location, (reason, accepted) = _explained(dict(item), root)
         place = tree.find(location)
@@ -138,22 +128,6 @@ def _counts_only_what_was_valid(item: dict[str, Any]) -> bool:
     )
 
 
-def _names_kind_as_before(item: dict[str, Any], root: type[Section]) -> bool:
-    """Whether the error is the key that told a section's kinds apart in an earlier release."""
-    location: Location = tuple(item["loc"])
-    if item["type"] != "extra_forbidden" or len(location) < 2 or not is_kind(location[-2]):
-        return False
-    table, section, key = shape_at(root, location[:-2]), without_kinds(location[:-1]), str(location[-1])
-    new = renames.new_key(renames.place(section), key)
-    return isinstance(table, OneOf) and (new == table.key or _merged(location, item["input"]) is not None)
-
-
-def _merged(location: Location, value: object) -> renames.Merged | None:
-    """The row of a key that said more of its section's kind in an earlier release."""
-    at, kind, key = without_kinds(location[:-1]), str(location[-2])[1:-1], str(location[-1])
-    return renames.merged(renames.place(at), {"kind": kind, key: value})
-
-
 def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Explained]:
     located: Location = tuple(item["loc"])
     kind: str = item["type"]
@@ -165,8 +139,6 @@ def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Exp
     if kind == "missing":
         return location, ("is required", _accepted(shape) or _accepted_plain(located, root))
     if kind == "extra_forbidden":
-        if len(located) > 1 and (row := _merged(located, item["input"])):
-            return location, (row.advice(), row.new)
         return location, _unknown_key(location, shape_at(root, located[:-1]))
     if kind in ("union_tag_invalid", "union_tag_not_found") and isinstance(shape, OneOf):
         return _wrong_kind(location, item["input"], shape)
@@ -203,10 +175,6 @@ def _accepted_plain(location: Location, root: type[Section]) -> str:
 def _unknown_key(location: Location, shape: Shape) -> Explained:
     key = str(location[-1])
     known = list(fields(shape)) if isinstance(shape, type) else []
-    if new := renames.new_key(renames.place(location[:-1]), key):
-        return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
-    if new := renames.moved_key(f"{renames.place(location)}"):
-        return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
     near = did_you_mean(key, known)
     return f"unknown key{near}", "" if closest(key, known, SURE) else listed(known, 12 if near else 24)
 
@@ -215,14 +183,9 @@ def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Locat
     kinds = listed(choice.table, 24)
     if not isinstance(value, dict):
         return location, (f"{shown(value)} is not a mapping", choice.accepted)
-    section, location = renames.place(location), (*location, choice.key)
+    location = (*location, choice.key)
     if value.get(choice.key) is None:
-        for old in value:
-            if renames.new_key(section, str(old)) == choice.key:
-                return (*location[:-1], str(old)), (renames.advice(str(old), choice.key), kinds)
         return location, ("is required", kinds)
-    if row := renames.merged(section, value):
-        return location, (row.advice(), row.new)
     wrong = str(value[choice.key])
     return location, (f"there is no {choice.key} {shown(wrong)}{did_you_mean(wrong, choice.table)}", kinds)
 

@@ -39,7 +39,7 @@ from emu.measure.summary_report import (
     most_paused_links,
     so_far,
 )
-from emu.scenario.load import load_recorded
+from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.units import about_rate, about_time, aligned, counted, percent
 
@@ -266,7 +266,7 @@ def command(run: Path, every: float, once: bool) -> int:
 
 def _views(run: Path, every_s: float) -> Iterator[list[str]]:
     """What there is to show, again and again until the run is over. Raises RuntimeFailure."""
-    scenario = load_recorded(run / "scenario.yaml").scenario
+    scenario = load(run / "scenario.yaml").scenario
     topology = build_topology(scenario)
     before: Look | None = None
     heard_s = then_s = time.monotonic()

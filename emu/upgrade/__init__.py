@@ -1,1 +1,0 @@
-"""Files that were written for an earlier release, brought to today's spelling."""
