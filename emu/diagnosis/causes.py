@@ -24,7 +24,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from emu.diagnosis import bad_links, configuration, contention, fleet, lost_links, pauses, slow_gpus
+from emu.diagnosis import (
+    bad_links,
+    configuration,
+    contention,
+    fleet,
+    lossy_class,
+    lost_links,
+    pauses,
+    slow_gpus,
+)
 from emu.diagnosis.finding import CAUSES, MEANT, ODD, Finding
 from emu.diagnosis.healing import Accused, Emulate, Run, accused
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
@@ -43,6 +52,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     pairs_in_error,
     configuration.found,
     fleet.found,
+    lossy_class.found,
     ranks_behind,
 )
 MOST_TOLD: Final = 5

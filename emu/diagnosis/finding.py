@@ -48,7 +48,8 @@ class Finding(NamedTuple):
 
 CONTENTION = "contention"
 ODD = "odd_configuration"
-MEANT = (CONTENTION, ODD)
+LOSSY = "lossy_class"
+MEANT = (CONTENTION, ODD, LOSSY)
 """What is so on the intended fabric too."""
 CAUSES = {
     "deadlock": "pauses that wait for each other in a circle",
@@ -73,6 +74,7 @@ CAUSES = {
     "switch_drained": "a switch that its neighbours route around though its links are up",
     "configuration_drift": "a device that runs another configuration than was meant",
     ODD: "a device or link that is configured otherwise than its peers",
+    LOSSY: "data that NICs send as lossless and switches treat as lossy",
     "miscabling": "cables that lead elsewhere than was meant",
     CONTENTION: "a job that keeps another waiting at ports that both use",
     "imbalance": "equal ports that are loaded less evenly than where all is well",

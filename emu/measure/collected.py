@@ -29,6 +29,8 @@ LINK_DOWN: Final = "link_down"
 DROPPED: Final = "port_dropped_frames"
 BY_PRIORITY: Final = frozenset({"ingress_peak_bytes", "queue_marked_frames"})
 """What is added up by priority as well."""
+PEAKS: Final = frozenset({"ingress_peak_bytes", "queue_peak_bytes", "voq_peak_bytes"})
+"""Of what the largest is kept by priority."""
 
 Rows = Mapping[str, Sequence[Sequence[int]]]
 """`Device.results()`: rows of integers under the name of their table."""
@@ -370,6 +372,8 @@ class Counts:
         """(metric, device, port): the largest among priorities, where that is not 0."""
         self.of_priority: dict[tuple[str, int], int] = {}
         """(metric, priority): of those in `BY_PRIORITY`, where that is not 0."""
+        self.most_of_priority: dict[tuple[str, int], int] = {}
+        """(metric, priority): the largest of those in `PEAKS`, where that is not 0."""
         self.of_reason: dict[str, int] = {}
         """Frames dropped, for every reason that some device counts."""
         known: dict[Series, None] = {}
@@ -394,6 +398,9 @@ class Counts:
         self.of_metric[metric] = self.of_metric.get(metric, 0) + value
         self.of_port[place] = self.of_port.get(place, 0) + value
         self.most_of_port[place] = max(self.most_of_port.get(place, 0), value)
+        if metric in PEAKS:
+            held = (metric, series.priority)
+            self.most_of_priority[held] = max(self.most_of_priority.get(held, 0), value)
         if metric in BY_PRIORITY:
             key = (metric, series.priority)
             self.of_priority[key] = self.of_priority.get(key, 0) + value
@@ -407,6 +414,11 @@ class Counts:
     def priorities(self, metric: str, priorities: Iterable[int]) -> int:
         """Over all devices and ports, of these priorities."""
         return sum(self.of_priority.get((metric, priority), 0) for priority in priorities)
+
+    def highest(self, metrics: Iterable[str], priorities: Iterable[int]) -> int:
+        """The largest value of peaks at one port, of these priorities."""
+        known = [(metric, priority) for metric in metrics for priority in priorities]
+        return max((self.most_of_priority.get(one, 0) for one in known), default=0)
 
     def port(self, metric: str, device: int, port: int) -> int:
         """Of one port (-1: of the device as a whole), over priorities and reasons."""

@@ -36,6 +36,7 @@ from emu.scenario.sections.graph import put_graphs_in_place
 from emu.scenario.sections.nccl_names import put_names_in_place
 from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.set_options import Override, apply_override
+from emu.scenario.traffic_classes import mark_data
 from emu.scenario.yaml.document import MAX_FILE_BYTES, Node, Place, decode, from_plain, read_document
 from emu.scenario.yaml.problems import problems_of
 from emu.spelling import did_you_mean, listed, shown
@@ -243,11 +244,12 @@ def _checked(
         except ScenarioError as error:
             problems.extend(error.problems)
     notes: list[str] = []
+    problems.extend(put_config_in_place(tree, directory, read_file, _SWITCH))
     problems.extend(put_names_in_place(tree, directory, read_file, notes))
+    mark_data(tree, notes)
     problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
     problems.extend(put_fabric_in_place(tree, directory, read_file, notes))
-    problems.extend(put_config_in_place(tree, directory, read_file, _SWITCH))
     problems.extend(put_traces_in_place(tree, directory, partial(read_file, most_bytes=MOST_FILE_BYTES)))
     scenario: Scenario | None = None
     try:

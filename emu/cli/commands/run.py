@@ -28,6 +28,7 @@ from emu.report.live_link import Linked, LiveLink
 from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.draws import accelerations
+from emu.scenario.traffic_classes import class_warnings
 from emu.units import counted
 
 
@@ -209,6 +210,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         *accelerations(prepared.scenario.faults),
         *(f"note: {line}" for line in prepared.notes),
         *(f"warning: {line}" for line in costs(prepared)),
+        *(f"warning: {line}" for line in class_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),

@@ -11,6 +11,7 @@ from emu.errors import Problem, ScenarioError
 from emu.preparing import prepare
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
+from emu.scenario.traffic_classes import class_warnings
 from emu.shipped import scenario_named
 from emu.units import counted
 
@@ -46,6 +47,8 @@ def command(
                     say_whole(described(loaded, prepared.topology))
                 for line in prepared.notes if not effective else ():
                     say_whole(f"{loaded.source.file}: note: {line}")
+                for line in class_warnings(loaded.scenario, prepared.topology) if not effective else ():
+                    say_whole(f"{loaded.source.file}: warning: {line}")
     if problems:
         raise ScenarioError(problems)
 

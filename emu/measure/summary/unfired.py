@@ -8,6 +8,10 @@ A feature counts as configured if it is on; knobs that are on in every scenario 
 their value is not the default. The rules look at values, not at what was written, so that the effective
 scenario of a run directory, where everything is written, gives the same lines.
 
+A reason says what was counted, and no more: a mechanism may have failed to fire for another reason than that
+nothing needed it, and then the line says what was seen instead (frames dropped where none was paused, a queue
+that grew where nothing is marked).
+
 Faults. A fault that begins after the end, repairs what is up, or breaks what nothing used in the run is one
 line: pauses that are lost where none is sent, headroom that nothing needs, a queue pair that the NIC does not
 have. The rules look at the counters of the whole run, so a fault that they do not name may still have done
@@ -33,7 +37,38 @@ from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.routing import HashedSection
 from emu.scenario.sections.storage import StorageWorkload
 from emu.scenario.sections.switch import EcnSection
-from emu.units import about_time, format_time
+from emu.spelling import listed
+from emu.units import about_size, about_time, counted, format_time
+
+NO_CHOICE: Final = "no packet had a choice between equal paths"
+
+
+def _chosen(fabric: Fabric) -> bool:
+    """Whether some packet had a choice between equal ports."""
+    return any(row.data_bytes for row in (*fabric.uplinks, *fabric.groups))
+
+
+def _unpaused(scenario: Scenario, fabric: Fabric, counts: Counts) -> str:
+    """What was seen where no pause was sent."""
+    pfc = scenario.switch.pfc
+    held = counts.highest(("ingress_peak_bytes",), pfc.priorities)
+    lossless = listed(map(str, pfc.priorities))
+    reason = f"no pause was sent; lossless priority groups ({lossless}) held {about_size(held)} at most"
+    dropped = _drops(fabric).by_reason.get("no_shared_room", 0)
+    return f"{reason}, and {counted(dropped, 'frame')} of lossy ones dropped" if dropped else reason
+
+
+def _unmarked(counts: Counts, queues: Sequence[int]) -> str:
+    """What was seen where no frame was marked in some queues."""
+    depths = "queue_peak_bytes", "voq_peak_bytes"
+    held = counts.highest(depths, queues)
+    reason = f"no frame was marked; its queues ({listed(map(str, queues))}) held {about_size(held)} at most"
+    others = [queue for queue in range(8) if queue not in queues]
+    fullest = max(others, key=lambda queue: (counts.highest(depths, (queue,)), -queue), default=-1)
+    most = counts.highest(depths, (fullest,))
+    return (
+        f"{reason}, and queue {fullest}, which does not mark, {about_size(most)}" if most > held else reason
+    )
 
 
 def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
@@ -44,7 +79,7 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
     if scenario.switch.forwarding == "cut_through" and counts.total("cut_through_frames") == 0:
         yield Unfired(feature="switch.forwarding", reason="every frame waited for its tail")
     if scenario.classified and counts.total("qos_moved_frames") == 0:
-        yield Unfired(feature="switch.qos", reason="every packet had the class selector of its DSCP")
+        yield Unfired(feature="switch.qos", reason="no map moved a frame")
     if scenario.nic.ttl != type(scenario.nic)().ttl and _drops(fabric).by_reason.get("ttl", 0) == 0:
         yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
     used = {(row.source, row.destination) for row in fabric.links if row.data_bytes}
@@ -82,8 +117,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         reason = "no virtual lane ran out of credits"
         yield Unfired(feature="link.flow_control", reason=reason)
     if scenario.switch.pfc.enabled and not scenario.credited and fabric.pfc_transmit_xoff_frames == 0:
-        reason = "no ingress share passed XOFF, so no pause was sent"
-        yield Unfired(feature="switch.pfc", reason=reason)
+        yield Unfired(feature="switch.pfc", reason=_unpaused(scenario, fabric, counts))
     pfc = scenario.switch.pfc
     if (
         pfc.enabled
@@ -95,23 +129,20 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
             if one.has("switch.pfc.enabled"):
                 yield Unfired(feature=f"overrides[{at}].switch.pfc.enabled", reason=reason)
     if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_watchdog_storms") == 0:
-        reason = "no queue was stopped for its detection time"
+        reason = "no queue with frames waiting was paused for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)
     ecn = scenario.switch.ecn
     if ecn.enabled and fabric.queue_marked_frames == _drops(fabric).by_reason.get("aqm", 0) == 0:
-        reason = "no frame was marked, and none dropped"
-        if isinstance(ecn, EcnSection):
-            reason = "no ECN-capable frame left a queue above Kmin"
-        yield Unfired(feature="switch.ecn", reason=reason)
+        queues = [queue for queue, one in enumerate(ecn.profiles_of()) if one is not None]
+        yield Unfired(feature="switch.ecn", reason=_unmarked(counts, queues))
     yield from _profiles(scenario, fabric, counts)
     yield from _congestion_control(scenario, fabric, counts)
     if scenario.nic.receive.enabled:
         peak_bytes, _ = counts.peak("nic_receive_buffer_peak_bytes")
         if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
             yield Unfired(feature="nic.receive", reason="no packet waited on its way to memory")
-    if not any(row.data_bytes for row in fabric.uplinks):
-        reason = "no packet had a choice between equal paths"
-        yield Unfired(feature="routing.kind", reason=reason)
+    if not _chosen(fabric):
+        yield Unfired(feature="routing.kind", reason=NO_CHOICE)
     elif fabric.engineering is not None and fabric.engineering.matched_frames == 0:
         reason = "no packet matched an entry of the controller"
         yield Unfired(feature="routing.kind", reason=reason)
@@ -131,14 +162,16 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
             reason = "nothing of its priority groups had to wait"
             yield Unfired(feature=f"switch.buffer.profiles[{at}]", reason=reason)
     if buffer.xoff_bytes is not None and fabric.pfc_transmit_xoff_frames == _drops(fabric).congestion == 0:
-        yield Unfired(feature="switch.buffer.xoff", reason="no group held so much")
+        yield Unfired(
+            feature="switch.buffer.xoff", reason="nothing was paused, and nothing dropped for want of room"
+        )
     if buffer.limited and _drops(fabric).by_reason.get("egress_limit", 0) == 0:
         key = "egress_limit" if buffer.egress_limit_bytes else "egress_alpha"
         yield Unfired(feature=f"switch.buffer.{key}", reason="no lossy queue came to its limit")
     ecn = scenario.switch.ecn
     for at, marking in enumerate(ecn.profiles if isinstance(ecn, EcnSection) and ecn.enabled else ()):
         if counts.priorities("queue_marked_frames", marking.priorities) == 0:
-            reason = "no ECN-capable frame left one of its queues above Kmin"
+            reason = _unmarked(counts, marking.priorities)
             yield Unfired(feature=f"switch.ecn.profiles[{at}]", reason=reason)
 
 
@@ -148,10 +181,11 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
     if fabric.nic_local_ack_timeout_err == 0 and transport.timeout_ps > 0:
         for knob in ("timeout", "retry_count"):
             if getattr(transport, knob) != getattr(default, knob):
-                yield Unfired(feature=f"transport.{knob}", reason="no acknowledgement timer expired")
-    if scenario.transport.udp_source_port == "disjoint" and not any(row.data_bytes for row in fabric.uplinks):
-        reason = "no packet had a choice between equal paths"
-        yield Unfired(feature="transport.udp_source_port", reason=reason)
+                yield Unfired(
+                    feature=f"transport.{knob}", reason="no queue pair waited for the whole timeout"
+                )
+    if scenario.transport.udp_source_port == "disjoint" and not _chosen(fabric):
+        yield Unfired(feature="transport.udp_source_port", reason=NO_CHOICE)
     if scenario.nic.corrupt_every and counts.total("nic_rx_icrc_encapsulated") == 0:
         yield Unfired(feature="nic.corrupt_every", reason="no NIC got so many data packets")
     if scenario.nic.bond != type(scenario.nic)().bond and counts.total("nic_bond_failovers") == 0:
@@ -159,7 +193,7 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
     if transport.recovery != default.recovery and not (
         fabric.nic_out_of_sequence or fabric.nic_retransmitted_frames
     ):
-        yield Unfired(feature="transport.recovery", reason="no packet was lost or overtaken")
+        yield Unfired(feature="transport.recovery", reason="no packet was out of order or sent again")
     adaptive = transport.adaptive_retransmission
     if adaptive.enabled and transport.timeout_ps and counts.total("nic_roce_adp_retrans") == 0:
         feature = "transport.adaptive_retransmission"
@@ -191,7 +225,7 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
     if ncclx.outstanding != type(ncclx.outstanding)() and counts.total("host_held_slices") == 0:
         yield Unfired(feature="ncclx.outstanding", reason="no slice waited for a limit")
     if ncclx.qp_policy == "least_loaded" and counts.total("host_diverted_slices") == 0:
-        reason = "every slice went to the queue pair next in turn, as with round_robin: too few in flight"
+        reason = "every slice went to the queue pair next in turn, as with round_robin"
         yield Unfired(feature="ncclx.qp_policy", reason=reason)
     if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
         yield Unfired(feature="ncclx.dqplb", reason=f"qp_policy is {ncclx.qp_policy}")
@@ -204,7 +238,7 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
     if ncclx.p2p_chunk_bytes not in (None, usual) and all(others):
         yield Unfired(feature="ncclx.p2p_chunk", reason="no collective is made of sends and receives")
     if ncclx.zero_copy and counts.total("host_direct_slices") == 0:
-        yield Unfired(feature="ncclx.zero_copy", reason="every slice was reduced, which takes the GPU")
+        yield Unfired(feature="ncclx.zero_copy", reason="no slice went without the GPU")
     if ncclx.watchdog_ps is not None and not timed_out:
         yield Unfired(feature="ncclx.watchdog", reason="every operation was over in time")
 
@@ -221,7 +255,7 @@ def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
         if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
             yield Unfired(feature="host.pcie", reason="no packet waited for PCIe on its way in or out")
     if nvlink != type(nvlink)() and nvlink.enabled and counts.total("nvlink_transfers") == 0:
-        yield Unfired(feature="host.nvlink", reason="no two ranks that talk are in one server")
+        yield Unfired(feature="host.nvlink", reason="nothing was sent over NVLink")
 
 
 def _overridden(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
@@ -255,7 +289,7 @@ def never_fired(
     others = FlowsWorkload, StorageWorkload
     collective = any(not isinstance(job.workload, others) for job in scenario.jobs)
     if scenario.ncclx.sms_per_channel and counts.total("host_slower_compute_ps") == 0:
-        reason = "nothing was computed beside a collective"
+        reason = "no computing was slowed by a collective"
         found.append(Unfired(feature="ncclx.sms_per_channel", reason=reason))
     if not collective and scenario.ncclx != type(scenario.ncclx)():
         found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
@@ -286,7 +320,7 @@ _UNMOVED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "pause_loss": ((_PAUSED,), "no pause was sent that could be lost"),
     "headroom_drift": (("headroom_peak_bytes", "headroom_overrun"), "no frame needed headroom"),
     "alpha_drift": ((_PAUSED, "no_shared_room"), "no buffer filled up to its threshold"),
-    "pfc_drift": ((_PAUSED, "no_shared_room"), "nothing was to be paused, and nothing dropped"),
+    "pfc_drift": ((_PAUSED, "no_shared_room"), "nothing was paused, and nothing dropped for want of room"),
     "credit_drift": (("credit_grants",), "no packet crossed a modular switch"),
     "gpu_slow": (("gpu_copies", "host_compute_ps"), "no GPU had anything to do"),
     "gpu_hung": (("gpu_copies", "host_compute_ps"), "no GPU had anything to do"),
@@ -338,8 +372,8 @@ def idle_faults(
             reason = "no collective of that GPU was under way"
         elif effect.kind == "qp_error" and not _in_error(effect, records, names):
             reason = f"{effect.target} has no such queue pair, or it was in error already"
-        elif effect.kind in _HASHES and not any(row.data_bytes for row in fabric.uplinks):
-            reason = "no packet had a choice between equal paths"
+        elif effect.kind in _HASHES and not _chosen(fabric):
+            reason = NO_CHOICE
         elif effect.kind in _UNMOVED:
             seen, told = _UNMOVED[effect.kind]
             if not any(counts.total(one) or _drops(fabric).by_reason.get(one) for one in seen):

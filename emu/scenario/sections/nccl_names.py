@@ -11,10 +11,11 @@ else's, it is left out and named in the note, and so is what is no variable of N
 Lists are NCCL's: `Ring,Tree` leaves the tuner the choice among them, `^Tree` all but these. What a list names
 beyond the model is in the note.
 
-Traffic classes are the byte that NCCL writes into the IP header: the DSCP is its upper six bits, and the
-priority the class selector, its upper three. A DSCP that is no class selector is written into `nic.dscp`.
-Where data goes to a priority that is lossy by default and `switch.pfc.priorities` is left open, that priority
-is lossless in place of the one that data has by default.
+Traffic classes are the byte that NCCL writes into the IP header: the DSCP is its upper six bits. The maps of
+`switch.qos` (or of `switch.config_db`) turn the DSCP into the priority group of the switches, and that number
+is the priority; without maps it is the class selector, the upper three bits. A DSCP that is not the class
+selector of its priority is written into `nic.dscp`. If the priority is lossy by default and
+`switch.pfc.priorities` is left open, it becomes lossless in place of the one that data has by default.
 
 Source: NCCL 2.30, user guide (environment variables); NCCLX for NCCL_CTRAN_*.
 """
@@ -29,6 +30,7 @@ from typing import Annotated, Final, NamedTuple
 from actors.ncclx.operations import ALGORITHMS
 from emu.errors import Problem, QuantityError, ScenarioError
 from emu.scenario.section import Location, RefusedError
+from emu.scenario.sections.switch import mapped
 from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, shown_location
 from emu.scenario.yaml.values import Reading
 from emu.spelling import did_you_mean, listed, shown
@@ -473,8 +475,10 @@ def _chosen(text: str, known: tuple[str, ...], name: str, notes: list[str]) -> l
 def _traffic_class(
     tree: Node, location: Location, value: int, place: Place, notes: list[str]
 ) -> tuple[str, str]:
-    """The priority of a traffic class is its class selector; another DSCP of it is what NICs write."""
-    dscp, priority = value >> 2, value >> 5
+    """The priority of a traffic class is the group that switches put its DSCP into; NICs write that DSCP."""
+    dscp = value >> 2
+    traffic_class = mapped(tree, "dscp_to_tc", dscp, dscp >> 3)
+    priority = mapped(tree, "tc_to_priority_group", traffic_class, traffic_class)
     if location == ("transport", "data_priority"):
         _lossless(tree, priority, place, notes)
     refused = _set(tree, location, priority, place)
@@ -486,7 +490,8 @@ def _traffic_class(
 def _lossless(tree: Node, priority: int, place: Place, notes: list[str]) -> None:
     """Make the priority of data lossless, unless the scenario says which are."""
     switch = tree.child("switch")
-    if switch is not None and (switch.child("pfc") is not None or switch.child("config_db") is not None):
+    pfc = None if switch is None else switch.child("pfc")
+    if pfc is not None and pfc.child("priorities") is not None:
         return
     if priority not in DEFAULT_LOSSLESS:
         meant = sorted({priority, *DEFAULT_LOSSLESS[1:]})

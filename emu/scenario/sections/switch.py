@@ -30,6 +30,7 @@ from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.readers.config_db import ConfigFile
 from emu.scenario.section import Refusal, RefusedError, Section
+from emu.scenario.yaml.document import Node
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,
     AutoSizeBytes,
@@ -248,6 +249,14 @@ class QosSection(Section):
         """Whether all maps are the default."""
         ours = (self.tc_to_queue, self.tc_to_priority_group, self.pfc_priority_to_queue)
         return self.dscp_to_tc == SELECTORS and ours == (SAME, SAME, SAME)
+
+
+def mapped(tree: Node, key: str, at: int, default: int) -> int:
+    """What a map of `switch.qos` makes of a number, in a scenario that is not validated yet."""
+    node: Node | None = tree
+    for step in ("switch", "qos", key, str(at)):
+        node = None if node is None else node.child(step)
+    return node.value if node is not None and isinstance(node.value, int) else default
 
 
 MOST_PORTS: Final = 2048
