@@ -83,7 +83,11 @@ def _path(key: str, origin: str, accepted: str) -> Location:
 
 
 def apply_override(root: Node, override: Override) -> None:
-    """Change the tree. Raises ScenarioError if there is no such place in it."""
+    """Change the tree. Raises ScenarioError if there is no such place in it.
+
+    What is put there is a copy of the override's value: readers change the tree, and an override is applied
+    to the trees of several loads.
+    """
     node = root
     steps = override.path
     place = override.place
@@ -100,7 +104,7 @@ def apply_override(root: Node, override: Override) -> None:
                 accepted = f"an index from 0 to {count - 1}" if count else "no index"
                 raise ScenarioError([Problem(*place, shown_location(steps), reason, accepted)])
             if last:
-                node.value[step] = override.value
+                node.value[step] = override.value.copy()
             node = node.value[step]
             continue
         if node.value is None:
@@ -110,7 +114,7 @@ def apply_override(root: Node, override: Override) -> None:
             accepted = f"{here}[index]" if isinstance(node.value, list) else f"{here}=value"
             raise ScenarioError([Problem(*place, shown_location(steps), f"{here} is {kind}", accepted)])
         if last:
-            node.value[step] = override.value
+            node.value[step] = override.value.copy()
             node.keys[step] = place
         elif step not in node.value:
             node.value[step] = Node({}, place)

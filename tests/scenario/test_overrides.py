@@ -1,8 +1,11 @@
 """Does `--set` change exactly what it names, and does an error name the `--set`?"""
 
+from pathlib import Path
+
 import pytest
 
 from emu.errors import ScenarioError
+from emu.scenario.load import load_text
 from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.set_options import parse_override
 from emu.units import parse_time
@@ -90,6 +93,34 @@ def test_an_alias_is_changed_in_one_place_only() -> None:
     changed = scenario(text, "jobs[1].workload.sizes[0]=2MiB")
     sizes = [getattr(job.workload, "sizes_bytes", None) for job in changed.jobs]
     assert sizes == [(2**20,), (2 * 2**20,)]
+
+
+FILES_OF_OTHERS = {
+    "job.sh": "export NCCL_ALGO=Ring\n",
+    "fabric.txt": "3 1 2\n2\n0 2 100Gbps 1us 0\n1 2 100Gbps 1us 0\n",
+    "flows.csv": "source,destination,bytes\n0,1,65536\n",
+}
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        ["ncclx.env={NCCL_ALGO: Ring}"],
+        ["ncclx.env=job.sh"],
+        ["ncclx={env: {NCCL_BUFFSIZE: 1048576}}"],
+        [
+            "topology={kind: file, format: ns3, path: fabric.txt}",
+            "jobs[0].workload={kind: permutation, size: 1MiB}",
+        ],
+    ],
+    ids=str,
+)
+def test_an_override_says_the_same_each_time_it_is_applied(assignments: list[str], tmp_path: Path) -> None:
+    for name, text in FILES_OF_OTHERS.items():
+        (tmp_path / name).write_text(text)
+    overrides = [parse_override(one) for one in assignments]
+    first, second = (load_text(SMALL, "file", tmp_path, overrides).scenario for _ in range(2))
+    assert first == second != scenario(SMALL)
 
 
 def test_a_key_with_nothing_after_it_is_absent_and_an_unknown_one_is_refused_all_the_same() -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from emu.scenario.load import load
+from emu.scenario.load import load, load_mapping, load_text
 from emu.scenario.resolve import build_topology, resolve
+from emu.scenario.set_options import Override
+from emu.scenario.yaml.document import read_document
 from emu.shipped import scenario_names
 from tests.scenario.scenarios import FILES, from_file
 
@@ -16,6 +18,18 @@ def test_every_scenario_answers_a_question(path: Path) -> None:
     assert first.startswith("# ")
     assert first.endswith("?")
     assert from_file(path).name == path.stem
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_sections_given_as_overrides_read_the_same_each_time(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    tree, _ = read_document(text, path.name)
+    assert isinstance(tree.value, dict)
+    sections = [Override((key,), node, key) for key, node in tree.value.items() if key != "variants"]
+    before = [one.value.plain() for one in sections]
+    twice = [load_mapping({}, path.parent, sections).scenario for _ in range(2)]
+    assert twice[0] == twice[1] == load_text(text, path.name, path.parent).scenario
+    assert [one.value.plain() for one in sections] == before
 
 
 @pytest.mark.parametrize("name", scenario_names())
