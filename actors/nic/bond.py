@@ -1,10 +1,14 @@
 """The bond of a NIC's ports: through which one each queue pair sends.
 
-The ports have one address. Each queue pair has a home port: in turn by its index (`per_qp`),
-or the first (`first`). When a port's link goes down, its queue pairs go on through the next port that is
-up, and send again what is not acknowledged, since the NIC knows that what was on that link is lost: no
-timer needs to run out at this end. The context of a queue pair is the NIC's, so neither shows in verbs.
-Acknowledgements leave where the packet came in.
+The ports have one address. Each queue pair has a home port (`per_qp`): those that send data are dealt over
+the ports in turn, and so is each other kind by itself (those that receive data, those that carry
+clear-to-sends). Dealt together they might all have one port, since connections are made of pairs of several
+kinds in one order. With `first` the home of all is the first port.
+
+When a port's link goes down, its queue pairs go on through the next port that is up, and send again what is
+not acknowledged, since the NIC knows that what was on that link is lost: no timer needs to run out at this
+end. The context of a queue pair is the NIC's, so neither shows in verbs. Acknowledgements leave where the
+packet came in.
 
 The other end learns of it with the switches, a convergence delay after the loss, and until then both data
 towards the lost port and acknowledgements of what leaves by the other one are lost. So at that time, where
@@ -78,10 +82,10 @@ class Bond:
         self._ports_to: dict[int, int] = {}
         """By the address of a peer or of this NIC, while anything is down."""
 
-    def set_homes(self, *, spread: bool) -> None:
-        """Give every queue pair its home port, before time begins."""
+    def set_homes(self, turns: list[int], *, spread: bool) -> None:
+        """Give every queue pair its home port, before time begins, by its place in its kind."""
         for pair in self.nic.pairs:
-            pair.home_port = pair.index % len(self.ports) if spread else 0
+            pair.home_port = turns[pair.index] % len(self.ports) if spread else 0
             pair.port = pair.home_port
 
     def converge(self) -> None:

@@ -35,13 +35,15 @@ class DisjointPaths:
         self._paths = HashedPaths(scenario, topology)
         self._used: dict[tuple[int, int, int, bool], dict[int, int]] = {}
 
-    def source_port(self, nic: int, index: int, peer: int, qpn: int, priority: int, sends: bool) -> int:
+    def source_port(
+        self, nic: int, index: int, turn: int, peer: int, qpn: int, priority: int, sends: bool
+    ) -> int:
         """The port of a queue pair of `nic`, by its place there; `qpn` is the one that it sends to."""
         used = self._used.setdefault((nic, peer, priority, sends), {})
         best: tuple[int, int, list[int]] | None = None
         for draw in range(TRIES):
             port = assign_udp_source(self._scenario.seed, nic, index + draw * _DRAWS_APART)
-            links = self.path(nic, index, peer, port, qpn, priority)
+            links = self.path(nic, turn, peer, port, qpn, priority)
             shared = sum(used.get(link, 0) for link in links)
             if best is None or shared < best[0]:
                 best = shared, port, links
@@ -52,8 +54,8 @@ class DisjointPaths:
             used[link] = used.get(link, 0) + 1
         return best[1]
 
-    def path(self, nic: int, index: int, peer: int, port: int, qpn: int, priority: int) -> list[int]:
+    def path(self, nic: int, turn: int, peer: int, port: int, qpn: int, priority: int) -> list[int]:
         """The links between switches that packets of a queue pair cross, with every link up."""
         nodes = self._topology.nodes
-        ends = self._paths.ends(nic, index, peer, port, qpn, priority)
+        ends = self._paths.ends(nic, turn, peer, port, qpn, priority)
         return [end.link for _, end in ends[1:] if nodes[end.peer].role is Role.SWITCH]

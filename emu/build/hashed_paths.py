@@ -38,15 +38,15 @@ class HashedPaths:
         }
 
     def ends(
-        self, nic: int, index: int, peer: int, port: int, qpn: int, priority: int, opcode: int = WRITE_MIDDLE
+        self, nic: int, turn: int, peer: int, port: int, qpn: int, priority: int, opcode: int = WRITE_MIDDLE
     ) -> Ends:
         """The sending ends of the links that packets cross, each with its device, from the NIC on.
 
-        They are those of the NIC's queue pair at `index`, to queue pair `qpn` of `peer`, with `port` as their
-        UDP source port. The last one leads to the peer, unless a switch has no route.
+        They are those of a queue pair of the NIC with this `turn`, to queue pair `qpn` of `peer`, with `port`
+        as their UDP source port. The last one leads to the peer, unless a switch has no route.
         """
         frame = self.frame(nic, peer, port, qpn, priority, opcode)
-        return self.ends_of(frame, self.port_of(nic, index), nic)
+        return self.ends_of(frame, self.port_of(nic, turn), nic)
 
     def ends_of(self, frame: Frame, port: int, nic: int) -> Ends:
         """Those that a packet crosses which leaves a NIC by this port."""
@@ -87,13 +87,13 @@ class HashedPaths:
                 open_ways.append((part, [*hops, first + one]))
         return found
 
-    def port_of(self, nic: int, index: int) -> int:
-        """The port by which a queue pair of a NIC sends."""
+    def port_of(self, nic: int, turn: int) -> int:
+        """The port by which a queue pair of a NIC sends, by its place among those of its kind."""
         ports = self._fabric_ports[nic]
         if len(ports) == 1:
             return ports[0]
         bond = self._scenario.at(self._topology, nic).nic.bond
-        return ports[index % len(ports) if bond == "per_qp" else 0]
+        return ports[turn % len(ports) if bond == "per_qp" else 0]
 
     def frame(self, nic: int, peer: int, port: int, qpn: int, priority: int, opcode: int) -> Frame:
         """A packet as switches hash it."""

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import islice
 from typing import Final
 
-from actors.fabric.model import Topology
+from actors.fabric.model import FABRIC, Topology
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import LINE, UNLABELLED, Group, GroupCall, ScriptPlan
 from emu.build.plan import JobWork, Plan
@@ -21,6 +21,7 @@ from emu.measure.collected import (
 )
 from emu.scenario.readers.chakra_plan import ChakraPlan
 from emu.scenario.readers.simai import SimaiPlan
+from emu.units import counted
 from emu.workload.program import RECEIVE, SEND, BenchmarkPlan, ProgramPlan
 
 MOST_SHOWN: Final = 16
@@ -35,6 +36,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             ranks=work.ranks,
             enabled=work.enabled,
             hosts=work.hosts(),
+            idle_ports=_idle_ports(plan, work.job, topology),
             training=work.facts,
             serving=work.serving,
             clients=sum(len(one.scripts) for one in work.clients),
@@ -63,6 +65,24 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
         for work in plan.jobs
         if not work.owned
     )
+
+
+def _idle_ports(plan: Plan, job: int, topology: Topology) -> str:
+    """In words, which NICs have fewer queue pairs for the data of a job than ports; "" if none."""
+    users, narrow = 0, []
+    for nic, pairs in plan.pairs.items():
+        ports = sum(end.kind == FABRIC for end in topology.ports(nic))
+        sending = sum(pair.sends and pair.job == job for pair in pairs)
+        users += sending > 0
+        if 0 < sending < ports:
+            narrow.append((nic, sending, ports))
+    if not narrow:
+        return ""
+    nic, sending, ports = narrow[0]
+    pairs_of_it = (
+        f"{topology.nodes[nic].name} has {counted(sending, 'queue pair')} for data and {ports} ports"
+    )
+    return f"{len(narrow)} of {users} NICs send data by some of their ports only: {pairs_of_it}"
 
 
 def _tended(plan: Plan, work: JobWork) -> TendedFacts | None:

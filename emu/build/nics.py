@@ -188,7 +188,7 @@ def build_nic(
         pair.max_reads = transport.max_rd_atomic
         pair.receives = transport.receive_queue.depth
     if nic.bond is not None:
-        nic.bond.set_homes(spread=section.bond == "per_qp")
+        nic.bond.set_homes([plan.turn for plan in pairs], spread=section.bond == "per_qp")
     give_control(nic, settled(scenario, topology, number), fabric[0].rate_bps, transport.mtu_bytes)
     _give_memory_path(scenario, topology, nic)
     return nic

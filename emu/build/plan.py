@@ -343,7 +343,7 @@ def source_port_of(scenario: Scenario, topology: Topology) -> SourcePort:
     if kind == "disjoint":
         return DisjointPaths(scenario, topology).source_port
     by_peer = kind == "per_pair"
-    return lambda nic, index, peer, *_: assign_udp_source(seed, nic, peer if by_peer else index)
+    return lambda nic, index, _, peer, *__: assign_udp_source(seed, nic, peer if by_peer else index)
 
 
 def _scripted(

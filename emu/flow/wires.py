@@ -219,7 +219,7 @@ class Wires:
         frame = self.paths.frame(
             nic, pair.remote_nic, pair.udp_source, pair.remote_qpn, pair.priority, int(WRITE_MIDDLE)
         )
-        return frame, self.paths.port_of(nic, index)
+        return frame, self.paths.port_of(nic, pair.turn)
 
     def acknowledgement(self, nic: int, index: int) -> tuple[Frame, int, int]:
         """One that comes back to a queue pair, the port by which it leaves the peer, and the peer."""
@@ -229,7 +229,7 @@ class Wires:
         frame = self.paths.frame(
             other.nic, nic, other.udp_source, other.remote_qpn, priority, int(ACKNOWLEDGE)
         )
-        return frame, self.paths.port_of(other.nic, other.index), other.nic
+        return frame, self.paths.port_of(other.nic, other.turn), other.nic
 
     def queued_acknowledgements(self, nic: int, index: int) -> Ends:
         """The way of those that wait in the queues of data; nothing if they have a class of their own."""

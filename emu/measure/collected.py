@@ -243,6 +243,8 @@ class JobPlan:
     """By number, as ranks report them; none in a job of flows."""
     hosts: tuple[int, ...] = ()
     """The servers that take part, in order."""
+    idle_ports: str = ""
+    """In words, which NICs have fewer queue pairs for its data than ports."""
     gpus: tuple[int, ...] = ()
     """Of its ranks, as node numbers; none in a job of flows."""
     tended: TendedFacts | None = None

@@ -258,8 +258,10 @@ def closing_lines(summary: Summary) -> list[str]:
 
 
 def idle_lines(jobs: dict[str, Job]) -> list[str]:
-    """A line for each job of which NICs carried nothing."""
-    return [f"# {name}: {job.idle_nics}" for name, job in jobs.items() if job.idle_nics]
+    """Lines for each job of which NICs and ports carried nothing."""
+    return [
+        f"# {name}: {idle}" for name, job in jobs.items() for idle in (job.idle_nics, job.idle_ports) if idle
+    ]
 
 
 def init_lines(name: str, ranks: int, init: Init | None) -> list[str]:

@@ -215,7 +215,10 @@ class Fabric:
             udp_source = assign_udp_source(seed, topology.nics[src], number)
             if udp_sources:
                 udp_source = udp_sources[number]
-            for here, index, there, remote in ((src, one, dst, other), (dst, other, src, one)):
+            for here, index, there, remote, sends in (
+                (src, one, dst, other, True),
+                (dst, other, src, one, False),
+            ):
                 nic = topology.nics[there]
                 plans[here].append(
                     QpPlan(
@@ -230,6 +233,8 @@ class Fabric:
                         priority,
                         log_deliveries=True,
                         job=0,
+                        turn=sum(plan.sends == sends for plan in plans[here]),
+                        sends=sends,
                     )
                 )
         return plans

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from emu.api import prepare, run
+from emu.api import Result, prepare, run
 from emu.errors import ScenarioError
+from emu.measure.summary_report import closing_lines
 from tests.scenario.plain import plain
 
 FABRICS: dict[str, dict[str, Any]] = {
@@ -70,6 +71,72 @@ def test_a_job_runs_to_its_end_on_every_kind(name: str) -> None:
     result = run(scenario({"kind": name, **FABRICS[name]}), local=True)
     assert result.exit_status == 0
     assert [done.status for done in result.summary.jobs["ring"].collectives] == ["success"]
+
+
+def payload_of_ports(result: Result) -> dict[str, list[int]]:
+    """What each NIC sent through each of its ports, of NICs that sent anything."""
+    sent: dict[str, list[int]] = {}
+    for link in result.summary.fabric.links:
+        if link.source.startswith("nic-"):
+            sent.setdefault(link.source, []).append(link.data_bytes)
+    return {nic: ports for nic, ports in sent.items() if any(ports)}
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["hpn", "hpn of one plane", "dcn_plus"])
+def test_by_default_the_ports_of_a_nic_send_equally_much(name: str, pairs: int) -> None:
+    work = {"kind": "collective", "op": "all_reduce", "sizes": ["4MiB"]}
+    given = {
+        "name": "even",
+        "topology": {"kind": name, **FABRICS[name]},
+        "ncclx": {"qps_per_connection": pairs},
+        "jobs": [{"name": "bench", "workload": work}],
+    }
+    result = run(given, local=True)
+    ports = payload_of_ports(result)
+    assert ports
+    assert all(min(sent) >= 0.9 * max(sent) for sent in ports.values()), ports
+    assert result.summary.jobs["bench"].idle_ports == ""
+
+
+def test_hpn_as_it_comes_fills_both_ports_of_every_nic() -> None:
+    """Two servers of eight NICs with two ports of 200G. A ring on both ports has at most their payload."""
+    given = {
+        "name": "hpn",
+        "topology": {"kind": "hpn", "segments_per_pod": 1, "hosts_per_segment": 2},
+        "jobs": [
+            {
+                "name": "bench",
+                "workload": {
+                    "kind": "collective",
+                    "op": "all_reduce",
+                    "algorithm": "ring",
+                    "sizes": ["64MiB"],
+                },
+            }
+        ],
+    }
+    result = run(given, local=True)
+    ports = payload_of_ports(result)
+    assert len(ports) == 16
+    assert all(min(sent) >= 0.9 * max(sent) for sent in ports.values()), ports
+    (done,) = result.summary.jobs["bench"].collectives
+    assert done.busbw is not None
+    assert 0.75 * 16 * 200e9 < done.busbw < 16 * 200e9
+
+
+def test_one_queue_pair_sends_by_one_port_and_a_line_says_so() -> None:
+    fabric = {"kind": "hpn", **FABRICS["hpn of one plane"]}
+    work = {"kind": "flows", "flows": [{"src": 0, "dst": 4, "size": "64KiB"}]}
+    given = {"name": "one", "topology": fabric, "jobs": [{"name": "flow", "workload": work}]}
+    told = run(given, local=True)
+    assert payload_of_ports(told)["nic-0-0"] == [65_536, 0]
+    says = "1 of 1 NICs send data by some of their ports only: nic-0-0 has 1 queue pair for data and 2 ports"
+    assert told.summary.jobs["flow"].idle_ports == says
+    assert f"# flow: {says}" in closing_lines(told.summary)
+    two = run(given, local=True, overrides={"jobs[0].workload.qps": 2})
+    assert payload_of_ports(two)["nic-0-0"] == [32_768, 32_768]
+    assert two.summary.jobs["flow"].idle_ports == ""
 
 
 def flows(ends: list[tuple[int, int]]) -> list[dict[str, Any]]:

@@ -52,6 +52,11 @@ class QpPlan(NamedTuple):
     log_deliveries: bool
     """Whether the NIC notes when each message was delivered here."""
     job: int
+    turn: int = 0
+    """Its place among the queue pairs of its kind at the NIC (data leaves, data arrives; the same two of
+    clear-to-sends): a bond deals each kind over its ports in turn."""
+    sends: bool = False
+    """Whether data leaves here."""
 
 
 class _End(NamedTuple):
@@ -63,12 +68,15 @@ class _End(NamedTuple):
     log_deliveries: bool
     job: int
     sends: bool
-    """Whether data leaves here; else acknowledgements."""
+    """Whether this is the end that data leaves, of a connection for clear-to-sends the end of the sender."""
+    flags: bool
+    """Whether it carries clear-to-sends."""
+    turn: int
 
 
-SourcePort = Callable[[int, int, int, int, int, bool], int]
-"""The UDP source port of a queue pair: NIC, index there, the other NIC, the queue pair number there,
-priority, and whether data leaves here."""
+SourcePort = Callable[[int, int, int, int, int, int, bool], int]
+"""The UDP source port of a queue pair: NIC, index there, its turn, the other NIC, the queue pair number
+there, priority, and whether data leaves here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ class ConnectionBook:
 
     def __init__(self) -> None:
         self._ends: dict[int, list[_End]] = {}
+        self._turns: Counter[tuple[int, bool, bool]] = Counter()
         self._nvlink: dict[int, list[NvlinkPlan]] = {}
 
     def connect_inside(
@@ -107,18 +116,46 @@ class ConnectionBook:
         return {gpu: tuple(ends) for gpu, ends in self._nvlink.items()}
 
     def connect(
-        self, nic: int, peer: int, priority: int, job: int, *, log_deliveries: bool = False
+        self,
+        nic: int,
+        peer: int,
+        priority: int,
+        job: int,
+        *,
+        log_deliveries: bool = False,
+        flags: bool = False,
     ) -> tuple[int, int]:
         """Note a connection; returns its index at `nic` and at `peer`, which logs deliveries if asked to.
 
-        Of a NIC to itself there are two queue pairs as well; its packets turn round at the switch.
+        `flags`: it carries clear-to-sends. Of a NIC to itself there are two queue pairs as well; its packets
+        turn round at the switch.
         """
         ends = self._ends.setdefault(nic, [])
         peer_ends = self._ends.setdefault(peer, [])
         index, peer_index = len(ends), len(peer_ends) + (nic == peer)
-        ends.append(_End(peer, peer_index, priority, log_deliveries=False, job=job, sends=True))
-        peer_ends.append(_End(nic, index, priority, log_deliveries, job, sends=False))
+        ends.append(
+            _End(
+                peer,
+                peer_index,
+                priority,
+                log_deliveries=False,
+                job=job,
+                sends=True,
+                flags=flags,
+                turn=self._take_turn(nic, sends=True, flags=flags),
+            )
+        )
+        peer_turn = self._take_turn(peer, sends=False, flags=flags)
+        peer_ends.append(
+            _End(nic, index, priority, log_deliveries, job, sends=False, flags=flags, turn=peer_turn)
+        )
         return index, peer_index
+
+    def _take_turn(self, nic: int, *, sends: bool, flags: bool) -> int:
+        """The next place at a NIC among queue pairs of one kind."""
+        turn = self._turns[nic, sends, flags]
+        self._turns[nic, sends, flags] += 1
+        return turn
 
     def numbered(
         self, seed: int, topology: Topology, source_port: SourcePort
@@ -133,16 +170,26 @@ class ConnectionBook:
                     nic=nic,
                     index=index,
                     qpn=qpns[index],
-                    remote_nic=peer,
-                    remote_index=peer_index,
-                    remote_qpn=numbers[peer][peer_index],
-                    remote_address=topology.address_of(peer),
-                    udp_source=source_port(nic, index, peer, numbers[peer][peer_index], priority, sends),
-                    priority=priority,
-                    log_deliveries=log_deliveries,
-                    job=job,
+                    remote_nic=end.remote_nic,
+                    remote_index=end.remote_index,
+                    remote_qpn=numbers[end.remote_nic][end.remote_index],
+                    remote_address=topology.address_of(end.remote_nic),
+                    udp_source=source_port(
+                        nic,
+                        index,
+                        end.turn,
+                        end.remote_nic,
+                        numbers[end.remote_nic][end.remote_index],
+                        end.priority,
+                        end.sends,
+                    ),
+                    priority=end.priority,
+                    log_deliveries=end.log_deliveries,
+                    job=end.job,
+                    turn=end.turn,
+                    sends=end.sends and not end.flags,
                 )
-                for index, (peer, peer_index, priority, log_deliveries, job, sends) in enumerate(ends)
+                for index, end in enumerate(ends)
             )
         return plan
 
@@ -276,7 +323,7 @@ def connect_groups(
             ]
             control = (-1, -1)
             if settings.admitted:
-                control = book.connect(nics[0], nics[1], control_class, job)
+                control = book.connect(nics[0], nics[1], control_class, job, flags=True)
             pairs = tuple(zip(*made, strict=True))
             back = [(there, here) for here, there in rails]
             for place, ways in enumerate((tuple(rails), tuple(back))):

@@ -358,8 +358,8 @@ class _Perf(Observer):
         for record in result.outcome.devices:
             self._take(record.results.get("operations", ()))
         self._say(footer(self._config, self.rows))
-        idle = result.summary.jobs["perf"].idle_nics
-        self._say([f"# {idle}"] if idle else [])
+        job = result.summary.jobs["perf"]
+        self._say([f"# {idle}" for idle in (job.idle_nics, job.idle_ports) if idle])
         if result.outcome.ending is not Ending.FINISHED:
             self.failures.append(result.outcome.message)
         for failure in self.failures:

@@ -138,7 +138,8 @@ def summarise(
     for plan in jobs:
         if plan.enabled and records:
             idle = idle_nics(topology, plan.gpus, fabric.links)
-            rows[plan.name] = rows[plan.name].model_copy(update={"idle_nics": idle})
+            told_of_nics = {"idle_nics": idle, "idle_ports": plan.idle_ports}
+            rows[plan.name] = rows[plan.name].model_copy(update=told_of_nics)
     flows = scenario.fidelity == "flow"
     if flows:
         fabric = known_to_flows(fabric)

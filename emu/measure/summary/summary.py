@@ -409,6 +409,8 @@ class Job(Part):
     """Null unless its workload is a training, a trace or a program."""
     idle_nics: str = ""
     """Of a job of the library on several servers: which NICs of those carried nothing, in words."""
+    idle_ports: str = ""
+    """In words, which NICs have fewer queue pairs for the job's data than ports."""
     failures: list[RankFailure]
     """Of ranks of collectives, earliest first; at most 64."""
     suspects: list[str]
