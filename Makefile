@@ -106,8 +106,8 @@ clean: ## remove everything that was made, the environment included
 # Installed anew when what is installed changed: what a run needs, or what the tests need too.
 $(VENV)/runnable: constraints.txt pyproject.toml setup.py
 	@$(NEEDS_PYTHON)
-	@$(PYTHON) -B -m emu.installing run
+	@$(PYTHON) -B -m emu.base.installing run
 
 $(VENV)/installed: constraints.txt pyproject.toml setup.py
 	@$(NEEDS_PYTHON)
-	@$(PYTHON) -B -m emu.installing dev
+	@$(PYTHON) -B -m emu.base.installing dev

@@ -3,7 +3,7 @@
 - The compiled packet path, where compiling is possible; the build never fails where it is not. An editable
   install compiles nothing: `python -m actors.compiled.build` does. `EMU_INTERPRETED=1` in the environment
   makes a wheel without it, in a second.
-- The scenarios, the pages and the commit (`emu.shipped`): a copy, made here and nowhere else.
+- The scenarios, the pages and the commit (`emu.base.shipped`): a copy, made here and nowhere else.
 - The README as the description, with links that lead somewhere from a page without the repository: to
   `emu docs PAGE`; or, if `EMU_REPOSITORY_URL` in the environment says under which address the files of this
   checkout can be read, to there, and then the project has URLs.
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from actors.compiled.build import compile_or_explain  # noqa: E402  likewise
 from actors.compiled.finder import INTERPRETED_VARIABLE  # noqa: E402  needs the line above in an isolated build
-from emu.shipped import COMMIT_NAME, FOLDERS, INSIDE, commit  # noqa: E402  likewise
+from emu.base.shipped import COMMIT_NAME, FOLDERS, INSIDE, commit  # noqa: E402  likewise
 
 REPOSITORY_URL = os.environ.get("EMU_REPOSITORY_URL", "").rstrip("/")
 LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s:#]+)\)")

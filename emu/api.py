@@ -24,9 +24,9 @@ from typing import Any, Final, Literal
 import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
+from emu.base.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.build.devices import Blueprint
 from emu.diagnosis.view import Moves
-from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.flow.level import run_flow
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
 from emu.measure.digest import KIND
@@ -44,10 +44,10 @@ from emu.measure.run_directory.samples import Counted, SampleSpool, Standing, sa
 from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries
 from emu.measure.summary.results import summarise
-from emu.measure.summary.summary import Summary
-from emu.measure.summary.summary import json_schema as summary_schema
 from emu.measure.summary_report import summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
+from emu.results.summary import Summary
+from emu.results.summary import json_schema as summary_schema
 from emu.run_diagnosis import diagnosed
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.stepping import Stepped

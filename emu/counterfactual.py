@@ -46,7 +46,7 @@ from emu.measure import device_state
 from emu.measure.collected import JobPlan
 from emu.measure.device_state import Shown, shown_of
 from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
-from emu.measure.summary.summary import Counterfactual
+from emu.results.summary import Counterfactual
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Observer, Outcome, RunOptions
 from emu.runtime.run import run_blueprint

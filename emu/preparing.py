@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.fabric.model import Topology
+from emu.base.errors import ScenarioError
+from emu.base.shipped import scenario_named
 from emu.build.checks import check_made
 from emu.build.job_plans import disagreements, job_plans
 from emu.build.plan import Plan
-from emu.errors import ScenarioError
 from emu.flow.refusals import check_flow_level
 from emu.measure.collected import JobPlan
 from emu.runtime.blueprint import blueprint_of
@@ -24,7 +25,6 @@ from emu.scenario.resolve import Resolved, build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import override_with
 from emu.scenario.spans import check_devices
-from emu.shipped import scenario_named
 
 ScenarioSource = str | Path | Mapping[str, object] | Loaded
 """A file's path, a name that `emu list` shows, a mapping with the keys of YAML, or what `load` returned."""

@@ -32,10 +32,11 @@ import yaml
 from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list, save_event
 from emu.api import Prepared, prepare
-from emu.errors import RuntimeFailure, UsageError
-from emu.measure.metric_names import DEVICE_METRICS, METRIC_OF
+from emu.base.errors import RuntimeFailure, UsageError
+from emu.base.units import format_time
 from emu.measure.run_directory.run_directory import SNAPSHOTS, RunDirectory, samples_until, write_whole
 from emu.measure.run_directory.samples import SampleReader
+from emu.results.metrics import DEVICE_METRICS, METRIC_OF
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import RunOptions
@@ -47,7 +48,6 @@ from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import Override
-from emu.units import format_time
 
 CHANGEABLE: Final = (
     "name",

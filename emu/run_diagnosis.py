@@ -15,6 +15,7 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
+from emu.base.errors import UsageError
 from emu.build.job_plans import job_plans
 from emu.counterfactual import LONGER, NO_AIMS, Counterfactuals, as_intended, emulated, miscabled
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
@@ -22,14 +23,13 @@ from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, cut_of, times_of
-from emu.errors import UsageError
 from emu.measure.collected import Counts, JobPlan
 from emu.measure.device_state import Shown, read_shown, shown_of
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
 from emu.measure.summary.jobs import job_rows
-from emu.measure.summary.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
+from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome
 from emu.scenario.fault_schedule import Aims, aimed

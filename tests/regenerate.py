@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import emu
-from emu.measure import metric_names as metrics
 from emu.measure.prometheus import dashboard
-from emu.measure.summary import summary
+from emu.results import metrics, summary
 from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_tables
 from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, MARK, refusals, scenario

@@ -1,4 +1,4 @@
-"""The errors that the emulated world raises on purpose, and the base of all others (`emu.errors`).
+"""The errors that the emulated world raises on purpose, and the base of all others (`emu.base.errors`).
 
 Modelled misfortune (a drop, a QP in error, a link down) is data, a programmer's mistake an assert with its
 operands. Everything else is an `EmuError`: facts in fields, one line that says what is wrong, where, and what

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from actors.fabric.model import Attachment, Role, Topology
 from actors.switch.buffer import ALPHA_BITS, headroom_bytes
 from actors.wire.frame import LARGEST_HEADERS_BYTES, PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
+from emu.base.units import format_size
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import QUANTUM_BYTES, BufferProfile
-from emu.units import format_size
 
 
 def largest_frame_bytes(scenario: Scenario) -> int:

@@ -32,14 +32,14 @@ from actors.ncclx.payload import Part, parts_of
 from actors.ncclx.script import UNLABELLED, GroupCall
 from actors.switch.ecn import EgressQueue
 from actors.wire.message import POST_READ
+from emu.base.errors import EmuError, Problem, RuntimeFailure, ScenarioError
+from emu.base.units import format_size
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.nics import arbiter_of, control_of, recovery_of
 from emu.build.plan import Plan
 from emu.build.switches import aqm_of, build_switch, pool_of, scheduler_of
-from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError
 from emu.scenario.plugins import SEPARATOR
 from emu.scenario.schema import Scenario
-from emu.units import format_size
 
 SHOWN_FRAMES: Final = 8
 """Of the user's files, the deepest."""

@@ -9,6 +9,7 @@ from typing import Final
 from actors.fabric.model import FABRIC, Topology
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import LINE, UNLABELLED, Group, GroupCall, ScriptPlan
+from emu.base.units import counted
 from emu.build.plan import JobWork, Plan
 from emu.measure.collected import (
     CallPlan,
@@ -21,7 +22,6 @@ from emu.measure.collected import (
 )
 from emu.scenario.readers.chakra_plan import ChakraPlan
 from emu.scenario.readers.simai import SimaiPlan
-from emu.units import counted
 from emu.workload.program import RECEIVE, SEND, BenchmarkPlan, ProgramPlan
 
 MOST_SHOWN: Final = 16

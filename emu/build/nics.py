@@ -37,6 +37,7 @@ from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
 from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
+from emu.base.units import format_rate
 from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
 from emu.build.round_trip import settled
 from emu.build.switches import OutboxFor, give_credits, give_debounce, give_errors, give_pfc, has_pfc, wire_of
@@ -52,7 +53,6 @@ from emu.scenario.sections.nic import (
 from emu.scenario.sections.switch import SELECTED
 from emu.topology.front_end import STORAGE
 from emu.topology.server_presets import gpu_link_bps
-from emu.units import format_rate
 
 TCP_SEGMENTS_AN_ANSWER: Final = 2
 """RFC 5681, section 4.2."""

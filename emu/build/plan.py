@@ -54,9 +54,9 @@ from actors.wire.frame import (
     wire_size,
 )
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
+from emu.base.errors import Problem, ScenarioError
 from emu.build.buffer_sizes import is_deep
 from emu.build.disjoint_paths import DisjointPaths
-from emu.errors import Problem, ScenarioError
 from emu.measure.collected import ServingFacts, TrainingFacts
 from emu.measure.summary.steps import facts_of, trace_facts
 from emu.scenario.operated_jobs import SAVES, TESTS, TRAINS

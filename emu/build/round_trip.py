@@ -25,11 +25,11 @@ from weakref import WeakKeyDictionary
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, wire_size
+from emu.base.errors import Problem, ScenarioError
+from emu.base.units import format_time
 from emu.build.buffer_sizes import is_deep
-from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.nic import CongestionSection
-from emu.units import format_time
 
 US_PS: Final = 10**6
 LONGEST_PS: Final = 100 * US_PS

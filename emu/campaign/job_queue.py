@@ -18,11 +18,11 @@ from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
+from emu.base.errors import Problem, RuntimeFailure, ScenarioError
 from emu.campaign.campaign_file import UNITS_MS
 from emu.campaign.job_mix import ArrivalsSection, JobMix, Workload
 from emu.campaign.rank_order import RankOrder, Traffic, traffic_of
 from emu.campaign.server_placement import FreeServers, ServerPlacement
-from emu.errors import Problem, RuntimeFailure, ScenarioError
 from emu.scenario.faults.draws import exponential_gap
 from emu.scenario.plugins import policy_of
 from emu.scenario.sections.training import TrainingWorkload

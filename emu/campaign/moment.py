@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from emu.base.errors import UsageError
+from emu.base.spelling import listed
+from emu.base.units import counted
 from emu.campaign.campaign_file import shown_span
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Job
-from emu.errors import UsageError
 from emu.scenario.dump import mapping_to_yaml
-from emu.spelling import listed
-from emu.units import counted
 
 
 def moment_of(mix: JobMix, jobs: Sequence[Job], at_ms: int) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from emu.units import aligned
+from emu.base.units import aligned
 
 REPEAT: Final = "repeat with:"
 """Begins the line with the command that repeats a run: to be copied, so never broken."""

@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from emu.errors import RuntimeFailure
+from emu.base.errors import RuntimeFailure
 from emu.runtime.outcome import Ending, Outcome, RunOptions
 from emu.runtime.run import run_scenario
 from emu.runtime.workers.idle_workers import session

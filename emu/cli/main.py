@@ -21,9 +21,9 @@ from typing import Final
 import click
 
 import emu
+from emu.base.errors import EmuError
+from emu.base.shipped import commit
 from emu.cli.columns import say_whole
-from emu.errors import EmuError
-from emu.shipped import commit
 
 COMMANDS: Final = {
     "run": "Run a scenario and judge its expectations.",
@@ -94,7 +94,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from emu.spelling import did_you_mean  # noqa: PLC0415 - only for a mistake
+            from emu.base.spelling import did_you_mean  # noqa: PLC0415 - only for a mistake
 
             raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from actors.compiled.build import CannotCompileError, build, module_of, refuse_unless_possible
-from emu.errors import RuntimeFailure, UsageError
+from emu.base.errors import RuntimeFailure, UsageError
 
 
 @click.command()

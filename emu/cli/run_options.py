@@ -16,8 +16,8 @@ import click
 
 from actors.kernel.units import PS_PER_S
 from emu.api import session
+from emu.base.errors import UsageError
 from emu.cli.scenario_options import Command, positive_time_ps
-from emu.errors import UsageError
 from emu.runtime.outcome import RunOptions
 from emu.runtime.run import check_options
 from emu.runtime.sync.placement import PLACEMENTS

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import click
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
+from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
+from emu.base.spelling import did_you_mean, listed
+from emu.base.units import parse_time
 from emu.scenario.load import Loaded, load
 from emu.scenario.set_options import parse_override
-from emu.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
-from emu.spelling import did_you_mean, listed
-from emu.units import parse_time
 
 Command = Callable[..., Any]
 choosing = click.option(

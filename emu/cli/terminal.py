@@ -21,15 +21,15 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemai
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from emu.base.units import about_time
 from emu.build.estimate import about_wall
 from emu.cli.columns import REPEAT, columns, wrapped
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.nccl_table import NcclTable
 from emu.measure.summary.jobs import planned_bytes
-from emu.measure.summary.summary import Summary
 from emu.measure.summary_report import closing_lines
+from emu.results.summary import Summary
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
-from emu.units import about_time
 
 
 class _VirtualTime(ProgressColumn):

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology, TopologyError, format_address
 from actors.fabric.paths import count_paths, first_paths, path_text
-from emu.errors import ScenarioError, UsageError
+from emu.base.errors import ScenarioError, UsageError
+from emu.base.units import counted, format_size, format_time
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import GroupProfile
 from emu.topology.outline import about_rate, table
 from emu.topology.server_presets import described
-from emu.units import counted, format_size, format_time
 
 PLACEMENTS = "a number of workers, or one of node, device"
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from actors.fabric.model import Role
+from emu.base.units import about_rate, about_time, shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import ROUTE, SPEED
-from emu.units import about_rate, about_time, shown_time
 
 
 def found(view: View) -> Iterator[Finding]:

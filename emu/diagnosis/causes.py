@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from emu.base.units import shown_time
 from emu.diagnosis import (
     bad_links,
     configuration,
@@ -40,8 +41,7 @@ from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, un
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 from emu.measure.summary.jobs import UNFINISHED
-from emu.measure.summary.summary import Diagnosed, OperatorResult, RankFailure, Reference
-from emu.units import shown_time
+from emu.results.summary import Diagnosed, OperatorResult, RankFailure, Reference
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,

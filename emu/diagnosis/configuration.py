@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from emu.base.units import about_size, shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import (
@@ -23,7 +24,6 @@ from emu.measure.device_state import (
     HEADROOM,
     PFC,
 )
-from emu.units import about_size, shown_time
 
 
 class Drift(NamedTuple):

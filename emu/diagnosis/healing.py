@@ -25,10 +25,10 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from emu.base.units import about_time
 from emu.diagnosis.finding import CONTENTION, ODD, Finding
 from emu.diagnosis.impact import risen
-from emu.measure.summary.summary import Counterfactual
-from emu.units import about_time
+from emu.results.summary import Counterfactual
 
 MOST_HEALED: Final = 5
 Emulate = Callable[[Sequence[Finding]], Counterfactual | None]

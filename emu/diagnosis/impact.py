@@ -34,12 +34,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from emu.base.units import about_size, about_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.collected import JobPlan
 from emu.measure.summary.jobs import DISABLED, SUCCESS
-from emu.measure.summary.summary import GroupLoad, Reference
-from emu.units import about_size, about_time
+from emu.results.summary import GroupLoad, Reference
 
 SLOWER_PERMILLE: Final = 50
 

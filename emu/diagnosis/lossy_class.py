@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from emu.base.units import counted
 from emu.diagnosis.finding import LOSSY, Finding
 from emu.diagnosis.view import View
 from emu.scenario.traffic_classes import lossy_data
-from emu.units import counted
 
 SCORE: Final = 880
 DROPPED: Final = ("no_shared_room", "egress_limit", "aqm")

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from actors.fabric.model import Role
 from actors.wire.message import STATUS_RETRY_EXCEEDED
+from emu.base.units import shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import BOOTED, PAIR_ERROR
-from emu.units import shown_time
 
 MOST_SPANS = 3
 

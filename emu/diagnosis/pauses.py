@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from actors.fabric.model import Role
+from emu.base.units import about_size, about_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.units import about_size, about_time
 
 EMPTY_FRAMES = 3
 """A buffer that never held more frames than this is all but empty: nothing to say stop for."""

@@ -14,11 +14,11 @@ from typing import Final
 
 from actors.fabric.model import Role
 from actors.kernel.units import serialisation_ps
+from emu.base.units import about_time, shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.impact import median, operations
 from emu.diagnosis.view import View
 from emu.measure.device_state import GPU_GONE
-from emu.units import about_time, shown_time
 
 SLOW_PERMILLE: Final = 1030
 """Of the median GPU's time for the same."""

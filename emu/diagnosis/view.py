@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.device import Series
+from emu.base.units import shown_time
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.device_state import Shown
-from emu.measure.metric_names import CONGESTION_REASONS
 from emu.measure.run_directory.growth import NonzeroDevices
 from emu.measure.summary.jobs import SUCCESS
-from emu.measure.summary.summary import Job, Summary
+from emu.results.metrics import CONGESTION_REASONS
+from emu.results.summary import Job, Summary
 from emu.scenario.schema import Scenario
-from emu.units import shown_time
 
 Row = Sequence[int]
 ALARMED: Final = (

@@ -41,11 +41,11 @@ from actors.fabric.routes import routes
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.sm_share import MEMBER
 from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
+from emu.base.units import shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import PAIR_ERROR, WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
 from emu.measure.summary.jobs import SUCCESS, status_name
-from emu.units import shown_time
 
 TIME_LIMIT: Final = "time_limit"
 QUIET_PS: Final = 50_000_000

@@ -33,7 +33,7 @@ from actors.ncclx.schedule import Schedule, is_ring
 from actors.ncclx.script import TRANSFER, Group
 from actors.ncclx.transport.channel import RECEIVES, SENDS
 from actors.ncclx.transport.wiring import Side, WiredJob
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
 from emu.flow import rehearsals
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
 from emu.flow.rehearsals import (

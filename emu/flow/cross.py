@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from emu.measure.summary.summary import Flow, Job, Link, Summary
+from emu.results.summary import Flow, Job, Link, Summary
 
 OF_COLLECTIVES: Final = 0.03
 OF_FLOWS: Final = 0.05

@@ -34,13 +34,13 @@ from actors.flow.queues import Buffers
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
+from emu.base.errors import Problem, ScenarioError
+from emu.base.units import about_time
 from emu.build.nics import first_timeout_ps
-from emu.errors import Problem, ScenarioError
 from emu.flow.fault_line import FaultLine
 from emu.flow.messages import Ends, crossing_ps, message_load
 from emu.flow.wires import CONTROL, Way, Wires, strands_of
 from emu.scenario.schema import Scenario
-from emu.units import about_time
 
 
 class _Transfer:

@@ -12,9 +12,9 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.transport.wiring import QpPlan
+from emu.base.errors import Problem, ScenarioError
 from emu.build.buffer_sizes import is_deep, port_pools_bytes
 from emu.build.plan import Plan
-from emu.errors import Problem, ScenarioError
 from emu.flow.calls import PACKETS
 from emu.flow.fault_line import KNOWN, is_known
 from emu.flow.wires import is_spread

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from actors.kernel.device import Series
 from actors.kernel.readings import by_device, joined
 from actors.ncclx.script import REASONS
-from emu.measure.metric_names import DROP_REASONS, METRIC_OF
+from emu.results.metrics import DROP_REASONS, METRIC_OF
 from emu.workload.serving import Request, Serving
 
 LINK_DOWN: Final = "link_down"
@@ -387,7 +387,7 @@ class Counts:
                     self._add(record.number, record.series[place], value)
         for series in known:
             assert series.metric in METRIC_OF, (
-                f"a device counts {series.metric!r}, which emu.measure.metric_names lacks"
+                f"a device counts {series.metric!r}, which emu.results.metrics lacks"
             )
             self.of_metric.setdefault(series.metric, 0)
             if series.metric == DROPPED:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import Topology
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.collected import DeviceRecord, Rows
 
 TABLES: Final[dict[str, tuple[str, ...]]] = {

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.collected import DeviceRecord
 
 KIND: Final = 2

@@ -27,12 +27,12 @@ from typing import Any, Final, NamedTuple
 
 from actors.ncclx.operations import REDUCING
 from actors.wire.message import STATUS_SUCCESS
+from emu.base.units import TIME_PS
 from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.metric_names import collective_name
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.jobs import status_name
-from emu.measure.summary.summary import Job
-from emu.units import TIME_PS
+from emu.results.metrics import collective_name
+from emu.results.summary import Job
 from emu.workload.perf_scan import ROOTED, ScanSize
 
 TYPES: Final = {"fp32": ("float", 4), "bf16": ("bfloat16", 2), "int32": ("int32", 4)}

@@ -20,8 +20,19 @@ from operator import itemgetter
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
+from emu.base.units import (
+    about_rate,
+    about_size,
+    about_time,
+    aligned,
+    counted,
+    format_size,
+    percent,
+    shown_time,
+)
 from emu.measure.summary.recoveries import operator_lines
-from emu.measure.summary.summary import (
+from emu.results.places import quantity
+from emu.results.summary import (
     Collective,
     Diagnosed,
     Expectation,
@@ -37,8 +48,7 @@ from emu.measure.summary.summary import (
     Summary,
     TrainingResult,
 )
-from emu.scenario.expect import RELATIONS, quantity
-from emu.units import about_rate, about_size, about_time, aligned, counted, format_size, percent, shown_time
+from emu.scenario.expect import RELATIONS
 
 WORST: Final = 5
 GROUPS_COLUMNS: Final = 78

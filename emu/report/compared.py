@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from emu.base.units import about_size, about_time, percent
 from emu.measure.run_directory.comparison import (
     Parting,
     load_run,
@@ -20,12 +21,11 @@ from emu.measure.run_directory.comparison import (
     parting,
     parting_lines,
 )
-from emu.measure.summary.summary import Collective, Link, Summary
 from emu.measure.summary_report import diagnosis_lines
 from emu.report.html_file import chart_places, document, packed, table
 from emu.report.page import curves, fabric_data, fabric_pictures, time_rows
 from emu.report.recording import DROPS, PAUSED, UTILISATION, Recording, read_recording
-from emu.units import about_size, about_time, percent
+from emu.results.summary import Collective, Link, Summary
 
 NAMES: Final = ("A", "B")
 Key = tuple[str, str, str, int, int]

@@ -25,7 +25,8 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from actors.wire.message import STATUS_SUCCESS
-from emu.errors import UsageError
+from emu.base.errors import UsageError
+from emu.base.units import about_rate, about_size, about_time
 from emu.measure.run_directory.run_directory import LineFile
 from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
@@ -36,7 +37,6 @@ from emu.report.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, fabri
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.topology.outline import describe, summary_line
-from emu.units import about_rate, about_size, about_time
 
 RETRANSMITTED: Final = "nic_retransmitted_frames"
 COUNTED: Final = ("port_dropped_frames", RETRANSMITTED)

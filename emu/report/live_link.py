@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from emu.errors import RuntimeFailure
+from emu.base.errors import RuntimeFailure
 from emu.measure.collected import CapturedRows, Changed, JobPlan, Layouts
 from emu.measure.run_directory.run_directory import PAGE, write_whole
 from emu.runtime.outcome import Observer, Progress, WorkerRecord

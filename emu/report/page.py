@@ -13,7 +13,7 @@ from html import escape
 from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
-from emu.measure.summary.summary import GroupLoad, Link, Summary
+from emu.base.units import about_size, about_time, counted, format_rate, percent
 from emu.measure.summary_report import (
     closing_lines,
     diagnosis_lines,
@@ -23,10 +23,10 @@ from emu.measure.summary_report import (
 )
 from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
 from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
+from emu.results.summary import GroupLoad, Link, Summary
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.outline import describe, summary_line
-from emu.units import about_size, about_time, counted, format_rate, percent
 
 MOST_BARS: Final = 2000
 """Of one row of the time axis."""

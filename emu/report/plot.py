@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from emu.errors import UsageError
-from emu.measure.metric_names import METRIC_OF, Kind
+from emu.base.errors import UsageError
+from emu.base.spelling import did_you_mean, listed
+from emu.base.units import about_size
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.recorded import csv_text
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.run_directory.sample_rows import recorded, tidy_rows
 from emu.measure.summary.percentiles import nearest_rank
-from emu.measure.summary.summary import Flow, Summary
-from emu.spelling import did_you_mean, listed
-from emu.units import about_size
+from emu.results.metrics import METRIC_OF, Kind
+from emu.results.summary import Flow, Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas

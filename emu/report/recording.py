@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Topology
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario

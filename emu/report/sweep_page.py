@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.summary.verdict import shown_quantity
 from emu.report.html_file import chart_places, document, folded, table
 

@@ -18,16 +18,16 @@ from itertools import combinations, pairwise, product
 from typing import Any, Final, NamedTuple
 
 from actors.kernel.mixing import Stream
+from emu.base.shipped import CAMPAIGNS, files_of
 from emu.campaign.campaign_file import checked, read_tree
 from emu.campaign.goodput import simulated, summary_of
 from emu.campaign.job_queue import PURPOSE
 from emu.campaign.optimum import settled
 from emu.campaign.sections import Campaign
 from emu.campaign.server_placement import shuffled
-from emu.measure.summary.summary import Flow, Recovery, Summary
 from emu.report.plot import Curve
 from emu.report.plot import Figure as Picture
-from emu.shipped import CAMPAIGNS, files_of
+from emu.results.summary import Flow, Recovery, Summary
 
 
 class Case(NamedTuple):

@@ -8,11 +8,11 @@ from textwrap import wrap
 from typing import Any, Final, Literal, NamedTuple
 
 from emu.api import run
-from emu.measure.summary.summary import Summary
+from emu.base.side_by_side import side_by_side
+from emu.base.units import aligned
 from emu.report import plot
 from emu.reproduce.published import Answers, Case, Figure, Row
-from emu.side_by_side import side_by_side
-from emu.units import aligned
+from emu.results.summary import Summary
 
 Verdict = Literal["in band", "outside", "shown"]
 COLUMNS: Final = 80

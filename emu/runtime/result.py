@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from emu.base.units import format_time
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.measure.digest import run_digest
 from emu.measure.run_directory.run_directory import TARGETS, write_whole
@@ -21,7 +22,6 @@ from emu.runtime.outcome import Ending, Outcome, WorkerRecord
 from emu.runtime.pages.server import target_list
 from emu.runtime.waiting import Wait, explain
 from emu.scenario.schema import Scenario
-from emu.units import format_time
 
 UNFINISHED: Final = (Ending.STALLED, Ending.TIME_LIMIT)
 """The run came to its end, and a job did not."""

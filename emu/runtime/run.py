@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from actors.fabric.model import Topology
+from emu.base.errors import UsageError
 from emu.build.checks import blaming
 from emu.build.devices import Blueprint
-from emu.errors import UsageError
 from emu.measure.collected import EngineFacts
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.cluster.session import Interruption

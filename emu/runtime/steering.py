@@ -20,7 +20,7 @@ from typing import Final
 
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
-from emu.errors import ScenarioError, UsageError
+from emu.base.errors import ScenarioError, UsageError
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import spans_of
 from emu.scenario.live_changes import (

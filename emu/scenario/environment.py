@@ -16,7 +16,9 @@ from pydantic_core import InitErrorDetails
 
 from actors.fabric.model import Role, Topology
 from actors.wire.frame import LARGEST_HEADERS_BYTES
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
+from emu.base.spelling import listed
+from emu.base.units import format_time, parse_time
 from emu.scenario.section import Refusal, Section, errors_below, refused
 from emu.scenario.sections.capture import MOST_CAPTURES, CaptureSection
 from emu.scenario.sections.flow_trace import FlowTraceSection
@@ -30,8 +32,6 @@ from emu.scenario.sections.routing import POLICIES, RoutingSection
 from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
 from emu.scenario.yaml.values import AutoPositiveTimePs, DelayPs, Name, PositiveTimePs, TimePs
-from emu.spelling import listed
-from emu.units import format_time, parse_time
 
 LEAST_AUTO_STALL_PS = parse_time("10ms")
 LONGEST_AUTO_STALL_PS = parse_time("100s")

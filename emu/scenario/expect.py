@@ -14,7 +14,7 @@ Series over time. Entries of `expect` that name a `series`: bounds on a series o
       within: 2ms of fault 1
 
 A series has the name that a scrape gives it. Which it may be, and which labels tell its lines apart, is read
-off the declaration (`emu.measure.metric_names`), so that a wrong name is refused before anything runs. When
+off the declaration (`emu.results.metrics`), so that a wrong name is refused before anything runs. When
 a value is known, and how it is judged, is in `emu.measure.summary.series` and
 `emu.measure.summary.expectations`.
 """
@@ -25,7 +25,11 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
-from emu.measure.metric_names import (
+from emu.base.spelling import did_you_mean, listed, shown
+from emu.base.units import (
+    parse_time,
+)
+from emu.results.metrics import (
     COLLECTIVE,
     CONGESTION_REASONS,
     DEVICE_METRICS,
@@ -38,20 +42,10 @@ from emu.measure.metric_names import (
     Metric,
     Unit,
 )
+from emu.results.places import Bound, Comparison, quantity
 from emu.scenario.section import OneOfKeys, Refusal, RefusedError, Section
 from emu.scenario.yaml.values import Priority, Reading, TimePs, word
-from emu.spelling import did_you_mean, listed, shown
-from emu.units import (
-    RATE_BPS,
-    SIZE_BYTES,
-    TIME_PS,
-    parse_rate,
-    parse_size,
-    parse_time,
-)
 
-Bound = bool | int | float | str
-Comparison = Literal["equals", "at_least", "at_most", "between"]
 COMPARISONS: Final[tuple[Comparison, ...]] = ("equals", "at_least", "at_most", "between")
 BOUND_ACCEPTED: Final = 'a number, a quantity like "50Gbps", a text, true or false'
 PATH_ACCEPTED: Final = 'keys with dots between and [index], like "jobs.bench.collectives[-1].busbw"'
@@ -72,20 +66,6 @@ def path_steps(path: str) -> tuple[str | int, ...]:
     if at < len(path) or not path or len(path) > 256:
         raise RefusedError(f"{path!r} is not a path", PATH_ACCEPTED)
     return tuple(steps)
-
-
-def quantity(text: str) -> tuple[str, int] | None:
-    """What a text with a unit measures (`time`, `size` or `rate`), in ps, bytes or bit/s; None if it is a
-    text."""
-    match = re.fullmatch(r"\s*[0-9][0-9_.]*\s*([A-Za-z/]+)\s*", text)
-    if match is None:
-        return None
-    unit = match[1]
-    if unit in TIME_PS:
-        return "time", parse_time(text)
-    if unit in SIZE_BYTES:
-        return "size", parse_size(text)
-    return ("rate", parse_rate(text)) if unit in RATE_BPS else None
 
 
 def _read_path(value: object) -> str:
@@ -149,6 +129,11 @@ class Bounds(Section):
     def comparison(self) -> Comparison:
         """Which of the four it is."""
         return next(name for name in COMPARISONS if getattr(self, name) is not None)
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """What is compared with: two values of `between`, one of the others."""
+        return self.between or (getattr(self, self.comparison),)
 
 
 class _OfSummary(Section):

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from actors.fabric.model import Fault as Flaw
 from actors.fabric.model import Topology, TopologyError
 from actors.kernel.mixing import Stream
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
+from emu.base.spelling import shown_location
 from emu.scenario.faults.base import FaultSection, RecurringFault
 from emu.scenario.faults.draws import DRAWS_PURPOSE, RandomFaults, aim_of, draws
 from emu.scenario.faults.events import MOST_FAULTS, Fault
@@ -23,7 +24,6 @@ from emu.scenario.faults.link_faults import Miscabling
 from emu.scenario.faults.targets import Candidate, Spot, candidates, is_any, is_measured, spots_of
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location
-from emu.scenario.yaml.document import shown_location
 
 CHOICE_PURPOSE = 1 << 24
 """Of the random stream of a fault that hits `any` of several: this, plus its place."""

@@ -21,14 +21,14 @@ from typing import Final, NamedTuple
 
 import yaml
 
-from emu.errors import FormatError, Problem, QuantityError, ScenarioError
+from emu.base.errors import FormatError, Problem, QuantityError, ScenarioError
+from emu.base.units import format_rate, format_size, format_time, parse_size, parse_time
 from emu.scenario.readers.nccl_topology import Machine, Nic, read_machine
 from emu.scenario.readers.simai import KINDS, read_simai
 from emu.scenario.readers.topology_files import left_out, ranks_of, read_edge_list
 from emu.scenario.readers.workload_files import read_flow_file
 from emu.scenario.sections.nccl_names import NOT_MODELLED, VARIABLES, exported
 from emu.scenario.yaml.document import decode
-from emu.units import format_rate, format_size, format_time, parse_size, parse_time
 
 MOST_ROWS: Final = 400
 """Nodes and links, or flows, that are spelled out."""

@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field, ValidationError, create_model
 
 from actors.kernel.knobs import AUTO, MTU, UNITS, Knob, Knobs, knobs_of
-from emu import units
-from emu.errors import QuantityError
+from emu.base import units
+from emu.base.errors import QuantityError
+from emu.base.spelling import listed
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.values import (
     MOST_FRACTION,
@@ -27,7 +28,6 @@ from emu.scenario.yaml.values import (
     size_between,
     time_between,
 )
-from emu.spelling import listed
 
 CLASSES: Final = 8
 ACCEPTED: Final = "Knob(name, unit, default, least, most, doc) of actors.kernel.knobs"

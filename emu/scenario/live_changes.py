@@ -19,7 +19,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from actors.kernel.event import NEVER_PS
-from emu.errors import Problem, ScenarioError, UsageError
+from emu.base.errors import Problem, ScenarioError, UsageError
+from emu.base.units import format_time
 from emu.scenario.dump import to_mapping
 from emu.scenario.faults.base import RecurringFault
 from emu.scenario.faults.kinds import FaultSection
@@ -27,7 +28,6 @@ from emu.scenario.faults.targets import is_measured
 from emu.scenario.load import load_mapping
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import CaptureSection
-from emu.units import format_time
 
 AIM_AFTER_PS = 1_000_000
 """So long after it was made a fault strikes that hits what is busiest then (`emu.runtime.live.changes`)."""

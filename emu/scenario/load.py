@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
+from emu.base.spelling import did_you_mean, listed, shown
 from emu.scenario.expect import path_steps
 from emu.scenario.readers.chakra import MOST_FILE_BYTES
 from emu.scenario.readers.config_db import put_config_in_place
@@ -39,7 +40,6 @@ from emu.scenario.set_options import Override, apply_override
 from emu.scenario.traffic_classes import mark_data
 from emu.scenario.yaml.document import MAX_FILE_BYTES, Node, Place, decode, from_plain, read_document
 from emu.scenario.yaml.problems import problems_of
-from emu.spelling import did_you_mean, listed, shown
 
 VARIANTS: Final = "variants"
 VARIANT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

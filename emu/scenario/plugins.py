@@ -23,9 +23,9 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from actors.kernel.errors import RuntimeFailure
+from emu.base.spelling import listed
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.section import OneOf, RefusedError, Section, refused
-from emu.spelling import listed
 
 SEPARATOR = ":"
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from emu.docstrings import describe_fields, field_docstrings
+from emu.base.docstrings import describe_fields, field_docstrings
 from emu.scenario.load import VARIANTS, variants_schema
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.schema import Scenario

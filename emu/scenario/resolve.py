@@ -29,7 +29,9 @@ from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan, with_memberships
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
 from actors.wire.frame import LARGEST_HEADERS_BYTES
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
+from emu.base.spelling import shown_location
+from emu.base.units import format_size
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
 from emu.scenario.faults.link_faults import Miscabling
@@ -62,12 +64,10 @@ from emu.scenario.sections.storage import MOST_REQUESTS, Checkpoint, Maintenance
 from emu.scenario.sections.switch import StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
-from emu.scenario.yaml.document import shown_location
 from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
 from emu.topology.front_end import with_front_end
 from emu.topology.server_presets import SERVER_PRESETS, gpu_link_bps, misfits
-from emu.units import format_size
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
 from emu.workload.program import MOST_PLACES, BenchmarkPlan, ProgramPlan, memberships, stand_ins

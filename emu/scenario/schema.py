@@ -11,8 +11,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from emu.measure.metric_names import DROP_REASONS
-from emu.measure.summary.verdict import Flaw, bound_flaw, place_flaw
+from emu.base.spelling import did_you_mean, listed
+from emu.base.units import format_time
+from emu.results.metrics import DROP_REASONS
+from emu.results.places import Flaw, bound_flaw, place_flaw
 from emu.scenario.environment import Environment
 from emu.scenario.expect import EXPECTATIONS, Expectation, SeriesExpectation, deadline, path_steps
 from emu.scenario.faults.kinds import FAULTS, FaultSection
@@ -21,8 +23,6 @@ from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
 from emu.scenario.sections.operator import OperatorSection
 from emu.scenario.sections.storage import StorageWorkload
-from emu.spelling import did_you_mean, listed
-from emu.units import format_time
 
 
 class Scenario(Environment):
@@ -118,7 +118,7 @@ class Scenario(Environment):
             flaw = place_flaw(steps) or self._without_value(steps)
             if flaw is not None:
                 yield Refusal(where, *flaw)
-            elif (flaw := bound_flaw(expectation)) is not None:
+            elif (flaw := bound_flaw(steps, expectation.comparison, expectation.bounds)) is not None:
                 yield Refusal(("expect", index, expectation.comparison), *flaw)
 
     def _without_value(self, steps: Location) -> Flaw | None:

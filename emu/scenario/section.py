@@ -28,7 +28,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from emu.spelling import listed, shown
+from emu.base.spelling import listed, shown
 
 UNIT_SUFFIXES: Final = ("_ps", "_ms", "_bytes", "_bps")
 

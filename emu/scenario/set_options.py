@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
-from emu.errors import Problem, ScenarioError, UsageError
+from emu.base.errors import Problem, ScenarioError, UsageError
+from emu.base.spelling import shown_location
+from emu.base.units import counted
 from emu.scenario.expect import path_steps
 from emu.scenario.section import Location, RefusedError
-from emu.scenario.yaml.document import Node, Place, from_plain, read_document, shown_location
-from emu.units import counted
+from emu.scenario.yaml.document import Node, Place, from_plain, read_document
 
 
 class Override(NamedTuple):

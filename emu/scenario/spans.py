@@ -14,14 +14,13 @@ from typing import NamedTuple
 from actors.fabric.model import Node, Topology
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
+from emu.base.spelling import did_you_mean, shown_location
+from emu.base.units import format_time
 from emu.scenario.expect import SeriesExpectation, deadline
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import fits
 from emu.scenario.schema import Scenario
-from emu.scenario.yaml.document import shown_location
-from emu.spelling import did_you_mean
-from emu.units import format_time
 
 
 class FaultTimes(NamedTuple):

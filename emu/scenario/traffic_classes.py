@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
+from emu.base.spelling import listed
+from emu.base.units import counted
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import EcnSection, mapped
 from emu.scenario.yaml.document import Node, from_plain, opened
-from emu.spelling import listed
-from emu.units import counted
 
 _PRIORITY: Final = int(Scenario.model_fields["transport"].default.data_priority)
 _MARKED: Final = EcnSection.model_fields["priorities"].default

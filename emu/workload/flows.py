@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
 from actors.kernel.units import BIT_PS_PER_BYTE
-from emu.errors import KnobError
+from emu.base.errors import KnobError
 
 SWAPS_PER_RANK: Final = 32
 _PURPOSE: Final = 0x464C4F57

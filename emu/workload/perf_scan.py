@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from emu.errors import UsageError
-from emu.spelling import did_you_mean, listed
+from emu.base.errors import UsageError
+from emu.base.spelling import did_you_mean, listed
 
 TYPES: Final = {
     "int8": 1,

@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actors.fabric.model import Topology
-from emu.errors import KnobError
+from emu.base.errors import KnobError
+from emu.base.units import counted
 from emu.topology.blocks import blocks
-from emu.units import counted
 from emu.workload.parts import Part, fewest_parts, parts_of
 
 

@@ -20,7 +20,7 @@ from statistics import mean
 import pytest
 
 import emu
-from emu.measure.summary.summary import Flow
+from emu.results.summary import Flow
 from tests.agreement.leaf_spine import run
 from tests.measure.known import known
 

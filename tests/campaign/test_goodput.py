@@ -6,12 +6,12 @@ from math import log, sqrt
 
 import pytest
 
+from emu.base.shipped import CAMPAIGNS, files_of
 from emu.campaign.campaign_file import checked, read_tree
 from emu.campaign.goodput import goodput, simulated
 from emu.campaign.optimum import daly_ms, expected_goodput, settled, young_ms
 from emu.campaign.sections import Campaign
 from emu.campaign.weeks import Cause, Course, weeks
-from emu.shipped import CAMPAIGNS, files_of
 
 S = 1000
 DAY_MS = 86_400 * S

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from emu.base.errors import RuntimeFailure, ScenarioError
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Job, followed, summary_of
 from emu.campaign.moment import moment_of
 from emu.campaign.server_placement import FreeServers, ServerPlacement
-from emu.errors import RuntimeFailure, ScenarioError
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.resolve import build_topology
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.api import run
+from emu.base.errors import RuntimeFailure, ScenarioError
 from emu.campaign.rank_order import RankOrder, Traffic, cut, traffic_of
 from emu.campaign.server_placement import FreeServers
 from emu.cli.main import main
-from emu.errors import RuntimeFailure, ScenarioError
 from tests.campaign.test_job_queue import course_of, listed
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ import pytest
 
 import emu
 from emu import api
-from emu.errors import ScenarioError, UsageError
+from emu.base.errors import ScenarioError, UsageError
 from emu.measure.collected import Changed
 from emu.measure.summary_report import summary_html
 from emu.scenario.set_options import override_with, parse_override

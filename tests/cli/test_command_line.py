@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 import emu
+from emu.base.shipped import OTHERS, scenarios_in
 from emu.cli.commands import doctor as doctor_command
 from emu.cli.main import COMMANDS, main
 from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load_text
-from emu.shipped import OTHERS, scenarios_in
 from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL
 

@@ -5,10 +5,10 @@ from shutil import copy
 
 import pytest
 
+from emu.base.shipped import folder
 from emu.cli.main import main
 from emu.scenario.load import load
 from emu.scenario.schema import Scenario
-from emu.shipped import folder
 from tests.scenario.test_nccl_topology import DUMP, gpu, net, system
 from tests.workload.test_simai import staged
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 import pytest
 
+from emu.base.shipped import scenario_named
 from emu.cli.commands.sweep import _paths
 from emu.cli.main import cli
 from emu.cli.scenario_options import load_scenario
 from emu.scenario.load import load
 from emu.scenario.set_options import combinations, overrides_of, parse_axis
-from emu.shipped import scenario_named
 from tests.tutorials.pages import PAGES as EXECUTED
 
 ROOT = Path(__file__).resolve().parents[2]

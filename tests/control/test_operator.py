@@ -17,13 +17,13 @@ import pytest
 
 from actors.control.operator import replaced
 from emu import api
+from emu.base.errors import ScenarioError, UsageError
 from emu.build.estimate import estimate
 from emu.cli.commands.replay import recorded
-from emu.errors import ScenarioError, UsageError
 from emu.measure.collected import Changed
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.summary.summary import OperatorResult
+from emu.results.summary import OperatorResult
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.control_socket import ask
 from emu.runtime.outcome import Ending

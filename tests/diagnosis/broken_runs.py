@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from emu import api
-from emu.measure.summary.summary import Diagnosed, Summary
+from emu.results.summary import Diagnosed, Summary
 from tests.scenario.plain import plain
 
 FABRIC: dict[str, Any] = {

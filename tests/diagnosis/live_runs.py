@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from emu import api
+from emu.base.errors import UsageError
 from emu.cli.main import main as emu
-from emu.errors import UsageError
 from emu.measure.run_directory.comparison import load_summary
 from emu.run_diagnosis import diagnose_directory, reference_in
 from emu.runtime.live.control_socket import ask

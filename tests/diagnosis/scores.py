@@ -19,8 +19,8 @@ from math import comb
 from random import Random
 from typing import Any, NamedTuple
 
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import Diagnosed
+from emu.base.errors import ScenarioError
+from emu.results.summary import Diagnosed
 from tests.diagnosis import healthy
 from tests.diagnosis.draws import Answer, Drawn, base_of, base_scenario, drawn
 from tests.diagnosis.live_runs import live

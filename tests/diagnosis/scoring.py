@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from emu import api, run_diagnosis
+from emu.base.units import parse_time
 from emu.diagnosis.causes import diagnose
 from emu.diagnosis.view import View
-from emu.measure.summary.summary import Diagnosed
-from emu.units import parse_time
+from emu.results.summary import Diagnosed
 from tests.diagnosis.draws import Answer, Drawn, base_scenario
 
 ALARMED = ("nic_out_of_sequence", "nic_local_ack_timeout_err", "pfc_watchdog_storms")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emu.diagnosis.impact import harms
-from emu.measure.summary.summary import Reference
+from emu.results.summary import Reference
 from emu.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from tests.diagnosis.broken_runs import named
 from tests.scenario.plain import plain
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emu import run_diagnosis as diagnosing
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from tests.diagnosis.broken_runs import INCAST, named, run_of
 
 SLOW_MEMORY = {"receive": {"enabled": True, "rate": "8G"}}

@@ -12,8 +12,8 @@ from emu import run_diagnosis as diagnosing
 from emu.counterfactual import Counterfactuals, as_intended, emulated
 from emu.diagnosis.finding import Finding
 from emu.measure.device_state import ECN, PFC
-from emu.measure.summary.summary import Counterfactual, Summary
 from emu.measure.summary_report import closing_lines
+from emu.results.summary import Counterfactual, Summary
 from emu.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import named, run_of, scenario
 

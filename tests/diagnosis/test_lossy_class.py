@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import Summary
+from emu.base.errors import ScenarioError
+from emu.results.summary import Summary
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.switch import EcnSection

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 from actors.fabric.model import Topology
+from emu.base.errors import ScenarioError
 from emu.build.buffer_sizes import shared_pool_bytes
-from emu.errors import ScenarioError
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario

@@ -8,8 +8,8 @@ wait for the one in progress. When that frame began is what is varied.
 import pytest
 
 from actors.switch.buffer import HEADROOM_OVERRUN, headroom_bytes
+from emu.base.errors import ScenarioError
 from emu.build.buffer_sizes import headroom_warnings, needed_quanta
-from emu.errors import ScenarioError
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import Section, scenario, star

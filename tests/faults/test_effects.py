@@ -12,7 +12,7 @@ import pytest
 
 from actors.switch.ecn import Aqm
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.faults.kinds import FAULTS
 from tests.measure.known import known
 from tests.scenario.plain import plain

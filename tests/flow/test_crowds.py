@@ -12,8 +12,8 @@ import pytest
 
 from emu.api import run
 from emu.flow.cross import differences
-from emu.measure.summary.summary import Summary
 from emu.measure.summary_report import closing_lines
+from emu.results.summary import Summary
 
 SPREAD: Final = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 4, "gpus_per_host": 1, "spines": 1}
 

@@ -16,11 +16,11 @@ import pytest
 
 import emu
 from emu.api import prepare, run
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.flow.cross import differences
 from emu.flow.rehearsals import Heard, Stage
-from emu.measure.summary.summary import Summary
 from emu.measure.summary_report import closing_lines, engine_line
+from emu.results.summary import Summary
 
 LOT: Final = [{"src": source, "dst": 0, "size": "2MiB"} for source in (1, 4, 5, 6)]
 """Three behind an uplink and one beside the receiver."""

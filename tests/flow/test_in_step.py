@@ -15,7 +15,7 @@ from emu.api import prepare, run
 from emu.flow import excerpts, in_step, rehearsals
 from emu.flow.alike import Alike, alike
 from emu.flow.cross import differences
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 
 POD = {"kind": "llama3", "pods": 1, "racks_per_pod": 4}
 TRAINING = {

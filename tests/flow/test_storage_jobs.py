@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import Summary
+from emu.base.errors import ScenarioError
+from emu.results.summary import Summary
 from tests.conftest import SOAK
 from tests.workload.test_checkpoint import OVERRIDES
 

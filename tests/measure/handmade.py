@@ -13,7 +13,7 @@ from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from emu.measure.collected import CollectivePlan, DeviceRecord, EngineFacts, FlowPlan, JobPlan
 from emu.measure.summary.results import summarise
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from emu.base.errors import RuntimeFailure
 from emu.cli.bench.cases import CASES, EVERY, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
 from emu.cli.commands.bench import only_digest, run_once
 from emu.cli.main import main
-from emu.errors import RuntimeFailure
 from emu.scenario.dump import to_mapping
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from emu import api
+from emu.base.errors import ScenarioError
 from emu.cli.main import main
-from emu.errors import ScenarioError
 from tests.measure.known import known
 from tests.tidy.tracked import ROOT
 

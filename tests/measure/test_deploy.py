@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emu.measure.metric_names import METRICS
 from emu.measure.prometheus import dashboard
+from emu.results.metrics import METRICS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"

@@ -7,13 +7,13 @@ import pytest
 
 from actors.kernel.device import Series
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
+from emu.base.units import parse_time
 from emu.measure.collected import Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault, ran_ps
 from emu.measure.summary.jobs import flow_times
-from emu.measure.summary.summary import Flow, Job
+from emu.results.summary import Flow, Job
 from emu.scenario.resolve import build_topology
-from emu.units import parse_time
 from tests.fabric.sections import graph, scenario
 from tests.measure.handmade import Counter, fabric, record
 from tests.measure.known import known

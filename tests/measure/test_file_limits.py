@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from emu.base.errors import RuntimeFailure
 from emu.cli.main import main
-from emu.errors import RuntimeFailure
 from emu.measure.run_directory import run_directory
 from tests.scenarios_run.small import ROOT
 

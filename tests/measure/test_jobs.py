@@ -7,7 +7,7 @@ import pytest
 from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.jobs import job_rows, planned_bytes
-from emu.measure.summary.summary import Job
+from emu.results.summary import Job
 from tests.measure.handmade import all_reduce_plan, fabric, flow_plan, record
 
 MIB = 2**20

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from actors.kernel.device import Series
-from emu.measure.metric_names import (
+from emu.measure.run_directory.run_directory import ports_csv
+from emu.results.metrics import (
     CONGESTION_REASONS,
     DROP_REASONS,
     METRIC_OF,
@@ -23,8 +24,7 @@ from emu.measure.metric_names import (
     markdown,
     seconds,
 )
-from emu.measure.run_directory.run_directory import ports_csv
-from emu.measure.summary.summary import Fabric
+from emu.results.summary import Fabric
 from tests.measure import handmade
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ from actors.kernel.device import Series
 from emu import api
 from emu.cli.main import main
 from emu.measure.collected import Sample
-from emu.measure.metric_names import seconds
 from emu.measure.prometheus.exposition import openmetrics
 from emu.measure.run_directory.samples import SampleReader, read_digests
+from emu.results.metrics import seconds
 from tests.measure.prometheus import INSTALLED, Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.errors import UsageError
 from emu.measure.run_directory.comparison import Run, load_run, main_numbers, parting, parting_lines
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import Mixes

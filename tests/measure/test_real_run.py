@@ -21,11 +21,11 @@ from emu.cli.bench.cases import CASES
 from emu.cli.bench.one_run import measured
 from emu.cli.commands.bench import run_once
 from emu.measure.collected import Counts
-from emu.measure.metric_names import METRIC_OF, Kind
 from emu.measure.prometheus.exposition import Exposition
 from emu.measure.run_directory.comparison import load_run, parting
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.jobs import planned_bytes
+from emu.results.metrics import METRIC_OF, Kind
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from emu.scenario.dump import to_mapping

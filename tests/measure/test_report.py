@@ -3,7 +3,7 @@
 import pytest
 
 from emu import api
-from emu.measure.summary.summary import Expectation, FaultEffect, Flow, GroupLoad
+from emu.base.units import about_rate, about_size, about_time, aligned
 from emu.measure.summary_report import (
     balance_lines,
     busiest_links,
@@ -14,7 +14,7 @@ from emu.measure.summary_report import (
     most_paused_links,
     summary_html,
 )
-from emu.units import about_rate, about_size, about_time, aligned
+from emu.results.summary import Expectation, FaultEffect, Flow, GroupLoad
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
 DONE = {"operations": [[0, 0, 0, 100_000_000, 0]]}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.collected import Changed, layouts_of
 from emu.measure.run_directory.run_directory import FILES, RunDirectory, write_whole
 from emu.measure.run_directory.samples import Counted
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from tests.measure.handmade import all_reduce_plan, fabric, flow_plan, record, summary
 
 DONE = {"operations": [[0, 0, 0, 100_000_000, 0]]}

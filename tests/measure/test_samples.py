@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.kernel.device import Series
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.collected import Changed, Sample, layouts_of
 from emu.measure.run_directory.samples import (
     Counted,

@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from emu import api
 from emu.measure.collected import Changed
-from emu.measure.metric_names import METRIC_OF, labels_of, shown_value
 from emu.measure.run_directory.samples import Standing
+from emu.results.metrics import METRIC_OF, labels_of, shown_value
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.pages.scrape import Scrape

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from actors.kernel.device import Series
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.measure.collected import Changed, DeviceRecord
 from emu.measure.summary.expectations import judge_series
 from emu.measure.summary.series import State
-from emu.measure.summary.summary import Collective, Job
-from emu.measure.summary.summary import Expectation as Verdict
+from emu.results.summary import Collective, Job
+from emu.results.summary import Expectation as Verdict
 from emu.scenario.expect import SeriesExpectation
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.spans import FaultTimes, bounds_ps, fault_times

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from emu import api
-from emu.measure.metric_names import size_range
 from emu.measure.prometheus.exposition import StateText
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.series import ranges
+from emu.results.metrics import size_range
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it comes with Ray
 
-from emu.measure.summary.summary import Summary, json_schema
+from emu.results.summary import Summary, json_schema
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
 ROOT = Path(__file__).parents[2]

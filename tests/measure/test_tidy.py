@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from emu import api
+from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from emu import api
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from tests.measure.known import known
 
 SENDERS, SLOTS = 15, 4

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.workload.composing import Program
 from tests.ncclx.test_programs import STAR, calls, ran, rows, transfer_ps
 from tests.ncclx.test_shrink import LOST, MANAGED_PS, WATCHDOG_PS

@@ -7,7 +7,7 @@ import pytest
 
 from actors.ncclx.transport.clear_to_send import Waits, bucket_ps, stamp, waited_ps
 from emu import api
-from emu.measure.summary.summary import ClearToSends
+from emu.results.summary import ClearToSends
 from tests.ncclx.toy import collective
 from tests.scenario.plain import plain
 

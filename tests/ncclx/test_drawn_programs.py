@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from emu import api
+from emu.base.errors import ScenarioError
 from emu.cli.main import main
-from emu.errors import ScenarioError
 from emu.workload.composing import Program
 from tests.scenario.plain import plain
 

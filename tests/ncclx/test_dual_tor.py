@@ -14,7 +14,7 @@ import pytest
 
 import emu
 from emu import api
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from tests.measure.known import known
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

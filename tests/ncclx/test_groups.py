@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.workload.composing import Program
 from tests.ncclx.test_programs import (
     DELAY_PS,

@@ -11,8 +11,8 @@ import pytest
 from actors.ncclx.graph import Algorithm, Call, Step, StepList
 from actors.ncclx.tuner import Rates, Shape, TunerSettings, choose, modelled
 from emu import api
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import Collective
+from emu.base.errors import ScenarioError
+from emu.results.summary import Collective
 from emu.scenario.load import load_text
 from tests.ncclx.toy import Toy, scenario
 
@@ -84,7 +84,7 @@ def test_a_class_that_is_no_all_reduce_is_refused_with_what_is_missing(tmp_path:
     [
         ("json:loads", "does not load"),
         ("no_such_module:Mine", "does not load"),
-        ("emu.errors:Problem", "has no method `steps`"),
+        ("emu.base.errors:Problem", "has no method `steps`"),
         ("tests.ncclx.test_own_algorithms:Needy", "cannot be made: TypeError: "),
         ("rings", "did you mean 'ring'?"),
     ],

@@ -14,8 +14,8 @@ from actors.ncclx.graph import Call
 from actors.ncclx.operations import ALGORITHMS
 from actors.ncclx.payload import RankContents, numbers
 from emu import api
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import Collective
+from emu.base.errors import ScenarioError
+from emu.results.summary import Collective
 from emu.runtime.outcome import Ending, RunOptions
 from emu.runtime.recovery.snapshots import fingerprint, from_bytes, to_bytes
 from emu.workload.composing import Program

@@ -13,8 +13,8 @@ import pytest
 from actors.gpu.memory import encode
 from actors.ncclx.payload import numbers
 from emu import api
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import Collective
+from emu.base.errors import ScenarioError
+from emu.results.summary import Collective
 from emu.runtime.outcome import RunOptions
 from emu.workload.composing import Program
 from tests.ncclx.test_numpy import COMBINE, as_array, as_bytes

@@ -6,7 +6,7 @@ from typing import Any
 
 from actors.ncclx.sm_share import GpuSms, Share
 from emu import api
-from emu.measure.summary.summary import Collective
+from emu.results.summary import Collective
 from emu.scenario.load import load_text
 from emu.workload.composing import Program
 from tests.scenario.plain import plain

@@ -8,7 +8,7 @@ import pytest
 from actors.gpu.gpu import Gpu
 from actors.ncclx.rank_program import ScriptProgram
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.load import load_mapping
 from emu.workload.composing import Program
 from tests.ncclx.toy import US, Toy

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.measure.summary_report import survived_lines
 from emu.workload.program import memberships
 from tests.ncclx.test_shrink import MANAGED_PS, RESETS_PS, WATCHDOG_PS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.ncclx.test_recover import US, host_lost
 from tests.ncclx.test_shrink import MANAGED_PS, WATCHDOG_PS
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of

@@ -9,7 +9,7 @@ import pytest
 
 from actors.ncclx.graph import ring_order
 from emu import api
-from emu.measure.summary.summary import Collective
+from emu.results.summary import Collective
 from tests.scenario.plain import plain
 
 FOUR_BY_FOUR = (0,) * 4 + (1,) * 4 + (2,) * 4 + (3,) * 4

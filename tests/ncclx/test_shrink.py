@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.scenario.plain import plain
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import TrainingResult
+from emu.base.errors import ScenarioError
+from emu.results.summary import TrainingResult
 from tests.scenario.plain import plain
 
 OWN = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}

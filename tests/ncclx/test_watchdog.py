@@ -11,7 +11,7 @@ import pytest
 
 from actors.ncclx.flight_records import Recorder
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.ncclx.toy import US, Toy, collective, scenario
 from tests.scenario.plain import plain
 

@@ -8,7 +8,7 @@ import pytest
 from actors.nic.arbiter import Arbiter
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.wire.frame import Frame
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.fabric.rig import Fabric, kept
 from tests.fabric.sections import scenario, star
 

@@ -12,7 +12,7 @@ from actors.nic.congestion.control import CongestionControl
 from actors.nic.congestion.dcqcn import Dcqcn
 from actors.nic.congestion.swift import Swift
 from actors.wire.frame import CNP, ECN_CAPABLE, ECN_CONGESTED, Frame
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.sections.nic import CONTROLS, CongestionSection
 from tests.fabric.rig import Fabric, Tap
 from tests.fabric.sections import scenario, star

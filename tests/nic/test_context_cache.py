@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emu.api import load, run
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.preparing import prepare
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 
 PAIR: dict[str, Any] = {
     "name": "pair",

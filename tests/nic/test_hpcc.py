@@ -11,7 +11,7 @@ import pytest
 from actors.nic.congestion.hpcc import Hpcc
 from actors.wire.frame import ACKNOWLEDGE, CNP, Frame
 from actors.wire.telemetry import PLACE, QUEUE, RATE, RECORD_BYTES, SENT, TIME, field_of, with_hop
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.sections.nic import CONTROLS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star

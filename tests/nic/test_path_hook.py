@@ -15,7 +15,7 @@ import pytest
 
 from actors.nic.congestion.control import CongestionControl
 from actors.wire.frame import ACKNOWLEDGE, ECN_CAPABLE, ECN_CONGESTED, Frame
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.examples.nscc import Nscc
 from emu.examples.reps import Reps
 from emu.scenario.sections.nic import CONTROLS

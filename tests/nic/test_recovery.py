@@ -11,7 +11,7 @@ import pytest
 
 from actors.kernel.event import NEVER_PS
 from actors.wire.frame import ACKNOWLEDGE, Frame
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from actors.kernel.state import load_frame, save_event
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, POST_READ, POST_SEND, POST_WITH_IMMEDIATE
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.fabric.rig import Fabric, Tap
 from tests.fabric.sections import graph, scenario, star
 from tests.nic.test_verbs import SCHEMES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.wire.frame import ACKNOWLEDGE, Frame
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from actors.wire.frame import ACKNOWLEDGE
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 from tests.fabric.test_snapshots import through_msgpack

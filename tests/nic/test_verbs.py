@@ -38,7 +38,7 @@ from actors.wire.message import (
     POST_WITH_IMMEDIATE,
     STATUS_SUCCESS,
 )
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.fabric.rig import Completion, Fabric
 from tests.fabric.sections import graph, scenario, star
 from tests.ncclx.toy import Toy

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from emu import api
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.report.page import time_rows
 from emu.report.recording import DROP_STEPS, MEASURES, QUEUE_STEPS, SHARE, Recording, read_recording

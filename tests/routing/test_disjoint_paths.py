@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from emu import api
+from emu.base.errors import ScenarioError
 from emu.build.disjoint_paths import DisjointPaths
-from emu.errors import ScenarioError
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

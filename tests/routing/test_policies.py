@@ -14,7 +14,7 @@ from actors.kernel.device import Plain
 from actors.kernel.mixing import Stream
 from actors.switch.switch import Switch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
 from tests.fabric.rig import Fabric

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from emu import api
+from emu.base.errors import ScenarioError
 from emu.cli.commands.replay import recorded
-from emu.errors import ScenarioError
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleReader
 from emu.resume import fork

@@ -31,7 +31,7 @@ from actors.wire.message import (
     TE_PORT_DOWN,
 )
 from emu.api import prepare
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.sync.partition import Partition
 from tests.scenario.plain import plain

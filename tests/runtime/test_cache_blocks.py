@@ -11,8 +11,8 @@ from actors.kernel.vectors import append, vec
 from actors.wire.batch import encode_batch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from emu import api
+from emu.base.errors import ProtocolError
 from emu.build.devices import Blocks, Blueprint
-from emu.errors import ProtocolError
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshots import to_bytes

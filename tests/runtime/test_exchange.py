@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 from emu.runtime.workers.exchange import (
     LENGTH,
     MOST_BODY_BYTES,

@@ -13,8 +13,8 @@ import pytest
 
 from actors.kernel.mixing import Stream
 from emu import api
+from emu.base.errors import UsageError
 from emu.cli.commands.replay import Recorded, recorded
-from emu.errors import UsageError
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.live.control_socket import fault_list

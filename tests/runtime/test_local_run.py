@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.collected import Changed
 from emu.measure.digest import run_digest
 from emu.measure.run_directory.samples import add_changes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.errors import EmuError, UsageError
+from emu.base.errors import EmuError, UsageError
 from emu.runtime.cluster.nodes import Node, Pin, moves_for, pin_of, share_out
 from emu.runtime.cluster.session import ray_session
 from emu.runtime.sync.placement import expected_loads

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import RuntimeFailure, ScenarioError
+from emu.base.errors import RuntimeFailure, ScenarioError
 from emu.scenario.plugins import policy_of
 from emu.scenario.sections.routing import POLICIES
 from tests.fabric.rig import Fabric
@@ -95,7 +95,7 @@ from actors.port.scheduling import Scheduler
 from actors.switch.buffer import Admission
 from actors.switch.ecn import Aqm
 from actors.switch.routing.policy import RoutingPolicy
-from emu.errors import EmuError
+from emu.base.errors import EmuError
 
 
 class Stranger:

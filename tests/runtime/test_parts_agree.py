@@ -2,8 +2,8 @@
 
 import pytest
 
+from emu.base.errors import ProtocolError
 from emu.build.lookahead import close_lookaheads
-from emu.errors import ProtocolError
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.sync_points import SyncGrid
 from tests.conftest import SOAK

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from emu.errors import ProtocolError, RuntimeFailure
+from emu.base.errors import ProtocolError, RuntimeFailure
 from emu.runtime.workers import peers as peers_module
 from emu.runtime.workers.exchange import PeerGone, SocketExchange
 from emu.runtime.workers.peers import HELLO_BYTES, PROOF_BYTES, Address, Handshake, Peers, RunIdentity

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.fabric.model import Topology
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.runtime.sync.placement import (
     PLACEMENTS,
     Placement,

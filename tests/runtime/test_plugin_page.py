@@ -14,7 +14,7 @@ from actors.kernel.knobs import Knob, Knobs
 from actors.switch.ecn import Aqm, EgressQueue
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 from tests.runtime.test_own_classes import FLOWS

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from emu.errors import EmuError, RuntimeFailure, UsageError
+from emu.base.errors import EmuError, RuntimeFailure, UsageError
 from emu.measure.collected import Changed
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario

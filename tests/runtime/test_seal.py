@@ -8,7 +8,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 from emu.runtime.workers.exchange import MAC_BYTES, Seal, framed
 from emu.runtime.workers.peers import Handshake, RunIdentity, StreamExchange
 from tests.runtime.patience import PATIENCE_S

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from emu.errors import RuntimeFailure, UsageError
-from emu.side_by_side import side_by_side
+from emu.base.errors import RuntimeFailure, UsageError
+from emu.base.side_by_side import side_by_side
 
 
 def waits(place: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from actors.kernel.device import Plain
 from actors.kernel.mixing import Stream
 from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.transport.channel import GraphChannel
-from emu.errors import RuntimeFailure, UsageError
+from emu.base.errors import RuntimeFailure, UsageError
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
 from emu.runtime.sync.logical_process import records_of

@@ -9,7 +9,7 @@ from actors.port.tap import Tap
 from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from emu import api
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.in_process import InProcess

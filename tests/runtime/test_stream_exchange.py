@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from emu.errors import EmuError, ProtocolError
+from emu.base.errors import EmuError, ProtocolError
 from emu.runtime.workers import peers as peers_module
 from emu.runtime.workers.exchange import LENGTH, framed
 from emu.runtime.workers.peers import StreamExchange

@@ -6,6 +6,7 @@ from mypy_extensions import i64
 from actors.kernel.event import NEVER_PS
 from actors.kernel.vectors import vec
 from actors.wire.batch import Batch
+from emu.base.errors import ProtocolError
 from emu.build.lookahead import (
     Crossing,
     close_lookaheads,
@@ -13,7 +14,6 @@ from emu.build.lookahead import (
     message_lookahead_ps,
     neighbours_of,
 )
-from emu.errors import ProtocolError
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.rounds import Contribution, Step, SyncMessage
 from emu.runtime.sync.sync_points import SyncGrid

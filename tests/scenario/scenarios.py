@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
+from emu.base.shipped import scenarios_in
 from emu.scenario.load import Loaded, load, load_mapping, load_text
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import parse_override
-from emu.shipped import scenarios_in
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"

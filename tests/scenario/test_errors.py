@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from emu import errors
-from emu.errors import EmuError, Problem, QuantityError, ScenarioError
+from emu.base import errors
+from emu.base.errors import EmuError, Problem, QuantityError, ScenarioError
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from actors.kernel.knobs import Knob, knobs_of
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.congestion.dcqcn import Dcqcn
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
 from emu.scenario.plugins import OneOfOrPlugin

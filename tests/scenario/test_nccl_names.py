@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from emu.base.errors import ScenarioError
 from emu.cli.main import main
-from emu.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.sections.jobs import CollectiveWorkload

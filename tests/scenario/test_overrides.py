@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
+from emu.base.units import parse_time
 from emu.scenario.load import load_text
 from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.set_options import parse_override
-from emu.units import parse_time
 from tests.scenario.scenarios import SMALL, refusals, scenario
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.load import load, load_mapping
 from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, SMALL, refusals
 
@@ -91,12 +91,12 @@ def test_everything_wrong_is_told_at_once() -> None:
             "routing.kind: 'no_such_module:Mine' does not load: ModuleNotFoundError: No module named 'no_",
         ),
         (
-            "routing.kind=emu.errors:Mine",
-            "routing.kind: 'emu.errors:Mine' does not load: emu.errors has no class Mine",
+            "routing.kind=emu.base.errors:Mine",
+            "routing.kind: 'emu.base.errors:Mine' does not load: emu.base.errors has no class Mine",
         ),
         (
-            "routing.kind=emu.errors:EmuError",
-            "routing.kind: 'emu.errors:EmuError' does not load: it has no method `choose`",
+            "routing.kind=emu.base.errors:EmuError",
+            "routing.kind: 'emu.base.errors:EmuError' does not load: it has no method `choose`",
         ),
         ("transport.mtu=1500", "transport.mtu: 1500 is not an MTU of InfiniBand transport; accepted: 256, "),
         ("transport.mtu=4KB", "transport.mtu: '4KB' is not an MTU of InfiniBand transport"),

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.resolve import build_topology, resolve

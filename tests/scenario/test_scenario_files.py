@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from emu.base.shipped import scenario_names
 from emu.scenario.load import load, load_mapping, load_text
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.set_options import Override
 from emu.scenario.yaml.document import read_document
-from emu.shipped import scenario_names
 from tests.scenario.scenarios import FILES, from_file
 
 

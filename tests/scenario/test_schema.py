@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from emu.docstrings import field_docstrings
+from emu.base.docstrings import field_docstrings
 from emu.scenario.reference import parts
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Section, yaml_name

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load, load_text
 from emu.scenario.sections.switch import EcnSection, SwitchSection

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.errors import ScenarioError, UsageError
+from emu.base.errors import ScenarioError, UsageError
 from emu.scenario.set_options import Axis, check_axes, combinations, parse_axis, split_values
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.fabric.model import Topology
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
 from emu.scenario.readers.topology_files import EdgeListError, read_edge_list

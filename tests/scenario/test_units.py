@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.kernel.units import sending_ps, serialisation_ps
-from emu.errors import QuantityError, ScenarioError
-from emu.scenario.load import load_text
-from emu.units import (
+from emu.base.errors import QuantityError, ScenarioError
+from emu.base.units import (
     MAX_QUANTITY,
     format_rate,
     format_size,
@@ -19,6 +18,7 @@ from emu.units import (
     parse_size,
     parse_time,
 )
+from emu.scenario.load import load_text
 
 QUANTITIES = st.integers(min_value=0, max_value=MAX_QUANTITY)
 

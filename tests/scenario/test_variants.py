@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
+from emu.base.shipped import scenario_names, scenarios_in
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
-from emu.shipped import scenario_names, scenarios_in
 from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL
 

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
+from emu.base.spelling import shown_location
 from emu.scenario.yaml.document import (
     MAX_FILE_BYTES,
     decode,
     from_plain,
     read_document,
     resolved,
-    shown_location,
 )
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from emu import api
-from emu.shipped import scenario_names
+from emu.base.shipped import scenario_names
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = sorted(scenario_names())

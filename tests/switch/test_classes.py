@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.wire.frame import Frame
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from actors.switch.deep import DeepSwitch
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.runtime.waiting import explain, waits_of
 from emu.scenario.load import load_mapping
 from tests.fabric.rig import Fabric

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.resolve import resolve
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star, zone

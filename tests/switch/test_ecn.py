@@ -7,8 +7,8 @@ import pytest
 from actors.kernel.mixing import Stream
 from actors.switch.ecn import EgressQueue, Red
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, ECN_NOT_CAPABLE
+from emu.base.units import parse_rate, parse_size
 from emu.scenario.sections.switch import EcnSection
-from emu.units import parse_rate, parse_size
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 from tests.switch.frames import FULL_PS, frame_arrives

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from actors.kernel.event import PAUSE, Message, key_device, key_kind
 from actors.port.pfc import Pfc
 from actors.port.port import Port
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.resolve import resolve
 from tests.fabric.invariants import Pending, _pauses
 from tests.fabric.rig import Fabric

@@ -26,7 +26,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from emu.errors import RuntimeFailure
+from emu.base.errors import RuntimeFailure
 from emu.measure.collected import Changed
 from emu.runtime.outcome import Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from emu import api
+from emu.base.errors import RuntimeFailure
 from emu.cli.main import main
-from emu.errors import RuntimeFailure
 from tests.runtime.patience import PATIENCE_S, until
 from tests.runtime.test_recovery import Vandal, disturbed, quiet
 from tests.scenarios_run.small import ROOT

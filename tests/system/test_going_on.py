@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
 from tests.scenarios_run.small import ROOT
 

@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from emu import api
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.runtime.outcome import Observer, RunOptions, WorkerRecord
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_workers")]

@@ -1,7 +1,7 @@
 """Does set-up do its work once, and say in one line what it cannot do?
 
-The Makefile, `emu/installing.py` and `.ci/run` are the real ones, in a clone whose package and build tools
-are a few lines each, so that pip needs no network.
+The Makefile, `emu/base/installing.py` and `.ci/run` are the real ones, in a clone whose package and build
+tools are a few lines each, so that pip needs no network.
 """
 
 import json
@@ -75,7 +75,7 @@ def clone_at(place: Path) -> Path:
         file = place / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    for name in ("Makefile", "emu/installing.py", ".ci/run"):
+    for name in ("Makefile", "emu/base/installing.py", ".ci/run"):
         (place / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, place / name)
     return place
@@ -204,7 +204,7 @@ def test_a_clone_that_may_not_be_written_is_told_in_one_line(shared: Path) -> No
             "no Python for all users"
         )
     done = subprocess.run(
-        [python, "-B", "-m", "emu.installing", "run"],
+        [python, "-B", "-m", "emu.base.installing", "run"],
         cwd=place,
         env=surroundings(),
         capture_output=True,

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from emu import api
+from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.errors import UsageError
 from emu.runtime.live import control_socket
 from emu.runtime.live.control_socket import ControlSocket, ask
 from tests.runtime.patience import PATIENCE_S, fetched, until

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import emu
-from emu.shipped import scenarios_in
+from emu.base.shipped import scenarios_in
 from tests.tidy.tracked import ROOT, text_of, tracked_files
 
 README = text_of("README.md")

@@ -20,7 +20,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from actors.kernel.mixing import Stream
-from emu.errors import EmuError
+from emu.base.errors import EmuError
 from emu.runtime.outcome import Observer, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from tests.runtime.patience import PATIENCE_S, until

@@ -26,7 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from actors.kernel.mixing import Stream
-from emu.shipped import scenario_named
+from emu.base.shipped import scenario_named
 from tests.scenarios_run.small import ROOT, smaller
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")

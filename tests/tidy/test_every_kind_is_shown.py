@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from emu.base.shipped import scenarios_in
 from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load
 from emu.scenario.schema import Scenario
@@ -11,7 +12,6 @@ from emu.scenario.section import OneOf
 from emu.scenario.sections.jobs import WORKLOADS
 from emu.scenario.sections.routing import POLICIES
 from emu.scenario.sections.topology import TOPOLOGIES
-from emu.shipped import scenarios_in
 from tests.tidy.tracked import ROOT
 
 SCENARIOS = [load(path).scenario for path in scenarios_in(ROOT / "scenarios")]

@@ -29,7 +29,7 @@ TOP_LEVEL = {
 ROOMS = {
     "emu": {
         *(
-            "api",
+            "base",
             "build",
             "campaign",
             "cli",
@@ -39,6 +39,7 @@ ROOMS = {
             "measure",
             "report",
             "reproduce",
+            "results",
             "runtime",
             "scenario",
             "topology",
@@ -67,7 +68,16 @@ MOST_MODULES = 24
 ONE_IDEA_ON_TWO_STOREYS = {"errors", "knobs", "units"}
 """Names of modules that `emu` and `actors` share: what the tool has of it, on top of what the world has."""
 MAY_KNOW_THE_MACHINE = {
-    *("actors.compiled", "emu.api", "emu.campaign", "emu.cli", "emu.flow", "emu.measure", "emu.report"),
+    *(
+        "actors.compiled",
+        "emu.api",
+        "emu.base",
+        "emu.campaign",
+        "emu.cli",
+        "emu.flow",
+        "emu.measure",
+        "emu.report",
+    ),
     *("emu.reproduce", "emu.runtime"),
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""

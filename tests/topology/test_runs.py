@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from emu.api import Result, prepare, run
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.measure.summary_report import closing_lines
 from tests.scenario.plain import plain
 

@@ -23,7 +23,7 @@ from actors.wire.batch import BatchReader, encode_batch
 from actors.wire.codec import BATCH, GATHER, SPREAD
 from actors.wire.frame import ACKNOWLEDGE, CNP, WRITE_LAST_IMM, WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import COMPLETION, PAUSE_FRAME, REPORT
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 from emu.runtime.sync.rounds import (
     PeerLeft,
     SyncMessage,

@@ -21,7 +21,7 @@ from actors.wire.frame import (
     wire_size,
 )
 from actors.wire.message import BEGIN, COMPLETION, COPIED, COPY, PAUSE_FRAME, POST
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 
 MANAGEMENT_PORT = 2047
 SINCE_PS = 1_000_000

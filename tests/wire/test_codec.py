@@ -19,7 +19,7 @@ from actors.wire.codec import (
     pack_integers,
     unpack_integers,
 )
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 
 GATHER = {"head": b"\x01\x02"}
 BATCH = (b"12345678", b"integers", b"blob")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gpu.memory import ORDER_RECEIVES, ORDER_SENDS, Order, read_order, write_order
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 
 STRETCHES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2**20), st.integers(0, 50)), max_size=4)
 

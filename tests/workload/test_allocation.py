@@ -3,7 +3,7 @@
 import pytest
 
 from emu.api import Prepared, prepare
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 
 LLAMA3 = {
     "kind": "llama3",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, EXCHANGE, LINE
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.readers.chakra import MOST_FILE_BYTES, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
 from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError

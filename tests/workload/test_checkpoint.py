@@ -11,7 +11,7 @@ import pytest
 from actors.fabric.model import Role, Topology
 from actors.host.storage_clients import flattened
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.workload.perf_scan import fitted, parse_size, scan, which_test
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")

@@ -10,7 +10,7 @@ import pytest
 
 from actors.nic.memory_path import Fetch
 from emu import api
-from emu.errors import ScenarioError
+from emu.base.errors import ScenarioError
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.host import HostSection

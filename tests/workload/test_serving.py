@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import ServingResult
+from emu.base.errors import ScenarioError
+from emu.results.summary import ServingResult
 from emu.scenario.sections.serving import ServingWorkload
 from emu.workload.serving import Asked, Request, Serving, Tokens, decoded, drawn, prefilled, transfers
 from emu.workload.training import Model

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.ncclx.script import COLLECTIVE, COMPUTE, EXCHANGE, RECORD, WAIT
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import TrainingResult
+from emu.base.errors import ScenarioError
+from emu.results.summary import TrainingResult
 from emu.scenario.load import load_text
 from emu.scenario.readers.simai import Piece, SimaiError, SimaiPlan, read_simai
 

@@ -10,8 +10,8 @@ import pytest
 
 from actors.host.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
-from emu.errors import ScenarioError
-from emu.measure.summary.summary import Job
+from emu.base.errors import ScenarioError
+from emu.results.summary import Job
 from emu.workload.file_operations import BLOCK, FILE, NAME, READ, WRITE, Service, checkpoint, rebuilding
 from tests.workload.test_checkpoint import OVERRIDES, placed
 

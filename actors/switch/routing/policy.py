@@ -166,7 +166,7 @@ class RoutingPolicy:
         raise AssertionError(f"switch {self.switch.number} takes no messages: op {message.op} at {now}")
 
     def series(self) -> list[Series]:
-        """The policy's counters, in a fixed order; their metrics are in `emu.measure.metric_names`."""
+        """The policy's counters, in a fixed order; their metrics are in `emu.results.metrics`."""
         return []
 
     def counters(self) -> list[int]:

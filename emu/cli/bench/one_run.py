@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import emu
+from emu.base.errors import EmuError, RuntimeFailure
 from emu.cli.bench.cases import EVERY, Measured
-from emu.errors import EmuError, RuntimeFailure
 from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from emu.scenario.load import load_mapping

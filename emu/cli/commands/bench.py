@@ -20,13 +20,13 @@ import click
 
 import emu
 from actors.kernel.device import Series, tally_of
+from emu.base.errors import RuntimeFailure, UsageError
+from emu.base.units import about_size
 from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
-from emu.errors import RuntimeFailure, UsageError
 from emu.measure.prometheus.exposition import Exposition
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
-from emu.units import about_size
 
 REPEATS: Final = 3
 PAIRS: Final = 5

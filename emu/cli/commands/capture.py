@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import click
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
+from emu.base.units import shown_time
 from emu.measure.run_directory.run_directory import capture_name
 from emu.runtime.live.control_socket import ask
 from emu.scenario.set_options import parse_override
-from emu.units import shown_time
 
 EXAMPLES: Final = """\b
 Examples:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from emu.base.errors import UsageError
 from emu.cli.columns import say
-from emu.errors import UsageError
 from emu.measure.summary_report import diagnosis_lines, uncompared_lines
 from emu.run_diagnosis import diagnose_directory
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from emu.errors import UsageError
-from emu.shipped import folder
-from emu.spelling import did_you_mean
+from emu.base.errors import UsageError
+from emu.base.shipped import folder
+from emu.base.spelling import did_you_mean
 
 
 @click.command()

@@ -23,8 +23,8 @@ import click
 
 import emu
 from actors.compiled.build import CannotCompileError, refuse_unless_possible
+from emu.base.errors import RuntimeFailure
 from emu.cli.columns import say
-from emu.errors import RuntimeFailure
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_MEMORY_BYTES: Final = 2 * 2**30

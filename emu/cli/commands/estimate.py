@@ -9,10 +9,10 @@ from functools import cache
 import click
 
 import emu
+from emu.base.units import about_size, aligned
 from emu.build.estimate import PACE_MS, Estimate, about_wall, estimate
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.preparing import Prepared, prepare
-from emu.units import about_size, aligned
 
 
 @click.command()

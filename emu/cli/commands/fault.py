@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import click
 
+from emu.base.errors import UsageError
+from emu.base.spelling import did_you_mean
+from emu.base.units import aligned, shown_time
 from emu.cli.columns import say
-from emu.errors import UsageError
 from emu.runtime.live.control_socket import ask
 from emu.scenario.set_options import parse_override
-from emu.spelling import did_you_mean
-from emu.units import aligned, shown_time
 
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import click
 
-from emu.errors import QuantityError, UsageError
+from emu.base.errors import QuantityError, UsageError
+from emu.base.units import parse_rate
 from emu.scenario.importing import Wish, imported
 from emu.scenario.load import load_text, read_file
-from emu.units import parse_rate
 
 LONGEST_NAME: Final = 40
 

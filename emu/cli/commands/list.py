@@ -13,11 +13,11 @@ from typing import Final
 
 import click
 
-from emu.errors import ScenarioError, UsageError
+from emu.base.errors import ScenarioError, UsageError
+from emu.base.shipped import SCENARIO_SUFFIX, scenario_groups, scenario_names, scenarios_in, variant_names
+from emu.base.spelling import did_you_mean
+from emu.base.units import counted
 from emu.scenario.load import load
-from emu.shipped import SCENARIO_SUFFIX, scenario_groups, scenario_names, scenarios_in, variant_names
-from emu.spelling import did_you_mean
-from emu.units import counted
 
 FIRST_SENTENCE: Final = re.compile(r"(?<=[.?]) ")
 NARROWEST: Final = 40

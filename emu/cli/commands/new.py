@@ -11,9 +11,9 @@ from typing import Any, Final
 import click
 import yaml
 
+from emu.base.errors import UsageError
+from emu.base.shipped import SCENARIO_SUFFIX, scenario_names
 from emu.cli.scenario_options import no_such_scenario
-from emu.errors import UsageError
-from emu.shipped import SCENARIO_SUFFIX, scenario_names
 
 RANK_TRACE: Final = re.compile(r"\.[0-9]+\.et$")
 

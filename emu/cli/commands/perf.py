@@ -19,12 +19,13 @@ from actors.fabric.model import Topology
 from actors.ncclx.operations import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
+from emu.base.errors import UsageError
+from emu.base.shipped import scenario_named
 from emu.cli.columns import known_columns, say
 from emu.cli.commands.estimate import costs
 from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, overriding
 from emu.cli.terminal import TimeLeft
-from emu.errors import UsageError
 from emu.measure.nccl_table import (
     WIDE,
     PerfConfig,
@@ -41,7 +42,6 @@ from emu.measure.summary.jobs import planned_bytes, status_name
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.set_options import Override, override_with, parse_override
-from emu.shipped import scenario_named
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test
 
 FABRIC: Final[dict[str, object]] = {

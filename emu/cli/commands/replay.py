@@ -20,10 +20,10 @@ import click
 
 from actors.kernel.event import NEVER_PS
 from emu.api import as_loaded, prepare, run_prepared
+from emu.base.errors import UsageError
 from emu.cli.run_options import placed
 from emu.cli.scenario_options import forcing
 from emu.cli.terminal import Terminal
-from emu.errors import UsageError
 from emu.measure.digest import check_kind
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.outcome import RunOptions

@@ -9,12 +9,12 @@ from typing import Final
 
 import click
 
+from emu.base.errors import UsageError
+from emu.base.side_by_side import cores
+from emu.base.spelling import did_you_mean
 from emu.cli.columns import say
-from emu.errors import UsageError
 from emu.reproduce.published import ROWS
 from emu.reproduce.standing import draw, plain, reproduce, table
-from emu.side_by_side import cores
-from emu.spelling import did_you_mean
 
 EXAMPLES: Final = """\b
 Examples:

@@ -14,13 +14,14 @@ import click
 import emu
 from actors.compiled.finder import SLOWER
 from emu.api import Prepared, Result, prepare, run_prepared
+from emu.base.errors import UsageError
+from emu.base.units import counted
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
 from emu.cli.commands.estimate import costs
 from emu.cli.run_options import pageless, placed, recovering
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
-from emu.errors import UsageError
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary_report import junit_text
@@ -29,7 +30,6 @@ from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.draws import accelerations
 from emu.scenario.traffic_classes import class_warnings
-from emu.units import counted
 
 
 @click.command()

@@ -21,7 +21,7 @@ def command(subject: str, markdown: bool) -> None:
     if subject == "summary":
         if markdown:
             raise click.UsageError("--markdown is for scenarios")
-        from emu.measure.summary.summary import json_schema as summary_schema  # noqa: PLC0415 - one of two subjects
+        from emu.results.summary import json_schema as summary_schema  # noqa: PLC0415 - one of two subjects
 
         click.echo(json.dumps(summary_schema(), indent=2))
         return

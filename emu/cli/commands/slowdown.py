@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import click
 
 from emu.api import prepare, run_prepared
+from emu.base.errors import UsageError
+from emu.base.units import about_size, about_time, aligned
 from emu.cli.columns import say
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
-from emu.errors import UsageError
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from emu.runtime.outcome import RunOptions
-from emu.units import about_size, about_time, aligned
 
 MOST_LINKS = 12
 

@@ -27,19 +27,22 @@ from typing import Any, Final, NamedTuple
 import click
 
 from emu.api import Prepared, prepare, run_prepared
+from emu.base.errors import EmuError, ScenarioError, UsageError
+from emu.base.shipped import scenario_named
+from emu.base.side_by_side import cores, side_by_side
 from emu.build.estimate import LONG_S, Estimate, about_wall
 from emu.cli.columns import folded, known_columns, say
 from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
 from emu.cli.terminal import time_left
-from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.percentiles import nearest_rank
-from emu.measure.summary.summary import Summary
-from emu.measure.summary.verdict import NOTHING, place_flaw, shown_quantity, value_at
+from emu.measure.summary.verdict import NOTHING, shown_quantity, value_at
+from emu.results.places import Bound, place_flaw
+from emu.results.summary import Summary
 from emu.runtime.outcome import RunOptions
-from emu.scenario.expect import Bound, path_steps
+from emu.scenario.expect import path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import (
@@ -52,8 +55,6 @@ from emu.scenario.set_options import (
     parse_override,
 )
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
-from emu.shipped import scenario_named
-from emu.side_by_side import cores, side_by_side
 
 STATUS_NAMES: Final = {
     0: "ok",

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from actors.fabric.model import Topology
+from emu.base.errors import ScenarioError, UsageError
 from emu.cli import topo_views as views
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding
-from emu.errors import ScenarioError, UsageError
 from emu.scenario.resolve import build_topology
 from emu.topology.outline import describe, outline, to_text
 

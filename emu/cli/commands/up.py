@@ -23,11 +23,12 @@ from rich.text import Text
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
+from emu.base.errors import UsageError
+from emu.base.units import about_rate, about_size, about_time, format_time, parse_time, shown_time
 from emu.cli.commands.run import page_of
 from emu.cli.run_options import pageless, placed, recovering
 from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import Terminal
-from emu.errors import UsageError
 from emu.measure.collected import JobPlan
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
@@ -41,7 +42,6 @@ from emu.runtime.steering import Steering
 from emu.scenario.faults.draws import accelerations
 from emu.scenario.live_changes import Change, end_of
 from emu.scenario.schema import Scenario
-from emu.units import about_rate, about_size, about_time, format_time, parse_time, shown_time
 
 FEWEST: Final = 5
 """From so many times on there is a median to compare with."""

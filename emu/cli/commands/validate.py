@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 from actors.fabric.model import Topology
+from emu.base.errors import Problem, ScenarioError
+from emu.base.shipped import scenario_named
+from emu.base.units import counted
 from emu.cli.columns import say_whole
 from emu.cli.scenario_options import load_scenario, overriding
-from emu.errors import Problem, ScenarioError
 from emu.preparing import prepare
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
 from emu.scenario.traffic_classes import class_warnings
-from emu.shipped import scenario_named
-from emu.units import counted
 
 
 @click.command()

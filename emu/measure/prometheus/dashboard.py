@@ -16,7 +16,7 @@ import json
 import sys
 from typing import Any, Final, NamedTuple
 
-from emu.measure.metric_names import DEVICE_METRICS, ENGINE_METRICS, STATE_METRICS, Kind, Metric, Unit
+from emu.results.metrics import DEVICE_METRICS, ENGINE_METRICS, STATE_METRICS, Kind, Metric, Unit
 
 WIDTH: Final = 24
 PANEL_WIDTH: Final = 8

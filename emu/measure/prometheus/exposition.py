@@ -36,7 +36,8 @@ from librt.strings import BytesWriter
 from actors.kernel.device import Series, Tally
 from actors.kernel.units import PS_PER_S
 from emu.measure.collected import Sample
-from emu.measure.metric_names import (
+from emu.measure.prometheus.lines import Lines
+from emu.results.metrics import (
     DEVICE_METRICS,
     METRIC_OF,
     STATE_METRICS,
@@ -49,7 +50,6 @@ from emu.measure.metric_names import (
     seconds,
     shown_value,
 )
-from emu.measure.prometheus.lines import Lines
 
 
 class _Family:
@@ -106,7 +106,7 @@ class Exposition:
                 if known is None:
                     family = families.get(one.metric)
                     assert family is not None, (
-                        f"{name} counts {one.metric!r}, which emu.measure.metric_names lacks"
+                        f"{name} counts {one.metric!r}, which emu.results.metrics lacks"
                     )
                     hidden = one.priority >= 0 and one.priority not in priorities
                     known = alike[one] = (family, None if hidden else inner_labels(family.metric, one) + "} ")

@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
+from emu.base.units import about_rate, about_size, about_time
 from emu.measure.digest import OTHER_RELEASE
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
-from emu.measure.summary.summary import SCHEMA_VERSION, Job, Summary
-from emu.units import about_rate, about_size, about_time
+from emu.results.summary import SCHEMA_VERSION, Job, Summary
 
 MOST_SCENARIO_LINES: Final = 12
 LONGEST_VALUE: Final = 60

@@ -24,7 +24,7 @@ from typing import Any, Final
 from emu.measure.collected import DeviceRecord, JobPlan
 from emu.measure.summary.blame import Flight, RankCalls, calls_of
 from emu.measure.summary.jobs import SUCCESS
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from emu.scenario.schema import Scenario
 
 VERSION: Final = "2.10"

@@ -23,13 +23,13 @@ from typing import Any, Final
 from actors.kernel.event_log import CALLED, COMPUTED, COPIED, GRANTED, OPERATED, PAUSED, RESENT
 from actors.ncclx.operations import announced
 from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS
-from emu.errors import UsageError
+from emu.base.errors import UsageError
+from emu.base.units import format_size
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.perfetto import Slice, Tracks
 from emu.measure.run_directory.sample_rows import fits, recorded
 from emu.measure.run_directory.samples import SampleReader
-from emu.measure.summary.summary import Summary
-from emu.units import format_size
+from emu.results.summary import Summary
 
 QUEUES: Final = ("queue_bytes", "voq_bytes")
 SENT: Final = "port_transmit_bytes"

@@ -1,7 +1,7 @@
 """The run directory: its files, written and read back.
 
     scenario.yaml      the effective scenario, every default spelled out
-    summary.json       the outcome (`emu.measure.summary.summary`)
+    summary.json       the outcome (`emu.results.summary`)
     ports.csv flows.csv collectives.csv
     journal.jsonl      scenario, faults, sync points, end
     samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.run_directory.samples`)
@@ -42,10 +42,9 @@ from typing import Any, Final, Self
 
 from actors.fabric.model import Topology
 from actors.kernel.device import Series
-from emu.errors import RuntimeFailure, UsageError
+from emu.base.errors import RuntimeFailure, UsageError
 from emu.measure.collected import Changed, DeviceRecord
 from emu.measure.device_state import shown_records
-from emu.measure.metric_names import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
 from emu.measure.run_directory.recorded import Cell, csv_text, event_records, trace_csv
 from emu.measure.run_directory.samples import (
     Counted,
@@ -56,7 +55,8 @@ from emu.measure.run_directory.samples import (
     mixed_since,
     mixes_line,
 )
-from emu.measure.summary.summary import Collective, Flow, Job, Summary
+from emu.results.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
+from emu.results.summary import Collective, Flow, Job, Summary
 
 
 def _port_columns() -> list[str]:

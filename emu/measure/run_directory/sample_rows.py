@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
+from emu.base.spelling import did_you_mean, listed
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.samples import SampleReader, read_digests
-from emu.spelling import did_you_mean, listed
 
 COLUMNS: Final = ("virtual_ps", "device", "port", "priority", "reason", "series", "value")
 T = TypeVar("T")

@@ -18,9 +18,6 @@ unsigned integers of 4 bytes, each the distance from the row before (of the firs
 signed integers of 8 bytes, what each row grew by; little-endian. Counters start at 0, so the file grows with
 what happens and not with the fabric, and whoever wants one metric reads one column of each line.
 
-Files of emu 0.1.0 and before (`layouts` in the last line, `changed` with values by place in the others) are
-read if they have their last line.
-
 `digests.jsonl`: one line for each sync point, `virtual_ps` and, under `mixed`, for each device of which a mix
 changed since the line before, a flat list of place and new mix in turn: place 0 is what concerns no port,
 place p + 1 is port p (`actors.kernel.mixing`). The first line names the devices. This is what `emu compare`
@@ -44,10 +41,9 @@ from zlib import compressobj, decompress
 from librt.strings import BytesWriter
 
 from actors.kernel.device import Series
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.collected import Changed, Layouts, Place, Sample
 from emu.measure.digest import KIND, OTHER_RELEASE, check_kind
-from emu.measure.metric_names import DEVICE_METRICS
 from emu.measure.run_directory.growth import (
     NOT_KEPT,
     Grown,
@@ -56,6 +52,7 @@ from emu.measure.run_directory.growth import (
     Kept,
     write_changes,
 )
+from emu.results.metrics import DEVICE_METRICS
 
 VERSION: Final = 2
 NOT_PLOTTED: Final = frozenset(

@@ -28,10 +28,10 @@ from actors.fabric.model import Topology
 from actors.ncclx.operations import announced
 from actors.ncclx.sm_share import MEMBER
 from actors.wire.message import STATUS_TIMED_OUT
+from emu.base.units import shown_time
 from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan
 from emu.measure.summary.jobs import SUCCESS, status_name
-from emu.measure.summary.summary import Job, RankFailure
-from emu.units import shown_time
+from emu.results.summary import Job, RankFailure
 
 _WAITS = ("nothing", "data", "clear_to_send", "acknowledgement", "error")
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.kernel.units import PS_PER_S
+from emu.base.units import about_rate, about_size, about_time, format_time, shown_time
 from emu.measure.collected import Changed, DeviceRecord
 from emu.measure.summary.series import (
     ALL,
@@ -30,10 +31,10 @@ from emu.measure.summary.series import (
     lines_of_state,
     points_of_operations,
 )
-from emu.measure.summary.summary import Expectation as Verdict
-from emu.scenario.expect import OF_OPERATIONS, OF_STATE, Bounds, SeriesExpectation, percent, quantity
+from emu.results.places import quantity
+from emu.results.summary import Expectation as Verdict
+from emu.scenario.expect import OF_OPERATIONS, OF_STATE, Bounds, SeriesExpectation, percent
 from emu.scenario.spans import FaultTimes, Span, shown_span, span_of
-from emu.units import about_rate, about_size, about_time, format_time, shown_time
 
 History = Callable[[], Iterable[Changed]]
 """The samples of a run, as what changed."""

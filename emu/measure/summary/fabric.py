@@ -25,9 +25,9 @@ from actors.fabric.model import Role, Topology
 from actors.fabric.routes import routes
 from actors.kernel.units import BIT_PS_PER_BYTE
 from emu.measure.collected import DROPPED, LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
-from emu.measure.metric_names import CONGESTION_REASONS
 from emu.measure.summary.jobs import DISABLED, SUCCESS
-from emu.measure.summary.summary import (
+from emu.results.metrics import CONGESTION_REASONS
+from emu.results.summary import (
     Drops,
     Engineering,
     Fabric,

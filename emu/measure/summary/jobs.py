@@ -31,7 +31,7 @@ from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.percentiles import percentiles
 from emu.measure.summary.request_times import serving_result
 from emu.measure.summary.steps import membership_of, training_result
-from emu.measure.summary.summary import (
+from emu.results.summary import (
     ClearToSends,
     Collective,
     Flow,

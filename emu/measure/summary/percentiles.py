@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from emu.measure.summary.summary import FlowTimes
+from emu.results.summary import FlowTimes
 
 T = TypeVar("T")
 

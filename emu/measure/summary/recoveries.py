@@ -12,8 +12,9 @@ from typing import Any, Final, Literal
 
 from actors.control import operator as told
 from actors.fabric.model import Topology
+from emu.base.units import about_time
 from emu.measure.collected import DeviceRecord, JobPlan, TendedFacts
-from emu.measure.summary.summary import (
+from emu.results.summary import (
     HostHealth,
     OperatorResult,
     Recovery,
@@ -23,7 +24,6 @@ from emu.measure.summary.summary import (
     TimeSpent,
     ToldHost,
 )
-from emu.units import about_time
 
 RULES: Final[tuple[Literal["missed", "failed", "silent", "rows", "straggler", "stalled"], ...]] = (
     "missed",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from emu.measure.collected import ServingFacts
 from emu.measure.summary.percentiles import percentiles
-from emu.measure.summary.summary import Flow, ServingResult
+from emu.results.summary import Flow, ServingResult
 from emu.workload.serving import decoded
 
 

@@ -1,7 +1,7 @@
 """From what a run collected to its summary.
 
 One function, `summarise`; what it needs is in `emu.measure.collected`, what it makes in
-`emu.measure.summary.summary`. Expectations are judged last, on the summary as it will be written, so that
+`emu.results.summary`. Expectations are judged last, on the summary as it will be written, so that
 whatever `summary.json` says can be asserted on.
 """
 
@@ -27,10 +27,10 @@ from emu.measure.summary.fabric import (
 from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.recoveries import operator_result, operator_rows
 from emu.measure.summary.series import State
-from emu.measure.summary.summary import Ending, Engine, Judged, OperatorResult, ScenarioName, Summary
-from emu.measure.summary.summary import Expectation as Verdict
 from emu.measure.summary.unfired import idle_captures, idle_faults, idle_span, never_fired
 from emu.measure.summary.verdict import evaluate
+from emu.results.summary import Ending, Engine, Judged, OperatorResult, ScenarioName, Summary
+from emu.results.summary import Expectation as Verdict
 from emu.scenario.expect import Expectation, SeriesExpectation
 from emu.scenario.fault_schedule import Aims, scripted
 from emu.scenario.faults.events import Fault

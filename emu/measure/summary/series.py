@@ -36,7 +36,10 @@ from actors.kernel.event import NEVER_PS
 from actors.kernel.units import PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
 from emu.measure.collected import Changed, CollectivePlan, JobPlan
-from emu.measure.metric_names import (
+from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED
+from emu.measure.summary.steps import step_mfu_ppm
+from emu.results.metrics import (
     COLLECTIVE,
     MEMBER,
     Kind,
@@ -47,10 +50,7 @@ from emu.measure.metric_names import (
     labels_of,
     size_range,
 )
-from emu.measure.summary.busbw import bandwidth_bps, bus_factor
-from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED
-from emu.measure.summary.steps import step_mfu_ppm
-from emu.measure.summary.summary import Collective, Job
+from emu.results.summary import Collective, Job
 from emu.scenario.expect import SeriesExpectation
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.spans import Span, direction_of, matches

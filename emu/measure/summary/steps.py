@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 
 from emu.measure.collected import TrainingFacts
-from emu.measure.summary.summary import TrainingResult
+from emu.results.summary import TrainingResult
 from emu.workload.training import Model, Training
 
 PIPELINE = "pp"

@@ -25,9 +25,11 @@ from typing import Final
 
 from actors.ncclx.operations import POINT_TO_POINT
 from actors.wire.frame import LARGEST_HEADERS_BYTES
+from emu.base.spelling import listed
+from emu.base.units import about_size, about_time, counted, format_time
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.device_state import PAIR_ERROR
-from emu.measure.summary.summary import Drops, Fabric, FaultEffect, Unfired
+from emu.results.summary import Drops, Fabric, FaultEffect, Unfired
 from emu.scenario.faults.link_faults import Degrade
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
@@ -37,8 +39,6 @@ from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.routing import HashedSection
 from emu.scenario.sections.storage import StorageWorkload
 from emu.scenario.sections.switch import EcnSection
-from emu.spelling import listed
-from emu.units import about_size, about_time, counted, format_time
 
 NO_CHOICE: Final = "no packet had a choice between equal paths"
 

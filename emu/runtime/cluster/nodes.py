@@ -24,7 +24,7 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
-from emu.errors import RuntimeFailure, UsageError
+from emu.base.errors import RuntimeFailure, UsageError
 
 ANSWER_S: Final = 10.0
 """What is gone refuses a connection at once. A process that is there may stand still for seconds."""

@@ -32,7 +32,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 from actors.compiled.finder import BUILD_VARIABLE, choice
-from emu.errors import RuntimeFailure, UsageError
+from emu.base.errors import RuntimeFailure, UsageError
 from emu.runtime.cluster.nodes import speaks_grpc
 from emu.runtime.cluster.short_paths import private_directory, remove_private, started_for
 

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from emu.errors import RuntimeFailure
+from emu.base.errors import RuntimeFailure
 
 LONGEST: Final = 30
 """What may stand before `/emu-xxxxxxxx` and what Ray appends."""

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from emu.errors import RuntimeFailure
+from emu.base.errors import RuntimeFailure
 from emu.runtime.cluster.nodes import ClusterLost, check_head, head_address, speaks_grpc
 
 LOOK_S: Final = 1.0

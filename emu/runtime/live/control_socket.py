@@ -30,9 +30,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from emu.errors import RuntimeFailure, UsageError
+from emu.base.errors import RuntimeFailure, UsageError
+from emu.base.units import shown_time
 from emu.measure.run_directory.run_directory import SOCKET
-from emu.units import shown_time
 
 if TYPE_CHECKING:
     from emu.runtime.steering import Steering

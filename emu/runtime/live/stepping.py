@@ -21,7 +21,7 @@ from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.port.tap import Tap
 from actors.switch.switch import Switch
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.in_process import InProcess

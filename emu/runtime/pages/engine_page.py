@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric as ClientMetric
 from prometheus_client.registry import Collector
 
 from actors.kernel.units import PS_PER_S
-from emu.measure.metric_names import ENGINE_METRICS, METRIC_OF, Kind, Metric, Unit
+from emu.results.metrics import ENGINE_METRICS, METRIC_OF, Kind, Metric, Unit
 
 
 class EnginePage(Collector):

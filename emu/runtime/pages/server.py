@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from emu.errors import RuntimeFailure
+from emu.base.errors import RuntimeFailure
 
 THREADS: Final = 2
 TIMEOUT_S: Final = 2.0

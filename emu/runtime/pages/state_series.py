@@ -1,7 +1,7 @@
 """State series: jobs, collectives, faults and neighbours of ports at the time of a scrape.
 
 Read between slices from what devices keep anyway: rows of labels and values for each series of
-`emu.measure.metric_names`. The worker that hosts the controller exports the series of jobs,
+`emu.results.metrics`. The worker that hosts the controller exports the series of jobs,
 collectives and faults, so that a sum over workers counts each once.
 """
 
@@ -18,10 +18,10 @@ from actors.wire.message import STATUS_SUCCESS
 from emu.build.job_plans import job_plans
 from emu.build.switches import fabric_ports
 from emu.measure.collected import CollectivePlan
-from emu.measure.metric_names import algorithm_name, collective_name, size_range
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.series import members_of
 from emu.measure.summary.steps import step_mfu_ppm
+from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.runtime.blueprint import RunPlan
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.spans import direction_of

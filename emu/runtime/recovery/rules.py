@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from emu.errors import EmuError
+from emu.base.errors import EmuError
 from emu.measure.run_directory.run_directory import details_name, write_whole
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.outcome import Blame, Ending, Report

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from emu.base.units import format_time
 from emu.measure.run_directory.run_directory import SNAPSHOTS
 from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import Ending, Observer, RunOptions
@@ -20,7 +21,6 @@ from emu.runtime.recovery.replica_store import Steps
 from emu.runtime.recovery.rules import SnapshotClock, digests_of
 from emu.runtime.recovery.snapshots import Saved, Snapshot, SnapshotFiles, fingerprint
 from emu.scenario.schema import Scenario
-from emu.units import format_time
 
 PAUSE_S: Final = 0.01
 

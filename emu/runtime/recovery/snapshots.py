@@ -42,11 +42,11 @@ import msgpack  # type: ignore[import-untyped]  # it ships no types
 
 from actors.kernel.device import Plain
 from actors.kernel.event import NEVER_PS
-from emu.errors import EmuError, RuntimeFailure, UsageError
+from emu.base.errors import EmuError, RuntimeFailure, UsageError
+from emu.base.units import format_time
 from emu.runtime.sync.logical_process import LogicalProcess
 from emu.scenario.dump import canonical_bytes
 from emu.scenario.schema import Scenario
-from emu.units import format_time
 
 VERSION: Final = 6
 _KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from emu.base.errors import ProtocolError
 from emu.build.captures import captured_by
 from emu.build.recorders import recorded_by
-from emu.errors import ProtocolError
 from emu.measure.collected import DeviceRecord
 from emu.runtime.device_inspection import shown_by
 from emu.runtime.outcome import Ending

@@ -36,7 +36,7 @@ from actors.kernel.event import (
 from actors.kernel.kernel import Kernel
 from actors.kernel.state import as_int, as_list, load_event, save_event
 from actors.wire.batch import Batch, BatchReader, encode_batch
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 
 
 class Partition:

@@ -43,8 +43,8 @@ from typing import Final, Literal, NamedTuple
 from actors.fabric.model import FABRIC, Role, Topology
 from actors.kernel.event import NEVER_PS
 from actors.kernel.units import serialisation_ps
+from emu.base.errors import UsageError
 from emu.build.devices import Blocks, Blueprint, crossings
-from emu.errors import UsageError
 
 UNIT_BPS: Final = 10**6
 HOST_SHARE: Final = 8

@@ -31,7 +31,7 @@ from actors.wire.codec import (
     text_of,
     unpack_integers,
 )
-from emu.errors import ProtocolError, RuntimeFailure
+from emu.base.errors import ProtocolError, RuntimeFailure
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.sync_points import SyncPoint
 

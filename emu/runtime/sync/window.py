@@ -44,7 +44,7 @@ from actors.kernel.event import NEVER_PS
 from actors.kernel.vectors import vec
 from actors.wire.batch import Batch
 from actors.wire.codec import BATCH, GATHER, SPREAD
-from emu.errors import ProtocolError
+from emu.base.errors import ProtocolError
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.rounds import Contribution, Round, Step, SyncMessage, reduced
 from emu.runtime.sync.sync_points import SyncGrid, SyncPoint

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from actors.fabric.model import Topology
-from emu.errors import RuntimeFailure
+from emu.base.errors import RuntimeFailure
+from emu.base.units import format_time
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.cluster.nodes import ClusterLost
@@ -68,7 +69,6 @@ from emu.runtime.workers.worker_group import (
 )
 from emu.scenario.dump import to_yaml
 from emu.scenario.schema import Scenario
-from emu.units import format_time
 
 GRACE_S: Final = 30.0
 """How long the others may take to end once one has failed, and copies of snapshots at the end of a run."""

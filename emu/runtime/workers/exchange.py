@@ -33,7 +33,7 @@ from typing import Final, Protocol
 
 from librt.strings import read_i32_le
 
-from emu.errors import ProtocolError, RuntimeFailure
+from emu.base.errors import ProtocolError, RuntimeFailure
 
 MAC_BYTES: Final = 16
 _NUMBER_BYTES: Final = 8

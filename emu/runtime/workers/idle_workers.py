@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.runtime.cluster.session import ray_session
 from emu.runtime.cluster.watch import gone_errors
 

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from emu.errors import EmuError
+from emu.base.errors import EmuError
 from emu.runtime.outcome import Blame, Ending, Report
 from emu.runtime.recovery.saving import SnapshotRequests
 from emu.runtime.sync.garbage import quiet_collector

@@ -19,8 +19,9 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Final
 
+from emu.base.errors import EmuError, RuntimeFailure
+from emu.base.units import counted
 from emu.build.devices import Blueprint
-from emu.errors import EmuError, RuntimeFailure
 from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.cluster.nodes import Node, answering, cluster_nodes, moves_for, pin_of, share_out
 from emu.runtime.cluster.session import Interruption
@@ -28,7 +29,6 @@ from emu.runtime.cluster.watch import ClusterWatch, fault_of, gone_errors, why_g
 from emu.runtime.sync.placement import Placement, expected_loads
 from emu.runtime.workers.idle_workers import worker_pool_of_session
 from emu.runtime.workers.worker import Worker, edition
-from emu.units import counted
 
 NODE_WAIT_S: Final = 300.0
 """How long to wait for a node."""

@@ -16,12 +16,12 @@ from pydantic import Field
 
 from actors.fabric.model import Role, Topology
 from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, HOLD, HUNG, LOST, RESET, ROWS, SLOW
+from emu.base.units import BEYOND_THE_CLOCK, CLOCK_ACCEPTED, MAX_QUANTITY
 from emu.scenario.environment import Environment
 from emu.scenario.faults.events import Change
 from emu.scenario.faults.targets import Aim, Spot, fabric_ports
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveTimePs, TimePs, word
-from emu.units import BEYOND_THE_CLOCK, CLOCK_ACCEPTED, MAX_QUANTITY
 
 TargetName = Annotated[
     str,

@@ -10,6 +10,8 @@ from pydantic import Field
 
 from actors.fabric.model import Role, Topology
 from actors.wire.fault import FLIP, PAIR_ERROR, RECEIVE, RESET
+from emu.base.spelling import shown
+from emu.base.units import FRACTION_ACCEPTED, parse_fraction, parse_time
 from emu.scenario.environment import Environment
 from emu.scenario.faults.base import (
     Objection,
@@ -28,8 +30,6 @@ from emu.scenario.faults.events import Change
 from emu.scenario.faults.targets import Aim, Spot
 from emu.scenario.section import Refusal, RefusedError
 from emu.scenario.yaml.values import PositiveTimePs, RateBps, Reading, show_fraction
-from emu.spelling import shown
-from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_time
 
 
 def _read_factor(value: object) -> Fraction:

@@ -30,6 +30,8 @@ from pydantic import Field
 from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
 from actors.kernel.units import PS_PER_S
+from emu.base.spelling import shown
+from emu.base.units import FRACTION_ACCEPTED, parse_fraction, parse_time
 from emu.scenario.environment import Environment
 from emu.scenario.faults.base import FaultSection, Objection, Strike, TargetName
 from emu.scenario.faults.device_faults import GpuHung, GpuLost, GpuSlow, HostLost, NicDown
@@ -37,8 +39,6 @@ from emu.scenario.faults.link_faults import LinkDown
 from emu.scenario.faults.targets import Aim, Spot
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.values import PositiveTimePs, Reading
-from emu.spelling import shown
-from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_time
 
 HOUR_PS: Final = 3600 * PS_PER_S
 DRAWS_PURPOSE: Final = 1 << 23

@@ -10,6 +10,8 @@ from pydantic import Field
 
 from actors.fabric.model import Fault, Topology, TopologyError
 from actors.wire.fault import DEAF, DELAY, ERRORS, RATE, STORM
+from emu.base.spelling import shown
+from emu.base.units import FRACTION_ACCEPTED, format_rate, parse_fraction
 from emu.scenario.environment import Environment
 from emu.scenario.faults.base import (
     FaultSection,
@@ -27,8 +29,6 @@ from emu.scenario.faults.targets import Spot
 from emu.scenario.section import Refusal, RefusedError
 from emu.scenario.sections.link import ErrorRate
 from emu.scenario.yaml.values import LinkName, NodeName, PositiveTimePs, Priority, RateBps, Reading, TimePs
-from emu.spelling import shown
-from emu.units import FRACTION_ACCEPTED, format_rate, parse_fraction
 
 CHANCE_BITS: Final = 48
 """A probability is a fixed-point number with this many fractional bits."""

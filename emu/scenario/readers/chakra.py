@@ -46,7 +46,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from emu.errors import EmuError, FormatError
+from emu.base.errors import EmuError, FormatError
 from emu.scenario.readers.foreign import limited
 
 VARINT: Final = 0

@@ -41,7 +41,7 @@ from actors.ncclx.script import (
     ScriptPlan,
     kind_of,
 )
-from emu.errors import EmuError
+from emu.base.errors import EmuError
 from emu.scenario.readers.chakra import COLLECTIVE, COMPUTE, RECEIVE, SEND, SKIPPED, Node, Trace
 
 WORLD: Final = "world"

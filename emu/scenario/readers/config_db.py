@@ -26,11 +26,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
+from emu.base.spelling import shown
 from emu.scenario.section import Location, RefusedError
 from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, read_document
 from emu.scenario.yaml.values import Reading
-from emu.spelling import shown
 
 KEY: Final = "config_db"
 PORTS_ACCEPTED: Final = "the same on every port"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from emu.errors import FormatError
+from emu.base.errors import FormatError
 
 LONGEST_SHOWN: Final = 40
 _MOST_DIGITS: Final = 20

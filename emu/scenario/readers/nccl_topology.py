@@ -29,7 +29,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
-from emu.errors import FormatError
+from emu.base.errors import FormatError
 
 MOST_CHARACTERS: Final = 2**22
 MOST_DEVICES: Final = 1024

@@ -47,7 +47,7 @@ from itertools import count, pairwise
 from typing import Final, Literal, NamedTuple
 
 from actors.ncclx.script import REASONS, Group, Script, ScriptPlan, kind_of
-from emu.errors import FormatError
+from emu.base.errors import FormatError
 from emu.scenario.readers.foreign import whole_number
 from emu.workload.pipeline import Pass, Stage
 

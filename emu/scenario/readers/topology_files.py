@@ -36,7 +36,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from emu.errors import FormatError, Problem, ScenarioError
+from emu.base.errors import FormatError, Problem, ScenarioError
 from emu.scenario.readers.foreign import LONGEST_SHOWN, whole_number
 from emu.scenario.yaml.document import Node, Place, decode
 

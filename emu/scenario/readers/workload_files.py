@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from emu.errors import FormatError, Problem, ScenarioError
+from emu.base.errors import FormatError, Problem, ScenarioError
 from emu.scenario.readers.chakra import MOST_FILE_BYTES, MOST_RANKS, MOST_TRACE_BYTES, pared
 from emu.scenario.readers.foreign import limited, whole_number
 from emu.scenario.readers.topology_files import EdgeListError, ranks_of

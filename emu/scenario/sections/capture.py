@@ -16,10 +16,10 @@ from pydantic import Field
 
 from actors.fabric.model import FABRIC, Role, Topology
 from actors.kernel.event import NEVER_PS
+from emu.base.units import format_size
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.overrides import Devices
 from emu.scenario.yaml.values import PositiveSizeBytes, PositiveTimePs, Priority, TimePs, names
-from emu.units import format_size
 
 Kind = Literal["data", "read_request", "ack", "nak", "rnr", "cnp", "pfc", "credit"]
 MOST_CAPTURES = 256

@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from emu.base.units import parse_time
 from emu.scenario.section import Section
 from emu.scenario.sections.overrides import Devices
 from emu.scenario.yaml.values import PositiveTimePs, names
-from emu.units import parse_time
 
 TRACES_ACCEPTED: Final = 'a NIC that sends, SOURCE:DESTINATION like "nic-0-0:nic-1-0", or a pattern of them'
 

@@ -12,9 +12,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from emu.base.units import parse_rate, parse_size, parse_time
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import DelayPs, PositiveFraction, PositiveSizeBytes, RateBps
-from emu.units import parse_rate, parse_size, parse_time
 
 Count = Annotated[int, Field(ge=1, le=65536)]
 DISK_BPS: Final = 2_133_333_333

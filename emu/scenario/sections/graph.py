@@ -19,12 +19,12 @@ from pydantic import Field
 from actors.ncclx.algorithms.given import Given, GivenStep
 from actors.ncclx.graph import DATA, NOBODY, OUTPUT, SCRATCH, Algorithm
 from actors.ncclx.operations import ALGORITHMS
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
+from emu.base.spelling import did_you_mean, shown
 from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.document import Node, decode, read_document
 from emu.scenario.yaml.values import Reading
-from emu.spelling import did_you_mean, shown
 
 DEFAULT: Final = "default"
 AUTO: Final = "auto"

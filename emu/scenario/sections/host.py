@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from emu.base.units import parse_rate, parse_size, parse_time
 from emu.scenario.section import Section
 from emu.scenario.yaml.values import DelayPs, PositiveSizeBytes, RateBps, TimePs
-from emu.units import parse_rate, parse_size, parse_time
 
 
 class NvlinkSection(Section):

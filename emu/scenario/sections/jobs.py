@@ -14,6 +14,7 @@ from pydantic import Field
 
 from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import ALGORITHMS, REDUCING, ROOTED, OperationName
+from emu.base.spelling import did_you_mean, shown
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.sections.flows import (
     FlowList,
@@ -51,7 +52,6 @@ from emu.scenario.yaml.values import (
     Reading,
     TimePs,
 )
-from emu.spelling import did_you_mean, shown
 
 Ranks = Literal["all"] | int | tuple[int, ...]
 Order = Literal["contiguous", "strided"] | tuple[int, ...]

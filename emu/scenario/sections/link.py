@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
+from emu.base.spelling import shown
+from emu.base.units import FRACTION_ACCEPTED, parse_fraction, parse_size
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.values import (
     AutoDelayPs,
@@ -21,8 +23,6 @@ from emu.scenario.yaml.values import (
     Reading,
     TimePs,
 )
-from emu.spelling import shown
-from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_size
 
 MOST_ERRORS: Final = Fraction(1, 1000)
 

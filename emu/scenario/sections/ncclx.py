@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from actors.ncclx.settings import MOST_CHANNELS
+from emu.base.units import format_time, parse_size, parse_time
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.nccl_names import EnvMapping
 from emu.scenario.yaml.values import (
@@ -27,7 +28,6 @@ from emu.scenario.yaml.values import (
     PositiveTimePs,
     TimePs,
 )
-from emu.units import format_time, parse_size, parse_time
 
 
 class OutstandingSection(Section):

@@ -35,6 +35,7 @@ from actors.nic.congestion.swift import Swift
 from actors.nic.congestion.tcp_window import Reno, TcpWindow
 from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
 from actors.nic.tcp import Tcp
+from emu.base.units import format_time, parse_rate, parse_size, parse_time
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
@@ -50,7 +51,6 @@ from emu.scenario.yaml.values import (
     RateBps,
     TimePs,
 )
-from emu.units import format_time, parse_rate, parse_size, parse_time
 
 
 class CongestionSection(PolicySection):

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.base.units import about_time, parse_size, parse_time
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
     Name,
@@ -16,7 +17,6 @@ from emu.scenario.yaml.values import (
     PositiveTimePs,
     TimePs,
 )
-from emu.units import about_time, parse_size, parse_time
 
 LEAST_SAMPLE_PS: Final = parse_time("100us")
 """More often would be most of a run's events."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
+from emu.base.spelling import shown
 from emu.scenario.section import Location, OneOf, PartOf, Refusal, RefusedError, Section
 from emu.scenario.sections.host import GpuSection, HostSection
 from emu.scenario.sections.link import LinkSection
@@ -21,7 +22,6 @@ from emu.scenario.sections.nic import NicSection, TransportSection
 from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.yaml.problems import field_shape, fields
 from emu.scenario.yaml.values import WILD, Reading, names
-from emu.spelling import shown
 
 DEVICES_ACCEPTED: Final = 'a name or a pattern like "nic-3-*", "rtsw-0:ctsw-*" for links, or a list of them'
 MOST_PATTERNS: Final = 65536

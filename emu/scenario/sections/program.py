@@ -12,6 +12,7 @@ from pydantic import Field
 
 from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, REDUCING, ROOTED, misfit
+from emu.base.units import counted
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.graph import (
     AUTO,
@@ -24,7 +25,6 @@ from emu.scenario.sections.graph import (
     own_algorithm,
 )
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
-from emu.units import counted
 from emu.workload.nccl_tuning import Choice
 from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults
 

@@ -20,11 +20,11 @@ from actors.switch.routing.engineered import EngineeredRouting
 from actors.switch.routing.flowlet import Adaptive, Flowlet
 from actors.switch.routing.policy import HashedRouting, PathPinning, RoutingPolicy
 from actors.switch.routing.spray import Spray
+from emu.base.units import parse_time
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import AutoTimePs, LinkName, PositiveTimePs, TimePs
-from emu.units import parse_time
 
 HashField = Literal[
     "src",

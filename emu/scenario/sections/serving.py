@@ -11,11 +11,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.base.units import parse_rate
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.flows import LONGEST_MESSAGE_BYTES, FlowsWorkload
 from emu.scenario.sections.training import OwnModel
 from emu.scenario.yaml.values import FractionToOne, PositiveFraction, RateBps, TimePs
-from emu.units import parse_rate
 from emu.workload.flows import Flow
 from emu.workload.serving import Asked, Request, Serving, drawn, prefilled, transfers
 from emu.workload.training import PRESETS, Model

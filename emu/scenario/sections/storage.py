@@ -10,10 +10,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.base.units import parse_size, parse_time
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.flows import LONGEST_MESSAGE_BYTES
 from emu.scenario.yaml.values import DelayPs, PositiveSizeBytes, TimePs
-from emu.units import parse_size, parse_time
 
 MOST_REQUESTS: Final = 2**22
 """Of the clients of one job, over all."""

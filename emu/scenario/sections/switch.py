@@ -26,6 +26,8 @@ from actors.kernel.units import serialisation_ps
 from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.switch.buffer import Admission
 from actors.switch.ecn import Aqm, Red
+from emu.base.spelling import shown
+from emu.base.units import parse_rate, parse_size, parse_time
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.readers.config_db import ConfigFile
@@ -48,8 +50,6 @@ from emu.scenario.yaml.values import (
     SizeBytes,
     TimePs,
 )
-from emu.spelling import shown
-from emu.units import parse_rate, parse_size, parse_time
 
 MOST_THRESHOLD_BYTES: Final = 2**46
 """Thresholds are computed in 62 bits, 16 of them behind the point."""

@@ -23,9 +23,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.base.units import parse_rate, parse_time
 from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.yaml.values import DelayPs, NodeName, PositiveFraction, RateBps
-from emu.units import parse_rate, parse_time
 
 LINK_200G_BPS: Final = parse_rate("200G")
 LINK_400G_BPS: Final = parse_rate("400G")

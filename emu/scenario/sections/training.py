@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.base.units import parse_fraction
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
     AutoFractionToOne,
@@ -22,7 +23,6 @@ from emu.scenario.yaml.values import (
     Reading,
     TimePs,
 )
-from emu.units import parse_fraction
 from emu.workload.training import DIMENSIONS, PRESETS, Model, Training, zipf
 
 Degree = Annotated[int, Field(ge=1, le=65536)]

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from emu.errors import Problem, ScenarioError
+from emu.base.errors import Problem, ScenarioError
 from emu.scenario.section import Location
 
 Scalar = str | int | float | bool | None
@@ -170,14 +170,6 @@ def opened(tree: Node, location: Location, place: Place) -> Node | None:
         if not isinstance(node.value, dict):
             return None
     return node
-
-
-def shown_location(location: Location) -> str:
-    """`jobs[0].workload.size`, as a user would write it."""
-    text = ""
-    for step in location:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
 
 
 MAX_FILE_BYTES: Final = 16 * 2**20

@@ -16,12 +16,12 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from emu.errors import Problem
+from emu.base.errors import Problem
+from emu.base.spelling import closest, did_you_mean, listed, shown, shown_location
+from emu.base.units import counted
 from emu.scenario.section import Location, OneOf, PartOf, Section
-from emu.scenario.yaml.document import Node, shown_location
+from emu.scenario.yaml.document import Node
 from emu.scenario.yaml.values import Reading
-from emu.spelling import closest, did_you_mean, listed, shown
-from emu.units import counted
 
 
 class ListOf(NamedTuple):

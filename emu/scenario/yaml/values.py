@@ -2,7 +2,7 @@
 
 Each type below is a plain Python type (`int`, `Fraction`, `str`) with a `Reading` attached: a function from
 what YAML holds to the value, the way back, a JSON Schema, and a sentence on what is accepted. Quantities are
-read by `emu.units`, so they need their unit; `auto` reads as None and leaves the value to the device.
+read by `emu.base.units`, so they need their unit; `auto` reads as None and leaves the value to the device.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Annotated, Any, Final
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from emu import units
-from emu.errors import QuantityError
+from emu.base import units
+from emu.base.errors import QuantityError
+from emu.base.spelling import shown
 from emu.scenario.section import RefusedError, refused
-from emu.spelling import shown
 
 AUTO: Final = "auto"
 

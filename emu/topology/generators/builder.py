@@ -50,7 +50,7 @@ from actors.fabric.model import (
     TopologyError,
 )
 from actors.fabric.routes import routes
-from emu.units import MAX_QUANTITY
+from emu.base.units import MAX_QUANTITY
 
 
 class Assembly:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from emu.base.units import aligned
 from emu.cli.columns import say
 from emu.measure.run_directory.comparison import (
     load_run,
@@ -14,7 +15,6 @@ from emu.measure.run_directory.comparison import (
     parting,
     parting_lines,
 )
-from emu.units import aligned
 
 PARTED_STATUS = 1
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 import click
 
 from emu.api import prepare, run_prepared
+from emu.base.units import about_time, aligned
 from emu.cli.columns import say
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.flow.cross import Difference, differences
 from emu.flow.wires import is_spread
-from emu.measure.summary.summary import Summary
+from emu.results.summary import Summary
 from emu.runtime.outcome import RunOptions
-from emu.units import about_time, aligned
 
 BEYOND_STATUS = 1
 

@@ -11,8 +11,8 @@ from typing import Any, Final, TextIO
 
 import click
 
+from emu.base.errors import UsageError
 from emu.cli.scenario_options import positive_time_ps
-from emu.errors import UsageError
 from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
 from emu.measure.run_directory.perfetto_tracks import timeline
 from emu.measure.run_directory.run_directory import write_pieces

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from emu.errors import UsageError
+from emu.base.errors import UsageError
 from emu.measure.run_directory.run_directory import write_whole
 from emu.report.compared import compared_page
 from emu.report.page import page

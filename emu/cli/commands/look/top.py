@@ -25,11 +25,10 @@ from rich.text import Text
 
 from actors.fabric.model import FABRIC, Topology
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
+from emu.base.errors import RuntimeFailure, UsageError
+from emu.base.units import about_rate, about_time, aligned, counted, percent
 from emu.cli.columns import columns, wrapped
-from emu.errors import RuntimeFailure, UsageError
-from emu.measure.metric_names import METRIC_OF
 from emu.measure.run_directory.comparison import load_summary
-from emu.measure.summary.summary import Summary
 from emu.measure.summary_report import (
     busiest_links,
     diagnosis_lines,
@@ -39,9 +38,10 @@ from emu.measure.summary_report import (
     most_paused_links,
     so_far,
 )
+from emu.results.metrics import METRIC_OF
+from emu.results.summary import Summary
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
-from emu.units import about_rate, about_time, aligned, counted, percent
 
 MOST_PORTS: Final = 6
 MOST_JOBS: Final = 12

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 import click
 
+from emu.base.errors import UsageError
+from emu.base.shipped import CAMPAIGNS
+from emu.base.units import aligned
 from emu.campaign.campaign_file import checked, judged, read_tree, shown_span
 from emu.campaign.goodput import FACTORS, Seed, figures, sensitivities, simulated, summary_of
 from emu.campaign.measured import Measurement, put_in_place
@@ -20,12 +23,9 @@ from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
 from emu.cli.columns import say
 from emu.cli.scenario_options import file_named, forcing
-from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary_report import expectation_line
 from emu.scenario.set_options import parse_override
-from emu.shipped import CAMPAIGNS
-from emu.units import aligned
 
 EXAMPLES: Final = """\b
 Examples:

@@ -11,12 +11,14 @@ from typing import Any, Final
 
 import click
 
+from emu.base.errors import Problem, ScenarioError, UsageError
+from emu.base.shipped import JOB_MIXES
+from emu.base.units import aligned
 from emu.campaign.campaign_file import SPAN, checked, judged, read_tree, shown_span
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Level, followed, summary_of
 from emu.campaign.moment import moment_of
 from emu.cli.scenario_options import file_named, forcing
-from emu.errors import Problem, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary_report import expectation_line
 from emu.scenario.dump import mapping_to_yaml
@@ -26,8 +28,6 @@ from emu.scenario.resolve import build_topology
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import parse_override
 from emu.scenario.yaml.document import Node
-from emu.shipped import JOB_MIXES
-from emu.units import aligned
 
 EXAMPLES: Final = """\b
 Examples:

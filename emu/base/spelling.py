@@ -31,3 +31,11 @@ def shown(value: object, most: int = 64) -> str:
     """A value as it is quoted in a message, a list in brackets, cut after `most` characters."""
     text = repr(list(value)) if isinstance(value, tuple) else repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def shown_location(location: Iterable[str | int]) -> str:
+    """The path to a place in a file or in the results, as a user writes it: `jobs[0].workload.size`."""
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any, Final, TypeVar
 
-from emu.errors import EmuError, RuntimeFailure
+from emu.base.errors import EmuError, RuntimeFailure
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

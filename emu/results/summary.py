@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from emu.docstrings import describe_fields
+from emu.base.docstrings import describe_fields
 
 
 class Part(BaseModel):

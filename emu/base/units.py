@@ -25,7 +25,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from emu.errors import QuantityError
+from emu.base.errors import QuantityError
 
 MAX_QUANTITY: Final = 2**62 - 1
 """Largest time, size or rate: what a native signed integer holds with a bit to spare."""

@@ -1,7 +1,7 @@
 """Installation of the environment of a clone.
 
-    python3 -m emu.installing run      # what `make run` needs
-    python3 -m emu.installing dev      # and what `make test` needs
+    python3 -m emu.base.installing run      # what `make run` needs
+    python3 -m emu.base.installing dev      # and what `make test` needs
 
 makes `.venv` and installs the versions of `constraints.txt` there: by uv, which takes seconds where pip takes
 most of a minute, or by pip where uv cannot be had or cannot do it. Needs nothing but Python with venv; the
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 PLACE: Final = ROOT / ".venv"
 PYTHON: Final = PLACE / "bin" / "python"
 LOG: Final = PLACE / "install.log"

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-PACKAGE: Final = Path(__file__).resolve().parent
+PACKAGE: Final = Path(__file__).resolve().parents[1]
 INSIDE: Final = PACKAGE / "_shipped"
 """Only in a wheel."""
 FOLDERS: Final = ("scenarios", "docs")

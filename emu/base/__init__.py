@@ -1,0 +1,1 @@
+"""What every room of the tool may import: errors, units, spelling, packaged files."""
