@@ -4,6 +4,36 @@
 the public Python API (`emu.api`) is loaded when one of its names is first used.
 """
 
+# ruff: noqa: E402  a signal may come before what takes long to import is there
+
+import os
+import signal
+import sys
+
+
+def leave_at_once(number: int, frame: object) -> None:
+    """End the `emu` command on Ctrl-C or SIGTERM while its modules are imported.
+
+    Nothing is to be written or removed then, and an exception would be lost: an import has a callback for the
+    lock of each module, and Python only prints what is raised in one.
+    """
+    del number, frame
+    os.write(2, b"emu: interrupted\n")
+    os._exit(130)
+
+
+def _is_command() -> bool:
+    """Whether this process is the `emu` command, not somebody's Python program."""
+    named = (getattr(sys, "argv", None) or [""])[0]
+    return named.rpartition("/")[2] == "emu" or (named == "-m" and "emu.cli.main" in sys.orig_argv)
+
+
+if _is_command():
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as of `nohup emu &`
+        signal.signal(signal.SIGINT, leave_at_once)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, leave_at_once)
+
 from importlib import import_module
 from importlib.util import find_spec
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -46,7 +45,7 @@ from emu.measure.summary.recoveries import operator_entries
 from emu.measure.summary.results import summarise
 from emu.measure.summary_report import summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
-from emu.results.summary import Summary
+from emu.results.summary import Judged, Summary
 from emu.results.summary import json_schema as summary_schema
 from emu.run_diagnosis import diagnosed
 from emu.runtime.blueprint import blueprint_of, spread
@@ -64,10 +63,12 @@ from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.reference import json_schema as scenario_schema
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import ports_named
+from emu.stored_run import breaking
 from emu.workload.composing import Program
 
 __all__ = [
     "EmuError",
+    "Interrupted",
     "Loaded",
     "Observer",
     "Outcome",
@@ -96,6 +97,7 @@ __all__ = [
 ]
 
 JOB_FAILED_STATUS: Final = 3
+INTERRUPTED_STATUS: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class Result:
     summary: Summary
     outcome: Outcome
     directory: Path | None
+    interrupted: bool = False
+    """Whether Ctrl-C or SIGTERM ended the run or its diagnosis; a `Result` of `Interrupted` only."""
 
     @property
     def passed(self) -> bool:
@@ -116,6 +120,8 @@ class Result:
         """How it ended, in a few words."""
         if self.passed:
             return "passed"
+        if self.interrupted:
+            return "interrupted"
         failed = sum(not one.passed for one in self.summary.expectations)
         if self.exit_status == 1 and failed:
             return "1 expectation failed" if failed == 1 else f"{failed} expectations failed"
@@ -153,6 +159,8 @@ class Result:
         """As the command's: 0, 1 if an expectation failed or a result is wrong, 3 stalled or a job failed, 4
         failed, 130 interrupted. A stall that an expectation on `ending` asks for is no failure.
         """
+        if self.interrupted:
+            return INTERRUPTED_STATUS
         if self.outcome.exit_status and not self.stalled_as_expected:
             return self.outcome.exit_status
         if not self.summary.passed() or self.wrong_jobs():
@@ -188,6 +196,14 @@ class Result:
         ]
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM ended a run or its diagnosis. `result` is what there is, in its directory too."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = result
+
+
 def as_loaded(scenario: Scenario) -> Loaded:
     """A scenario that is there already, to be prepared or run like one that was read."""
     return load_mapping(to_mapping(scenario))
@@ -215,8 +231,8 @@ def run(
     Nothing but `overrides` changes the answer. A diagnosis emulates the run again with suspects as built:
     `diagnose=False` spares many runs in a row that, and leaves `diagnosis` of the summary empty. With `out`
     the results are also written there, in place of those of an earlier run if `force`. Raises EmuError if
-    the run cannot begin, and KeyboardInterrupt where Ctrl-C or SIGTERM ended it before its end: what there
-    is by then is in `out`.
+    the run cannot begin, and Interrupted (a KeyboardInterrupt) where Ctrl-C or SIGTERM ended it or its
+    diagnosis: what there is by then is in `out`.
     """
     prepared = prepare(source, overrides)
     options = RunOptions(
@@ -230,13 +246,9 @@ def run(
         metrics=False,
     )
     if out is None:
-        result = run_prepared(prepared, options, observer, diagnose=diagnose)
-    else:
-        with RunDirectory.create(prepared.scenario.name, Path(out), force=force) as directory:
-            result = run_prepared(prepared, options, observer, directory, diagnose=diagnose)
-    if result.outcome.ending is Ending.INTERRUPTED:
-        raise KeyboardInterrupt
-    return result
+        return run_prepared(prepared, options, observer, diagnose=diagnose)
+    with RunDirectory.create(prepared.scenario.name, Path(out), force=force) as directory:
+        return run_prepared(prepared, options, observer, directory, diagnose=diagnose)
 
 
 def stepped(
@@ -255,7 +267,9 @@ def run_prepared(
     *,
     diagnose: bool = True,
 ) -> Result:
-    """Run what was prepared, write it into `directory`, judge its expectations, and diagnose it."""
+    """Run what was prepared, write it into `directory`, judge its expectations, and diagnose it. Raises
+    Interrupted once what there is was written.
+    """
     record = _Record(prepared, observer or Observer(), directory, options.steering)
     with closing(record):
         return _run_recorded(prepared, options, directory, record, diagnose)
@@ -282,10 +296,24 @@ def _run_recorded(
     finally:
         if steering is not None:
             steering.close()
+    scenario = scenario if steering is None else steering.scenario
     live = steering is not None or options.end_ps != NEVER_PS
+    interrupted = outcome.ending is Ending.INTERRUPTED
+
+    def judged(summary: Summary) -> Judged:
+        """A diagnosis; where that is interrupted, how many events were not compared."""
+        nonlocal interrupted
+        try:
+            return diagnosed(
+                scenario, topology, prepared.jobs, outcome, record.moves, live, record.aims, summary
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+            return Judged([], uncompared_events=sum(one.executed for one in outcome.devices))
+
     with no_collection():
         summary = summarise(
-            scenario if steering is None else steering.scenario,
+            scenario,
             topology,
             prepared.jobs,
             outcome.devices,
@@ -298,28 +326,19 @@ def _run_recorded(
             samples=record.kept(outcome),
             history=record.history,
             aims=record.aims,
-            diagnose=partial(
-                diagnosed,
-                scenario if steering is None else steering.scenario,
-                topology,
-                prepared.jobs,
-                outcome,
-                record.moves,
-                live,
-                record.aims,
-            )
-            if diagnose and not flows
-            else None,
+            diagnose=judged if diagnose and not flows else None,
         )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
-        now = scenario if steering is None else steering.scenario
-        captures = capture_files(now, topology, outcome.devices, record.written)
+        captures = capture_files(scenario, topology, outcome.devices, record.written)
         if outcome.devices and not record.counts:
             record.counted(layouts_of({one.number: one.series for one in outcome.devices}))
         directory.journal_all(operator_entries(prepared.jobs, topology, outcome.devices))
         directory.write_results(summary, topology, outcome.devices, flights, captures)
-    return Result(summary, outcome, directory.path if directory is not None else None)
+    result = Result(summary, outcome, directory.path if directory is not None else None, interrupted)
+    if interrupted:
+        raise Interrupted(result)
+    return result
 
 
 class _Record(Observer):
@@ -487,11 +506,4 @@ def _begin(directory: RunDirectory, prepared: Prepared) -> None:
     scenario = prepared.scenario
     facts = {"scenario": scenario.name, "seed": scenario.seed, "digest_kind": KIND}
     directory.begin(effective(scenario), prepared.topology, **facts)
-    entries: list[tuple[str, int, dict[str, Any]]] = []
-    for one in sorted(prepared.resolved.faults, key=lambda fault: fault.begin_ps):
-        facts = {"fault": one.entry, "what": one.kind, "target": one.target, "until_ps": one.end_ps or None}
-        entries.append(("fault", one.begin_ps, facts))
-    for change in prepared.resolved.link_changes:
-        name = prepared.topology.links[change.link].name
-        entries.append(("link", change.at_ps, {"link": name, "up": change.up, "fault": change.fault}))
-    directory.journal_all(entries)
+    directory.journal_all(breaking(prepared.resolved, prepared.topology))

@@ -411,13 +411,16 @@ def without(scenario: Scenario, job: str) -> Scenario:
 def emulated(
     intended: Scenario, topology: Topology, end_ps: int = int(NEVER_PS), faults: tuple[Fault, ...] = ()
 ) -> Outcome:
-    """The jobs of a scenario that scripts no faults, on a fabric with these, to the end or until `end_ps`."""
+    """The jobs of a scenario that scripts no faults, on a fabric with these, to the end or until `end_ps`.
+
+    Raises KeyboardInterrupt: a run that was broken off compares with nothing.
+    """
     options = RunOptions(
         local=True, metrics=False, progress_every_s=QUIET_S, snapshot_every_s=0.0, end_ps=end_ps
     )
     blueprint = blueprint_of(intended, topology)
     blueprint = blueprint._replace(resolved=blueprint.resolved._replace(faults=faults))
-    return run_blueprint(blueprint, options, Observer())
+    return run_blueprint(blueprint, options, Observer()).uninterrupted()
 
 
 def as_intended(scenario: Scenario) -> Scenario:

@@ -12,6 +12,8 @@ at `at_ps` is loaded into devices that are built from a changed scenario. What m
 reads from its configuration and never copies into its state, and what changes no table's size:
 `CHANGEABLE`. All else is refused by name.
 
+A fork of a live run has every change that was made to it (`emu.stored_run`), as the faults of a scenario.
+
 Faults may change from `at_ps` on. They are events that stand in the queue from the start, so those of the
 parent that lie ahead are taken out of the snapshot, and those of the fork are put in.
 
@@ -44,10 +46,10 @@ from emu.runtime.recovery.snapshots import Snapshot, SnapshotFiles, fingerprint
 from emu.runtime.run import run_scenario
 from emu.scenario.dump import to_yaml
 from emu.scenario.expect import SeriesExpectation
-from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import Override
+from emu.stored_run import StoredRun, stored_run
 
 CHANGEABLE: Final = (
     "name",
@@ -170,9 +172,10 @@ class Again:
 
 def reopen(path: Path) -> Again:
     """Go on with the run in a directory. Raises UsageError if there is none, or if it came to its end."""
-    prepared = _prepared(path)
-    if prepared.scenario.run.repeat:
-        raise UsageError(f"{path}: a live run is not gone on with; emu replay {path} repeats it")
+    run = _stored(path)
+    if run.scenario.run.repeat or run.changes:
+        raise UsageError(f"{path}: a live run cannot be resumed; emu replay {path} repeats it")
+    prepared = prepare(run.begun)
     ending = _ending(path)
     if ending in ENDED:
         raise UsageError(f"{path}: the run came to its end ({ending}); there is nothing to go on with")
@@ -201,10 +204,11 @@ def fork(
 
     Raises UsageError if a change is not allowed (see `emu.resume`) or the run ended before.
     """
-    parent = _prepared(path)
-    child = _prepared(path, changes)
+    run = _stored(path)
+    parent = prepare(run.loaded())
+    child = prepare(run.loaded(changes))
     changed = check_changes(parent.scenario, child.scenario)
-    snapshot = _snapshot_at(path, at_ps, parent, options)
+    snapshot = _snapshot_at(path, at_ps, run, parent, options)
     ours = forked(snapshot, parent.scenario, child.scenario)
     if out is not None and out.resolve() == path.resolve():
         raise UsageError(f"{out}: is the run that is forked; give another directory with --out")
@@ -236,11 +240,15 @@ def _check_kept(path: Path, scenario: Scenario) -> None:
             raise UsageError(f"expect {one.metric.name}: not in the samples of {path}; {accepted}")
 
 
-def _snapshot_at(path: Path, at_ps: int, parent: Prepared, options: RunOptions) -> Snapshot:
-    """The state of a run at a time; if there is no snapshot, from running it there from the one before."""
+def _snapshot_at(path: Path, at_ps: int, run: StoredRun, parent: Prepared, options: RunOptions) -> Snapshot:
+    """The state of a run at a time; if there is no snapshot, from running it there from the one before.
+
+    The snapshots of a live run are of the scenario that it began with, and hold the changes made by then.
+    """
     scenario = parent.scenario
-    files = SnapshotFiles(path / SNAPSHOTS, fingerprint(scenario))
-    found = files.newest(at_ps)
+    found = SnapshotFiles(path / SNAPSHOTS, fingerprint(run.begun.scenario)).newest(at_ps)
+    if found is not None:
+        found = forked(found, run.until(found.sync_ps + 1), scenario)
     if found is not None and found.sync_ps == at_ps:
         return found
     place = private_directory()
@@ -261,18 +269,17 @@ def _snapshot_at(path: Path, at_ps: int, parent: Prepared, options: RunOptions) 
     finally:
         remove_private(place)
     if reached is None or reached.sync_ps != at_ps:
-        if outcome.ending.value not in ENDED:
+        if outcome.uninterrupted().ending.value not in ENDED:
             raise RuntimeFailure(f"the run could not be taken to {format_time(at_ps)}: {outcome.message}")
         ended = format_time(outcome.virtual_ps)
         raise UsageError(f"--at {format_time(at_ps)}: the run came to its end at {ended}")
     return reached
 
 
-def _prepared(path: Path, changes: Iterable[Override] = ()) -> Prepared:
-    file = path / "scenario.yaml"
-    if not file.is_file():
+def _stored(path: Path) -> StoredRun:
+    if not (path / "scenario.yaml").is_file():
         raise UsageError(f"{path}: holds no run; accepted: a directory that `emu run` made")
-    return prepare(load(file, list(changes)))
+    return stored_run(path)
 
 
 def _ending(path: Path) -> str:

@@ -32,10 +32,10 @@ from emu.measure.summary.jobs import job_rows
 from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome
-from emu.scenario.fault_schedule import Aims, aimed
-from emu.scenario.load import load
+from emu.scenario.fault_schedule import Aims
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
+from emu.stored_run import StoredRun, stored_run
 
 MOST_EVENTS: Final = 20_000_000
 """A run that takes more is not run again for comparison: some 20 s of compiled code."""
@@ -151,7 +151,7 @@ def reference_of(
 
 def reference_in(path: Path) -> Reference:
     """What the run in a directory came to, for others to be compared with. UsageError as below."""
-    view, summary = _view_of(path)
+    _, view, summary = _view_of(path)
     return Reference(
         jobs=view.times(),
         alarms=view.alarmed(),
@@ -167,15 +167,14 @@ def diagnose_directory(
     intended fabric, emulated now however long that takes. UsageError if a directory does not hold a whole
     run.
     """
-    view, summary = _view_of(path)
+    run, view, summary = _view_of(path)
     if summary.fidelity == "flow":
         raise UsageError(f"{path}: a run at flow level has no causes; accepted: one with fidelity: packet")
     reference = summary.reference if baseline is None else reference_in(baseline)
     known: Emulate | None = _told_by(summary.counterfactuals) if summary.counterfactuals else None
     if emulate:
-        scenario = load(path / "scenario.yaml").scenario
-        if not aimed(scenario):  # what those hit, only the run that is over could tell
-            known = _runs(scenario, build_topology(scenario), view, summary.engine.events, int(NEVER_PS))
+        cabled = build_topology(run.scenario)
+        known = _runs(run.scenario, cabled, view, summary.engine.events, int(NEVER_PS), run.aims)
         span_ps = _span_ps(view, summary.engine.events, int(NEVER_PS))
         reference = reference_of(view.scenario, view.topology, view.plans, span_ps)
     return summary, diagnose(view, reference, known)
@@ -187,14 +186,15 @@ def _told_by(counterfactuals: Sequence[Counterfactual]) -> Emulate:
     return lambda suspects: known.get(tuple(one.key for one in suspects))
 
 
-def _view_of(path: Path) -> tuple[View, Summary]:
-    """What an operator sees of the run in a directory, and its summary."""
+def _view_of(path: Path) -> tuple[StoredRun, View, Summary]:
+    """The run in a directory with every live change, what an operator sees of it, and its summary."""
     summary = load_summary(path)
     for name in ("scenario.yaml", "shown.jsonl", "samples.jsonl"):
         if not (path / name).is_file():
             accepted = "accepted: the directory of a run that `emu run` brought to its end"
             raise UsageError(f"{path / name}: not found; {accepted}")
-    intended = as_intended(load(path / "scenario.yaml").scenario)
+    run = stored_run(path)
+    intended = as_intended(run.scenario)
     topology = build_topology(intended)
     plans = job_plans(blueprint_of(intended, topology).plan, topology)
     moves = Moves()
@@ -202,7 +202,7 @@ def _view_of(path: Path) -> tuple[View, Summary]:
     for changed in reader.changes():
         moves.add(changed)
     devices = read_shown(path / "shown.jsonl")
-    return _view(intended, topology, plans, summary, devices, moves, reader.series), summary
+    return run, _view(intended, topology, plans, summary, devices, moves, reader.series), summary
 
 
 def _view(

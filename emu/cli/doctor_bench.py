@@ -109,7 +109,7 @@ def _run(name: str, workers: int, sockets: str = "auto") -> Outcome:
     options = RunOptions(
         workers=workers, sockets=sockets, metrics=False, progress_every_s=3600.0, snapshot_every_s=0.0
     )
-    outcome = run_scenario(scenario, build_topology(scenario), options)
+    outcome = run_scenario(scenario, build_topology(scenario), options).uninterrupted()
     if outcome.ending is not Ending.FINISHED:
         raise RuntimeFailure(
             f"the {name} run on {workers} workers ended as {outcome.ending}: {outcome.message}"

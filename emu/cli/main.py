@@ -88,6 +88,7 @@ class _Commands(click.Group):
             return None
         found: object = import_module(ELSEWHERE.get(cmd_name, f"emu.cli.commands.{cmd_name}")).command
         assert isinstance(found, click.Command), found
+        _hear_signals()
         return found
 
     def resolve_command(
@@ -132,6 +133,13 @@ def cli() -> None:
     """
 
 
+def _hear_signals() -> None:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt from now on, once a command is imported."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is emu.leave_at_once:
+            signal.signal(number, signal.default_int_handler)
+
+
 def _on_one_line(error: click.ClickException) -> str:
     """What is wrong with a command line, and where one finds out what would be right."""
     message = " ".join(error.format_message().split())
@@ -168,10 +176,9 @@ def command_line() -> None:
 
     Nothing is left to be done at exit, and freeing a large fabric piece by piece would take seconds that a
     user waits for after Ctrl-C. Ray, which was shut down, may crash while the interpreter ends. SIGTERM ends
-    a command as Ctrl-C does, wherever it is; a run notes both and ends in order.
+    a command as Ctrl-C does, wherever it is; a run notes both and ends in order. While modules are imported
+    both end it at once (`emu.leave_at_once`).
     """
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = main()
     except Exception:  # noqa: BLE001  its traceback is all there is to tell

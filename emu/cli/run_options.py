@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from actors.kernel.units import PS_PER_S
-from emu.api import session
+from emu.api import Interrupted, Result, session
 from emu.base.errors import UsageError
 from emu.cli.scenario_options import Command, positive_time_ps
 from emu.runtime.outcome import RunOptions
@@ -197,3 +197,11 @@ def _every_s(text: str) -> float | None:
     if text == OFF:
         return 0.0
     return positive_time_ps("--snapshot-every", text) / PS_PER_S
+
+
+def result_of(run: Callable[[], Result]) -> Result:
+    """What a run came to, also where Ctrl-C or SIGTERM ended it, for a command that shows what there is."""
+    try:
+        return run()
+    except Interrupted as error:
+        return error.result

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
 from emu.base.units import about_size, about_time, counted, format_rate, percent
+from emu.measure.summary.jobs import DISABLED
 from emu.measure.summary_report import (
     closing_lines,
     diagnosis_lines,
@@ -140,6 +141,9 @@ def time_rows(recording: Recording) -> list[dict[str, Any]]:
                 begin, end = steps.setdefault(row[2], [row[3], row[4]])
                 steps[row[2]] = [min(begin, row[3]), max(end, row[4])]
         bars += [[begin, end, f"step {step}", "job"] for step, (begin, end) in sorted(steps.items())]
+        if job.status == DISABLED:
+            rows.append({"label": f"{name} (disabled)", "bars": []})
+            continue
         bars = bars or [[job.start_ps or 0, job.end_ps or end_ps, job.status, _kind(job.status)]]
         rows.append({"label": name, "bars": bars[:MOST_BARS]})
     faults: dict[int, list[list[Any]]] = {}

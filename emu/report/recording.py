@@ -7,11 +7,12 @@ interval; of each fabric port, in its sending direction, an interval has four fi
     paused        share of time for which its peer paused the class paused longest, or for which it waited
                   for credit: 1/250
     queue         bytes of the egress queue, or of the virtual output queues towards it, at the interval's
-                  end: 14 log2(1 + bytes / 256)
-    drops         frames dropped at the port, sent or received: 16 log2(1 + frames)
+                  end, or within it where they are more than ever before: 14 log2(1 + bytes / 256)
+    drops         frames dropped in this direction: 16 log2(1 + frames). A port counts most reasons of frames
+                  that come in, which are those of its peer's direction
 
 Logarithms keep 5 % between one byte of a packet and a whole buffer. Runs with more than `MOST_INTERVALS`
-samples are told in so many intervals, each of several samples: then queues between its ends are not seen.
+samples are told in so many intervals, each of several samples.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from emu.base.errors import UsageError
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
+from emu.results.metrics import DROPPED_LEAVING
 from emu.results.summary import Summary
-from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
+from emu.stored_run import stored_run
 
 MOST_INTERVALS: Final = 400
 SHARE: Final = 250
@@ -43,23 +45,29 @@ QUEUE_STEPS: Final = 14
 DROP_STEPS: Final = 16
 MEASURES: Final = ("utilisation", "paused", "queue", "drops")
 UTILISATION, PAUSED, QUEUE, DROPS = range(len(MEASURES))
+PEAK: Final = len(MEASURES)
+"""A queue that was deeper within an interval than ever before counts for that interval."""
+DROPPED: Final = "port_dropped_frames"
 ROLES: Final = {
     "port_transmit_bytes": UTILISATION,
     "pfc_paused_ps": PAUSED,
     "port_transmit_wait_ps": PAUSED,
     "queue_bytes": QUEUE,
     "voq_bytes": QUEUE,
-    "port_dropped_frames": DROPS,
+    "queue_peak_bytes": PEAK,
+    "voq_peak_bytes": PEAK,
+    DROPPED: DROPS,
 }
 
 
 class Port(NamedTuple):
-    """A fabric port: `device` and `peer` are node numbers."""
+    """A fabric port, which stands for the direction from `device` to `peer`, both node numbers."""
 
     device: int
     number: int
     peer: int
     rate_bps: int
+    peer_port: int
 
 
 class Recording(NamedTuple):
@@ -76,7 +84,7 @@ class Recording(NamedTuple):
     measures: tuple[bytes, ...]
     """One byte for each interval and port, intervals one after another; in the order of `MEASURES`."""
     events: tuple[Mapping[str, Any], ...]
-    """Lines of the journal."""
+    """What broke, as lines of the journal."""
     steps: tuple[tuple[int, ...], ...]
     """Rows of job, rank, step, begin, end, computing and waits by reason, in ps."""
     collectives: tuple[Mapping[str, str], ...]
@@ -92,19 +100,19 @@ def read_recording(path: Path) -> Recording:
     if not path.is_dir():
         raise UsageError(f"{path}: not a directory; accepted: the directory of a run that `emu run` wrote")
     summary = load_summary(path)
-    scenario = load(path / "scenario.yaml").scenario
-    topology = build_topology(scenario)
+    run = stored_run(path)
+    topology = build_topology(run.scenario)
     ports = fabric_ports(topology)
     edges_ps, measures = _read(path / "samples.jsonl", ports)
     return Recording(
         path,
         summary,
-        scenario,
+        run.scenario,
         topology,
         ports,
         edges_ps,
         measures,
-        tuple(_lines(path / "journal.jsonl")),
+        tuple(run.breaking(topology)),
         tuple(_steps(path / "shown.jsonl")),
         tuple(_rows(path / "collectives.csv")),
     )
@@ -113,7 +121,7 @@ def read_recording(path: Path) -> Recording:
 def fabric_ports(topology: Topology) -> tuple[Port, ...]:
     """Every fabric port, by device and number."""
     return tuple(
-        Port(node.number, number, end.peer, end.rate_bps)
+        Port(node.number, number, end.peer, end.rate_bps, end.peer_port)
         for node in topology.nodes
         for number, end in enumerate(topology.ports(node.number))
         if end.kind == FABRIC
@@ -126,13 +134,17 @@ class Figures:
     def __init__(self, ports: Sequence[Port], reader: SampleReader) -> None:
         self._ports = ports
         number = {(port.device, port.number): at for at, port in enumerate(ports)}
-        self._port_of = {
-            metric: [
-                number.get((device, reader.series[device][place].port), -1)
-                for device, place in reader.counters(metric)
-            ]
-            for metric in ROLES
-        }
+        opposite = [number[port.peer, port.peer_port] for port in ports]
+        self._port_of: dict[str, list[int]] = {}
+        for metric in ROLES:
+            found = self._port_of[metric] = []
+            for device, place in reader.counters(metric):
+                one = reader.series[device][place]
+                port = number.get((device, one.port), -1)
+                came = metric == DROPPED and one.reason not in DROPPED_LEAVING
+                found.append(opposite[port] if came and port >= 0 else port)
+        self._peaks = {metric: [0] * len(rows) for metric, rows in self._port_of.items()}
+        """Of each counter of a peak, how deep its queue ever was, in bytes."""
         self._queues = [0] * (len(ports) + 1)
         """Bytes that wait at each port; the last is of ports that are no fabric ports."""
         self._waiting = bytearray(len(ports) + 1)
@@ -144,12 +156,15 @@ class Figures:
         """One byte for each port, of each measure."""
         found = [bytearray(len(self._ports) + 1) for _ in MEASURES]
         sent: dict[int, int] = {}
+        deepest: dict[int, int] = {}
         for metric, measure in ROLES.items():
             moved = [one[metric] for one in samples if metric in one]
             if measure == PAUSED:
                 self._most_paused(metric, moved, span_ps, found[PAUSED])
             elif measure == QUEUE:
                 self._wait(metric, moved)
+            elif measure == PEAK:
+                self._deepen(metric, moved, deepest)
             else:
                 grown = _by_port(self._port_of[metric], moved)
                 if measure == UTILISATION:
@@ -161,7 +176,9 @@ class Figures:
         for port, sent_bytes in sent.items():
             share = -(-SHARE * sent_bytes // carried[port])
             shares[port] = min(SHARE, share)
-        found[QUEUE] = self._waiting
+        found[QUEUE] = bytearray(self._waiting)
+        for port, depth_bytes in deepest.items():
+            found[QUEUE][port] = max(found[QUEUE][port], bisect_right(_DEPTHS, depth_bytes))
         return tuple(bytes(one[:-1]) for one in found)
 
     def _carries(self, span_ps: int) -> list[int]:
@@ -180,6 +197,14 @@ class Figures:
             for row in rows:
                 port = port_of[row]
                 self._waiting[port] = bisect_right(_DEPTHS, queues[port])
+
+    def _deepen(self, metric: str, moved: Sequence[Column], into: dict[int, int]) -> None:
+        """By port, the depth of the queue of one class that was deeper than ever before."""
+        peaks, port_of = self._peaks[metric], self._port_of[metric]
+        for rows, more in moved:
+            for row, by in zip(rows, more, strict=True):
+                peaks[row] += by
+                into[port_of[row]] = max(into.get(port_of[row], 0), peaks[row])
 
     def _most_paused(self, metric: str, moved: Sequence[Column], span_ps: int, into: bytearray) -> None:
         """For what share the class was paused that was paused longest, of each port."""

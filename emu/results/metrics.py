@@ -294,6 +294,10 @@ DROP_REASONS: Final[dict[str, str]] = {
 }
 """Why a frame can be dropped."""
 
+DROPPED_LEAVING: Final = frozenset({"link_down", "watchdog"})
+"""Reasons of frames that are counted at the port by which they were to leave; others are counted where they
+came in. Both ends of a link that is down count what they lost, that which was in flight too."""
+
 CONGESTION_REASONS: Final = frozenset(
     {"no_shared_room", "headroom_overrun", "egress_limit", "aqm", "receive_overrun"}
 )

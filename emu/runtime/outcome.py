@@ -193,6 +193,12 @@ class Outcome:
     build_s: float = 0.0
     """Wall time from the call to the first window."""
 
+    def uninterrupted(self) -> Outcome:
+        """The outcome of a whole run. Raises KeyboardInterrupt if Ctrl-C or SIGTERM ended it."""
+        if self.ending is Ending.INTERRUPTED:
+            raise KeyboardInterrupt
+        return self
+
     @property
     def exit_status(self) -> int:
         """0 finished, 3 stalled or out of time, 4 failed, 130 interrupted; expectations are the caller's."""

@@ -19,7 +19,6 @@ from actors.control.operator import replaced
 from emu import api
 from emu.base.errors import ScenarioError, UsageError
 from emu.build.estimate import estimate
-from emu.cli.commands.replay import recorded
 from emu.measure.collected import Changed
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.run_directory import RunDirectory
@@ -27,6 +26,7 @@ from emu.results.summary import OperatorResult
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.control_socket import ask
 from emu.runtime.outcome import Ending
+from emu.stored_run import stored_run
 from tests.diagnosis.live_runs import injected
 from tests.runtime.patience import PATIENCE_S, until
 from tests.runtime.spread_runs import SpreadRun
@@ -439,7 +439,7 @@ def test_a_live_run_with_an_operator_that_somebody_ended_replays_to_the_same_dig
     with RunDirectory.create("tended", tmp_path / "run") as opened:
         options = api.RunOptions(metrics=False, local=True, steering=steering, progress_every_s=0.0)
         live = api.run_prepared(prepared, options, Ender(steering), opened)
-    found = recorded(tmp_path / "run")
+    found = stored_run(tmp_path / "run")
     assert found.end_ps == live.outcome.virtual_ps < 9000 * MS
     assert live.summary.operator is not None
     assert live.summary.operator.ending == "unfinished"

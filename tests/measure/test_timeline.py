@@ -88,6 +88,11 @@ def exported(
     return read(out.read_bytes()), result
 
 
+def group_of(device: str) -> str:
+    """The top track below which a device lies, by its name."""
+    return "NICs" if device.startswith("nic-") else "Switches"
+
+
 def rows(run: Path, table: str) -> list[dict[str, str]]:
     with (run / table).open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
@@ -137,7 +142,8 @@ def test_pauses_add_up_to_the_counters_of_their_ports(tmp_path: Path) -> None:
     found: dict[tuple[str, int, int], int] = defaultdict(int)
     for path, slices in trace.slices.items():
         if "/pauses of class " in path:
-            _, device, port, last = path.split("/")
+            group, device, port, last = path.split("/")
+            assert group == group_of(device)
             place = (device, int(port.split()[1]), int(last.rpartition(" ")[2]))
             found[place] += sum(one.end - one.begin for one in slices)
     assert found == expected
@@ -165,7 +171,8 @@ def test_rates_of_a_port_add_up_to_what_it_sent(tmp_path: Path) -> None:
     }
     for path, values in trace.counters.items():
         if path.endswith("/rate"):
-            _, device, port, _ = path.split("/")
+            group, device, port, _ = path.split("/")
+            assert group == group_of(device)
             ends = [at for at, _ in values[1:]]
             bits = sum(
                 value * (end - at) for (at, value), end in zip(values, [*ends, values[-1][0]], strict=True)
@@ -252,5 +259,5 @@ def test_a_directory_that_is_no_run_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", "perfetto", str(tmp_path), "--out", str(tmp_path / "x")]) == 2
-    assert "summary.json" in capsys.readouterr().err
+    assert "there is no run" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

@@ -2,14 +2,29 @@
 
 import csv
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import pytest
 
+from actors.kernel.device import Series
 from emu import api
 from emu.base.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
+from emu.measure.run_directory.samples import SampleReader
 from emu.report.page import time_rows
-from emu.report.recording import DROP_STEPS, MEASURES, QUEUE_STEPS, SHARE, Recording, read_recording
+from emu.report.recording import (
+    DROP_STEPS,
+    DROPPED,
+    DROPS,
+    MEASURES,
+    QUEUE_STEPS,
+    ROLES,
+    SHARE,
+    Figures,
+    Recording,
+    read_recording,
+)
+from emu.results.metrics import DROP_REASONS
 
 FRAME_BYTES = 4096 + 90
 PAIR: dict[str, object] = {
@@ -104,6 +119,83 @@ def test_drops_stand_at_the_port_and_the_time_of_the_fault(pair: Recording) -> N
                 assert 100_000_000 <= pair.edges_ps[at + 1] <= 160_000_000
                 shown += round(2 ** (byte / DROP_STEPS) - 1)
     assert abs(shown - lost) <= 0.05 * lost + 1
+
+
+FORTH, BACK = ("rtsw-0", "ctsw-0"), ("ctsw-0", "rtsw-0")
+DIRECTIONS = {
+    "port_transmit_bytes": FORTH,
+    "pfc_paused_ps": FORTH,
+    "port_transmit_wait_ps": FORTH,
+    "queue_bytes": FORTH,
+    "voq_bytes": FORTH,
+    "queue_peak_bytes": FORTH,
+    "voq_peak_bytes": FORTH,
+    "link_down": FORTH,
+    "watchdog": FORTH,
+    "no_route": BACK,
+    "no_shared_room": BACK,
+    "headroom_overrun": BACK,
+    "egress_limit": BACK,
+    "aqm": BACK,
+    "ttl": BACK,
+    "corrupt": BACK,
+    "receive_overrun": BACK,
+}
+"""Of each counter at the port of rtsw-0 to ctsw-0, and of drops by reason, where the frames go."""
+
+
+class OneCounter(NamedTuple):
+    """Reads samples in which one counter of rtsw-0 grows."""
+
+    series: dict[int, list[Series]]
+
+    def counters(self, metric: str) -> list[tuple[int, int]]:
+        return [(device, 0) for device, (one,) in self.series.items() if one.metric == metric]
+
+
+@pytest.mark.parametrize("name", [*(one for one in ROLES if one != DROPPED), *DROP_REASONS])
+def test_a_counter_stands_at_the_direction_of_its_frames(name: str, pair: Recording) -> None:
+    port = pair.ports[port_between(pair, *FORTH)]
+    metric = DROPPED if name in DROP_REASONS else name
+    one = Series(metric, port.number, -1, name if metric == DROPPED else "")
+    reader = cast(SampleReader, OneCounter({port.device: [one]}))
+    grown = {metric: ([0], [10_000_000])}
+    shown = Figures(pair.ports, reader).interval([grown], 100_000_000)
+    cells = [row for measure in shown for row, byte in enumerate(measure) if byte]
+    assert cells == [port_between(pair, *DIRECTIONS[name])]
+
+
+def test_frames_that_one_sender_spoils_are_shown_on_their_way(tmp_path: Path) -> None:
+    spoilt = {"kind": "degrade", "target": "rtsw-0:ctsw-0", "sender": "rtsw-0", "loss": 0.05}
+    recording = recorded({**PAIR, "faults": [spoilt]}, tmp_path / "run")
+    lossy = [row for row in range(len(recording.ports)) if any(recording.row(DROPS, row))]
+    assert lossy == [port_between(recording, *FORTH)]
+
+
+def test_a_queue_between_two_samples_is_shown(tmp_path: Path) -> None:
+    flows = [{"src": at, "dst": 2, "size": "1MiB"} for at in (0, 1)]
+    flows.append({"src": 2, "dst": 3, "size": "4KiB", "start": "150us"})
+    jobs = [{"name": "burst", "workload": {"kind": "flows", "flows": flows}}]
+    burst = PAIR | {"faults": [], "run": {"sample_every": "100us"}, "jobs": jobs}
+    recording = recorded(burst, tmp_path / "run")
+    assert recording.edges_ps[:2] == (0, 100_000_000)
+    peaks = {
+        row["peer"]: int(row["queue_peak_bytes"])
+        for row in _port_rows(recording)
+        if row["device"] == "rtsw-0" and int(row["queue_peak_bytes"])
+    }
+    shown = figures(recording, "queue", "rtsw-0", "ctsw-0")[0]
+    assert 256 * (2 ** (shown / QUEUE_STEPS) - 1) == pytest.approx(peaks["ctsw-0"], rel=0.06)
+    assert peaks["ctsw-0"] > 100_000
+
+
+def test_a_job_that_does_not_run_has_no_bar(tmp_path: Path) -> None:
+    jobs = [
+        *cast("list[dict[str, object]]", PAIR["jobs"]),
+        {"name": "off", "enabled": False, "workload": {"kind": "permutation", "size": "4KiB"}},
+    ]
+    rows = time_rows(recorded({**PAIR, "faults": [], "jobs": jobs}, tmp_path / "run"))
+    assert [row["bars"] for row in rows if row["label"] == "off (disabled)"] == [[]]
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

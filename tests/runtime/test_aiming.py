@@ -8,7 +8,6 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.cli.commands.replay import recorded
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleReader
 from emu.resume import fork
@@ -17,6 +16,7 @@ from emu.runtime.live.control_socket import fault_list
 from emu.scenario.faults.targets import Candidate, Spot, candidates
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
+from emu.stored_run import stored_run
 from tests.measure.known import known
 from tests.scenario.plain import plain
 
@@ -186,7 +186,7 @@ def test_what_is_injected_is_aimed_just_after_and_replays(tmp_path: Path) -> Non
     assert aim[0] == change["virtual_ps"] + 1 * US
     assert live.summary.faults[0].target == f"busiest uplink ({aim[2]})"
     assert [row["target"] for row in fault_list(steering)] == [f"busiest uplink ({aim[2]})"]
-    found = recorded(tmp_path / "live")
+    found = stored_run(tmp_path / "live")
     again = api.run_prepared(
         api.prepare(api.as_loaded(found.scenario)),
         api.RunOptions(local=True, parts=3, metrics=False, end_ps=found.end_ps),

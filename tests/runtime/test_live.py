@@ -14,12 +14,12 @@ import pytest
 from actors.kernel.mixing import Stream
 from emu import api
 from emu.base.errors import UsageError
-from emu.cli.commands.replay import Recorded, recorded
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.live.control_socket import fault_list
 from emu.runtime.outcome import WorkerRecord
 from emu.runtime.sync.pacing import QUANTUM_S
+from emu.stored_run import StoredRun, stored_run
 from tests.conftest import SOAK
 from tests.runtime.patience import PATIENCE_S
 
@@ -125,7 +125,7 @@ def live_run(directory: Path, seed: int, kind: type[Operator] = Operator, **opti
     return result
 
 
-def replayed(found: Recorded, **options: object) -> api.Result:
+def replayed(found: StoredRun, **options: object) -> api.Result:
     prepared = api.prepare(api.as_loaded(found.scenario))
     made = api.RunOptions(metrics=False, end_ps=found.end_ps, **options)  # type: ignore[arg-type]
     return api.run_prepared(prepared, made)
@@ -136,7 +136,7 @@ def test_a_live_run_with_injected_faults_replays_to_the_same_digest(seed: int, t
     live = live_run(tmp_path / "live", seed, local=True, parts=1 + seed % 3, block=1 + seed % 2)
     assert live.outcome.ending == "finished"
     assert live.outcome.digest
-    found = recorded(tmp_path / "live")
+    found = stored_run(tmp_path / "live")
     assert found.digest == live.outcome.digest
     again = replayed(found, local=True, parts=1 + (seed + 1) % 3)
     assert again.outcome.digest == live.outcome.digest
@@ -182,7 +182,7 @@ def test_what_comes_again_can_be_cleared_and_leaves_the_others_alone(
     made = api.RunOptions(local=True, parts=2, metrics=False, steering=steering, progress_every_s=0.0)
     with RunDirectory.create("live", tmp_path / "live") as opened:
         live = api.run_prepared(prepared, made, Clearer(steering, recurring), opened)
-    found = recorded(tmp_path / "live")
+    found = stored_run(tmp_path / "live")
     first, second = live.summary.faults
     cleared_ps = [
         entry["virtual_ps"] for entry in changes_of(tmp_path / "live") if "clear" in entry["change"]
@@ -236,7 +236,7 @@ def test_a_live_capture_is_written_when_its_span_is_over_and_replays_to_the_same
     files = [(tmp_path / f"live/captures/{number}.pcapng").read_bytes() for number in (0, 1)]
     assert files[0] == sniffer.first
     assert min(map(len, files)) > 1000
-    found = recorded(tmp_path / "live")
+    found = stored_run(tmp_path / "live")
     again = api.prepare(api.as_loaded(found.scenario))
     options = api.RunOptions(local=True, parts=3, metrics=False, end_ps=found.end_ps)
     with RunDirectory.create("again", tmp_path / "again") as opened:
@@ -255,7 +255,7 @@ def test_a_live_run_on_workers_replays_on_another_number_of_them(
     seed: int, tmp_path: Path, kept_workers: None
 ) -> None:
     live = live_run(tmp_path / "live", seed, workers=2 + seed % 2, pace_ps=PACE_PS)
-    found = recorded(tmp_path / "live")
+    found = stored_run(tmp_path / "live")
     assert (live.outcome.ending, found.digest) == ("finished", live.outcome.digest)
     again = replayed(found, workers=3 - seed % 2)
     assert again.outcome.engine.workers != live.outcome.engine.workers
@@ -272,7 +272,7 @@ def test_a_live_run_whose_workers_are_killed_replays_to_the_same_digest(
     pace: dict[str, object] = {"pace_ps": PACE_PS, "snapshot_every_s": 0.15}
     live = live_run(tmp_path / "live", seed, Vandal, workers=2, block=1, **pace)
     assert (live.outcome.ending, live.outcome.engine.recoveries) == ("finished", 2)
-    found = recorded(tmp_path / "live")
+    found = stored_run(tmp_path / "live")
     again = replayed(found, local=True)
     assert again.outcome.digest == live.outcome.digest
     assert again.outcome.virtual_ps == live.outcome.virtual_ps
@@ -301,7 +301,7 @@ def test_the_journal_names_every_change_with_its_time_and_survives_a_cut_line(tm
     assert [entry["virtual_ps"] for entry in changes] == sorted(entry["virtual_ps"] for entry in changes)
     with journal.open("a", encoding="ascii") as file:
         file.write('{"kind":"change","virt')
-    assert recorded(tmp_path / "live").changes == len(changes)
+    assert len(stored_run(tmp_path / "live").changes) == len(changes)
 
 
 def test_what_cannot_be_done_is_refused_in_one_line() -> None:

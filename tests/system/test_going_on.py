@@ -63,7 +63,10 @@ if sys.argv[5] == "ray":  # at a pace of ten seconds for all of it, and it waits
         workers=2, metrics=False, progress_every_s=0.02, snapshot_every_s=0.1, pace_ps=20_000_000
     )
 with RunDirectory.create("warm", Path(sys.argv[2])) as directory:
-    result = api.run_prepared(prepared, options, Doomed(), directory)
+    try:
+        result = api.run_prepared(prepared, options, Doomed(), directory)
+    except api.Interrupted as error:
+        result = error.result
 sys.exit(result.exit_status)
 """
 
@@ -228,7 +231,7 @@ def test_fork_that_cannot_be_is_refused_by_name(
         (["--resume", "whole"], "whole: the run came to its end (finished); there is nothing to go on with"),
         (["--resume", "nowhere"], "nowhere: holds no run; accepted: a directory that `emu run` made"),
         (["--resume", "whole", "--seed=3"], "--resume goes on with a run as it was begun"),
-        (["--resume", "live"], "live: a live run is not gone on with; emu replay live repeats it"),
+        (["--resume", "live"], "live: a live run cannot be resumed; emu replay live repeats it"),
         ([], "emu run needs a SCENARIO, or --resume"),
     ],
 )
@@ -241,6 +244,7 @@ def test_resume_that_cannot_be_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(place)
     (place / "live").mkdir(exist_ok=True)
+    (place / "live" / "journal.jsonl").write_bytes((place / "whole" / "journal.jsonl").read_bytes())
     (place / "live" / "scenario.yaml").write_text(SCENARIO.replace("run: {", "run: {repeat: true, "))
     assert emu("run", "--local", *words) == 2
     (said,) = capsys.readouterr().err.splitlines()

@@ -69,7 +69,7 @@ def measure(name: str, workers: int, snapshots: bool = False) -> Measured:
         progress_every_s=LOOK_S if snapshots else 3600.0,
         snapshot_every_s=None if snapshots else 0.0,
     )
-    outcome = run_scenario(scenario, build_topology(scenario), options)
+    outcome = run_scenario(scenario, build_topology(scenario), options).uninterrupted()
     if outcome.ending is not Ending.FINISHED:
         raise RuntimeFailure(f"the run ended as {outcome.ending}: {outcome.message}")
     return measured(outcome)
@@ -93,7 +93,7 @@ def measure_scraped(name: str) -> Measured:
     options = RunOptions(local=True, metrics=True, progress_every_s=3600.0, snapshot_every_s=0.0)
     with ExitStack() as until:
         observer = _Scraped(until)
-        outcome = run_scenario(scenario, build_topology(scenario), options, observer)
+        outcome = run_scenario(scenario, build_topology(scenario), options, observer).uninterrupted()
         scrapes = observer.end()
     return measured(outcome)._replace(scrapes=scrapes)
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from emu.base.errors import UsageError
 from emu.base.shipped import scenario_named
 from emu.cli.columns import known_columns, say
 from emu.cli.commands.estimate import costs
-from emu.cli.run_options import placed_here
+from emu.cli.run_options import placed_here, result_of
 from emu.cli.scenario_options import forcing, overriding
 from emu.cli.terminal import TimeLeft
 from emu.measure.nccl_table import (
@@ -347,21 +348,22 @@ class _Perf(Observer):
             click.echo(f"emu: warning: {warning}", err=True)
         self._ready()
         if out is None:
-            result = run_prepared(self._prepared, options, self)
+            result = result_of(partial(run_prepared, self._prepared, options, self))
         else:
             with RunDirectory.create(self._prepared.scenario.name, out, force=force) as directory:
-                result = run_prepared(self._prepared, options, self, directory)
+                result = result_of(partial(run_prepared, self._prepared, options, self, directory))
         self._wrong = {}
         for one in result.summary.jobs["perf"].collectives:
             if one.wrong is not None:
                 self._wrong[one.bytes] = self._wrong.get(one.bytes, 0) + one.wrong
         for record in result.outcome.devices:
             self._take(record.results.get("operations", ()))
-        self._say(footer(self._config, self.rows))
+        if result.outcome.ending is not Ending.INTERRUPTED:
+            self._say(footer(self._config, self.rows))
         job = result.summary.jobs["perf"]
         self._say([f"# {idle}" for idle in (job.idle_nics, job.idle_ports) if idle])
-        if result.outcome.ending is not Ending.FINISHED:
-            self.failures.append(result.outcome.message)
+        if result.outcome.ending is not Ending.FINISHED or result.interrupted:
+            self.failures.append(result.outcome.message or result.verdict)
         for failure in self.failures:
             click.echo(f"emu: {failure}", err=True)
         if output_file is not None or as_json:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from emu.base.units import counted
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
 from emu.cli.commands.estimate import costs
-from emu.cli.run_options import pageless, placed, recovering
+from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
 from emu.measure.collected import Changed
@@ -124,7 +125,7 @@ def show_run(
     try:
         with page_of(directory, prepared, terminal) if page else nullcontext() as link:
             observer = shown if link is None else Linked(shown, link)
-            result = run_prepared(prepared, options, observer, directory)
+            result = result_of(partial(run_prepared, prepared, options, observer, directory))
         terminal.finish(result.summary, shown.operations, str(directory.path), shlex.join(repeat))
     finally:
         terminal.close()
@@ -171,8 +172,8 @@ def page_of(directory: RunDirectory, prepared: Prepared, terminal: Terminal) -> 
 def _explain(result: Result, terminal: Terminal) -> None:
     """Why the run did not end well, on standard error."""
     outcome = result.outcome
-    if outcome.ending is not Ending.FINISHED:
-        terminal.failed(outcome.message)
+    if outcome.ending is not Ending.FINISHED or result.interrupted:
+        terminal.failed(outcome.message or result.verdict)
         return
     failed = [one for one in result.summary.expectations if not one.passed]
     if failed:

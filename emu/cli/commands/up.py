@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, TextIO
@@ -26,7 +27,7 @@ from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.units import about_rate, about_size, about_time, format_time, parse_time, shown_time
 from emu.cli.commands.run import page_of
-from emu.cli.run_options import pageless, placed, recovering
+from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import Terminal
 from emu.measure.collected import JobPlan
@@ -296,13 +297,13 @@ def command(
         try:
             with page_of(directory, prepared, terminal) if not no_page else nullcontext() as link:
                 observer = terminal if link is None else Linked(terminal, link)
-                result = run_prepared(prepared, options, observer, directory)
+                result = result_of(partial(run_prepared, prepared, options, observer, directory))
             terminal.finish(result.summary, (), str(directory.path), f"emu replay {shown}")
         finally:
             socket.close()
             terminal.close()
-    if result.outcome.ending is not Ending.FINISHED:
-        terminal.failed(result.outcome.message)
+    if result.outcome.ending is not Ending.FINISHED or result.interrupted:
+        terminal.failed(result.outcome.message or result.verdict)
     broken = [one for one in result.lost_jobs() if result.summary.jobs[one].status != "unfinished"]
     early = result.exit_status == JOB_FAILED_STATUS and result.outcome.ending is Ending.FINISHED
     status = 0 if early and not broken else result.exit_status

@@ -1,7 +1,7 @@
 """The timeline of a run: what its directory says happened, as tracks of Perfetto.
 
     Jobs / JOB            operations of `collectives.csv`
-    Faults / FAULT        of the journal
+    Faults / FAULT        scripted and injected live
     Ranks / JOB rank N    operations or steps, calls by group, computing by stream, slices by channel, their
                           waits for clear-to-sends
     NICs / NIC            packets sent again; below, each port
@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from actors.fabric.model import Role, Topology
 from actors.kernel.event_log import CALLED, COMPUTED, COPIED, GRANTED, OPERATED, PAUSED, RESENT
 from actors.ncclx.operations import announced
 from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS
@@ -36,8 +37,15 @@ SENT: Final = "port_transmit_bytes"
 Event = Sequence[int]
 
 
-def timeline(run: Path, devices: Sequence[str] = (), stretch: int = 1) -> Iterator[bytes]:
-    """A trace file, piece by piece. `devices` are patterns of the switches and NICs to show; none means all.
+def timeline(
+    run: Path,
+    topology: Topology,
+    broken: Iterable[Mapping[str, Any]],
+    devices: Sequence[str] = (),
+    stretch: int = 1,
+) -> Iterator[bytes]:
+    """A trace file, piece by piece, of a run on `topology`. `broken` are the lines of a journal that say what
+    broke, `devices` patterns of the switches and NICs to show; none means all.
 
     Raises UsageError for what is no run.
     """
@@ -45,9 +53,10 @@ def timeline(run: Path, devices: Sequence[str] = (), stretch: int = 1) -> Iterat
     logs = _logs(run / "timeline.jsonl")
     tracks = Tracks(stretch)
     yield from _jobs(run, tracks)
-    yield from _faults(run, tracks, summary.virtual_ps)
+    yield from _faults(broken, tracks, summary.virtual_ps)
     yield from _ranks(run, tracks, summary, logs)
-    yield from _devices(run, tracks, summary.virtual_ps, logs, devices)
+    nics = {topology.nodes[one].name for one in topology.nics if topology.nodes[one].role is Role.NIC}
+    yield from _devices(run, tracks, nics, summary.virtual_ps, logs, devices)
 
 
 def _jobs(run: Path, tracks: Tracks) -> Iterator[bytes]:
@@ -66,14 +75,13 @@ def _jobs(run: Path, tracks: Tracks) -> Iterator[bytes]:
             yield from tracks.slices(job, number, slices)
 
 
-def _faults(run: Path, tracks: Tracks, end_ps: int) -> Iterator[bytes]:
+def _faults(broken: Iterable[Mapping[str, Any]], tracks: Tracks, end_ps: int) -> Iterator[bytes]:
     by_fault: dict[int, list[Slice]] = {}
-    with (run / "journal.jsonl").open(encoding="ascii") as lines:
-        for entry in map(json.loads, lines):
-            if entry["kind"] == "fault":
-                name = f"{entry['what']} {entry['target']}"
-                one = _until(name, entry["virtual_ps"], entry["until_ps"], end_ps)
-                by_fault.setdefault(entry["fault"], []).append(one)
+    for entry in broken:
+        if entry["kind"] == "fault":
+            name = f"{entry['what']} {entry['target']}"
+            one = _until(name, entry["virtual_ps"], entry["until_ps"], end_ps)
+            by_fault.setdefault(entry["fault"], []).append(one)
     if by_fault:
         number, described = tracks.track("Faults")
         yield described
@@ -148,7 +156,12 @@ def _of_rank(event: Event, run_end_ps: int) -> tuple[str, Slice]:
 
 
 def _devices(
-    run: Path, tracks: Tracks, end_ps: int, logs: Mapping[str, Sequence[Event]], patterns: Sequence[str]
+    run: Path,
+    tracks: Tracks,
+    nics: Collection[str],
+    end_ps: int,
+    logs: Mapping[str, Sequence[Event]],
+    patterns: Sequence[str],
 ) -> Iterator[bytes]:
     """NICs and switches, by port: pauses and packets sent again, rates and queues."""
     ports: dict[str, list[dict[str, str]]] = {}
@@ -159,11 +172,6 @@ def _devices(
     if not ports:
         raise UsageError(f"--device {' '.join(patterns)}: fits no switch and no NIC of {run}")
     names, reader = recorded(run)
-    nics = {
-        name
-        for number, name in names.items()
-        if any(one.metric == NIC_METRIC for one in reader.series.get(number, ()))
-    }
     counters = _counters(names, reader, ports)
     for top in ("NICs", "Switches"):
         shown = [one for one in ports.items() if (one[0] in nics) == (top == "NICs")]
@@ -212,8 +220,6 @@ def _device(
 
 Counter = tuple[str, int, str]
 """Device, port, and `rate` or `queue`."""
-NIC_METRIC: Final = "out_of_sequence"
-"""What NICs alone count."""
 
 
 def _counters(

@@ -60,15 +60,15 @@ NOT_PLOTTED: Final = frozenset(
         *("port_transmit_frames", "port_transmit_payload_bytes", "port_receive_frames", "port_receive_bytes"),
         *("pfc_transmit_xon_frames", "pfc_receive_xoff_frames", "pfc_receive_xon_frames"),
         *("pfc_receive_transitions", "pfc_transmit_paused_ps", "credit_transmit_updates", "credit_grants"),
-        *("credit_peak_blocks", "queue_peak_bytes", "ingress_bytes", "ingress_peak_bytes"),
+        *("credit_peak_blocks", "ingress_bytes", "ingress_peak_bytes"),
         *("headroom_peak_bytes", "headroom_pool_peak_bytes", "nic_receive_buffer_peak_bytes"),
-        *("buffer_peak_bytes", "voq_peak_bytes", "host_cts_wait_peak_ps", "host_cts_received"),
+        *("buffer_peak_bytes", "host_cts_wait_peak_ps", "host_cts_received"),
         *("nic_transmit_acks", "nic_posted_bytes", "nvlink_transfers", "cut_through_frames"),
         *("gpu_copies", "gpu_copied_bytes", "gpu_copy_ps"),
     }
 )
 """Metrics without samples unless they are asked for: no picture and no diagnosis needs them over time. They
-are peaks, what a port's peer counts as well, and second units of what is kept."""
+are peaks but those of queues, what a port's peer counts as well, and second units of what is kept."""
 _ROW: Final = "I"
 _GROWN: Final = "q"
 _ROW_BYTES: Final = 4

@@ -17,6 +17,8 @@ from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
 from emu.measure.run_directory.perfetto_tracks import timeline
 from emu.measure.run_directory.run_directory import write_pieces
 from emu.measure.run_directory.sample_rows import COLUMNS, recorded, tidy_rows, write_parquet
+from emu.scenario.resolve import build_topology
+from emu.stored_run import stored_run
 
 Command = Callable[..., Any]
 
@@ -173,7 +175,9 @@ def to_perfetto(run: Path, out: Path, devices: tuple[str, ...], stretch: int) ->
     Jobs, faults, ranks, NICs and ports each have a track. Slices of channels, waits, packets sent again and
     pauses are there if the scenario has `run.event_log`.
     """
-    write_pieces(out, timeline(run, devices, stretch))
+    stored = stored_run(run)
+    topology = build_topology(stored.scenario)
+    write_pieces(out, timeline(run, topology, stored.breaking(topology), devices, stretch))
     click.echo(f"wrote {out}")
     return 0
 
