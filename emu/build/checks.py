@@ -28,6 +28,7 @@ from actors.gpu.memory import ELEMENT_BYTES
 from actors.kernel.event import MAX_PORTS
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
+from actors.ncclx.operations import TO_ALL
 from actors.ncclx.payload import Part, parts_of
 from actors.ncclx.script import UNLABELLED, GroupCall
 from actors.switch.ecn import EgressQueue
@@ -181,9 +182,12 @@ def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> Non
             if not reached[nic] >> prefix_of(pair.remote_address) & 1:
                 names = topology.nodes[nic].name, topology.nodes[pair.remote_nic].name
                 reason = f"{names[0]} sends to {names[1]}, and the fabric has no path between them"
-                problems[pair.job] = Problem(
-                    scenario.name, 0, f"jobs[{pair.job}].ranks", reason, "ranks whose NICs reach each other"
-                )
+                accepted = "ranks whose NICs reach each other"
+                if any(
+                    one.op in TO_ALL and one.algorithm == "direct" for one in plan.jobs[pair.job].operations
+                ):
+                    accepted += ", or `algorithm: pxn` (`auto` where `ncclx.pxn` is on)"
+                problems[pair.job] = Problem(scenario.name, 0, f"jobs[{pair.job}].ranks", reason, accepted)
     if problems:
         raise ScenarioError(problems.values())
 

@@ -24,7 +24,7 @@ from actors.control.operator import OperatorPlan
 from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, prefix_of
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.operations import BLOCKWISE, benchmark, misfit
+from actors.ncclx.operations import BLOCKWISE, TO_ALL, benchmark, misfit
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan, with_memberships
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
@@ -380,7 +380,7 @@ def _tuned_calls(plan: ScriptPlan, picks: Picks) -> ScriptPlan:
 
     def tuned(number: int, call: GroupCall) -> GroupCall:
         group = plan.groups[number]
-        if group.kind != COLLECTIVE:
+        if group.kind != COLLECTIVE and call.op not in TO_ALL:
             return call
         if (number, call) not in known:
             chosen = picks([group.members], call.op, call.size_bytes, AUTO)
@@ -716,7 +716,7 @@ def _job(
 
     def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int, algorithm: str) -> Choice:
         placed = [[gpus[rank] for rank in group] for group in groups]
-        return _tuned(scenario, topology, placed, op, size_bytes, algorithm)
+        return _tuned(scenario, index, topology, placed, op, size_bytes, algorithm)
 
     script = planned(
         job.workload, servers, picks, scenario.seed, index, job.mismatch, job.shrink, job.recover
@@ -730,6 +730,7 @@ def _job(
 
 def _tuned(
     scenario: Scenario,
+    job: int,
     topology: Topology,
     groups: Sequence[Sequence[int]],
     op: str,
@@ -743,6 +744,12 @@ def _tuned(
     """
     ncclx, tuner = scenario.ncclx, scenario.ncclx.tuner
     by_table = tuner.model == "nccl"
+    whole = not scenario.jobs[job].recover and not scenario.jobs[job].shrink
+    if algorithm == AUTO and by_table and ncclx.pxn and whole and op in TO_ALL:
+        counts = [Counter(topology.host_of(gpu) for gpu in gpus).values() for gpus in groups]
+        linked = all(topology.nvlink_end(gpu) is not None for gpus in groups for gpu in gpus)
+        if linked and all(len(one) > 1 and min(one) == max(one) > 1 for one in counts):
+            return Choice("pxn")
     if algorithm != AUTO and not (by_table and algorithm in NCCL_ALGORITHMS):
         return Choice(algorithm)
     turned = ncclx.ring_order == "by_channel"

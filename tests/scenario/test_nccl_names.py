@@ -80,7 +80,7 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
             ("double_binary_tree", "nvls_tree"),
         ),
         ("NCCL_PROTO", "Simple", "ncclx.protocol", "simple"),
-        ("NCCL_PXN_DISABLE", 1, "jobs.0.workload.algorithm", "auto"),
+        ("NCCL_PXN_DISABLE", 1, "ncclx.pxn", False),
         ("NCCL_LL_BUFFSIZE", 262_144, "ncclx.ll_buffsize_bytes", 262_144),
         ("NCCL_LL128_BUFFSIZE", 1_048_576, "ncclx.ll128_buffsize_bytes", 1_048_576),
     ],
@@ -220,7 +220,7 @@ def test_an_unknown_variable_is_told_its_neighbour() -> None:
         ("NCCL_ALGO", "Ring,Tre"),
         ("NCCL_ALGO", "allreduce:tree;broadcast:ring"),
         ("NCCL_PROTO", "LL256"),
-        ("NCCL_IB_TIMEOUT", 32),
+        ("NCCL_IB_TIMEOUT", -1),
         ("NCCL_IB_SPLIT_DATA_ON_QPS", 2),
         ("NCCL_IB_RETRY_CNT", None),
         ("NCCL_MIN_NCHANNELS", [1]),
@@ -321,20 +321,36 @@ def test_without_nvls_and_with_a_list_of_algorithms_what_is_left_of_it_stands(tu
     assert line == "ncclx.env.NCCL_ALGO: NCCL_NVLS_ENABLE=0 leaves none of it"
 
 
-def test_without_pxn_every_all_to_all_sends_directly() -> None:
+def test_a_launch_without_pxn_cannot_name_it() -> None:
     def given(disable: int, **more: str) -> Any:
         workload = {"kind": "collective", "op": "all_to_all", "sizes": ["1MiB"], **more}
         env = {"env": {"NCCL_PXN_DISABLE": disable}}
         return load_mapping({**BASE, "jobs": [{"name": "a", "workload": workload}], "ncclx": env})
 
-    assert given(1).scenario.jobs[0].workload.algorithm == "direct"
+    assert given(1).scenario.jobs[0].workload.algorithm == "auto"
     assert given(0, algorithm="pxn").scenario.jobs[0].workload.algorithm == "pxn"
-    (note,) = given(0).notes
-    assert note == (
-        "ncclx.env: NCCL_PXN_DISABLE: 0 leaves PXN to NCCL; here it is `algorithm: pxn` of an all_to_all"
-    )
-    with pytest.raises(ScenarioError, match=r"NCCL_PXN_DISABLE: means jobs\[0\].workload.algorithm: direct"):
+    with pytest.raises(ScenarioError, match=r"leaves no PXN, and jobs\[0\] names `algorithm: pxn`"):
         given(1, algorithm="pxn")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key", "meant"),
+    [
+        ("NCCL_IB_RETRY_CNT", 13, "retry_count", 5),
+        ("NCCL_IB_RETRY_CNT", 15, "retry_count", 7),
+        ("NCCL_IB_RETRY_CNT", 10, "retry_count", 2),
+        ("NCCL_IB_TIMEOUT", 50, "timeout", 18),
+        ("NCCL_IB_TIMEOUT", 32, "timeout", 0),
+    ],
+)
+def test_fields_of_a_queue_pair_keep_their_bits_with_a_note(
+    name: str, value: int, key: str, meant: int
+) -> None:
+    loaded = load_mapping({**BASE, "ncclx": {"env": {name: value}}})
+    assert getattr(loaded.scenario.transport, key) == meant
+    (note,) = loaded.notes
+    bits = {"retry_count": 3, "timeout": 5}[key]
+    assert note == f"ncclx.env: {name} has {bits} bits in a queue pair, so {value} is {meant}"
 
 
 def test_the_effective_scenario_holds_the_keys_and_reads_the_same_again() -> None:

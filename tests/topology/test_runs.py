@@ -173,3 +173,24 @@ def test_ranks_on_rails_that_nothing_joins_are_refused_by_name() -> None:
     assert problem.reason == "nic-0-0 sends to nic-1-1, and the fabric has no path between them"
     rail = {"name": "rail", "ranks": [1, 3], "workload": scenario(rails)["jobs"][0]["workload"]}
     assert run(scenario(rails, jobs=[rail]), local=True).exit_status == 0
+
+
+def all_to_all(**sections: Any) -> dict[str, Any]:
+    work = {"kind": "collective", "op": "all_to_all", "sizes": ["4MiB"]}
+    rails = {"kind": "rail_only", "hosts_per_segment": 2, "gpus_per_host": 4, "aggs_per_rail": 1}
+    return {"name": "a", "topology": rails, "jobs": [{"name": "a", "workload": work}], **sections}
+
+
+def test_by_default_an_all_to_all_stays_on_its_rails() -> None:
+    """A rank sends 3/8 of its data inside its server, and over the NIC all that is for the other server."""
+    result = run(all_to_all(), local=True)
+    (done,) = result.summary.jobs["a"].collectives
+    assert (done.status, done.algorithm) == ("success", "pxn")
+    ports = payload_of_ports(result)
+    assert len(ports) == 8
+    assert all(4 * 2**19 <= sum(sent) < 4 * 2**19 * 1.01 for sent in ports.values()), ports
+    with pytest.raises(ScenarioError) as error:
+        prepare(all_to_all(ncclx={"env": {"NCCL_PXN_DISABLE": 1}}))
+    (problem,) = error.value.problems
+    assert "the fabric has no path between them" in problem.reason
+    assert "`algorithm: pxn`" in problem.accepted

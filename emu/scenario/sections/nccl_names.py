@@ -57,10 +57,12 @@ class Knob(NamedTuple):
     location: Location
     read: Callable[[str], object]
     accepted: str
+    most: int | None = None
+    """The greatest number that fits, where a larger one is cut to it."""
 
 
-def _between(least: int, most: int) -> Callable[[str], object]:
-    def read(text: str) -> object:
+def _between(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
         value = int(text)
         if not least <= value <= most:
             raise ValueError(text)
@@ -71,6 +73,18 @@ def _between(least: int, most: int) -> Callable[[str], object]:
 
 def _number(location: Location, least: int, most: int) -> Knob:
     return Knob(location, _between(least, most), f"a whole number from {least} to {most}")
+
+
+def _field(location: Location, bits: int) -> Knob:
+    """A number of which a NIC keeps the low bits: NCCL hands on what it is given, and the context of a queue
+    pair has no more room (InfiniBand Architecture Specification, volume 1, 11.2.5.2)."""
+    mask = (1 << bits) - 1
+    return Knob(
+        location,
+        lambda text: _between(0, 2**31 - 1)(text) & mask,
+        f"a whole number, of which {bits} bits count",
+        mask,
+    )
 
 
 def _bytes(location: Location) -> Knob:
@@ -100,13 +114,13 @@ KNOBS: Final[dict[str, Knob]] = {
     "NCCL_CTRAN_IB_QP_MAX_MSGS": _number(("ncclx", "dqplb", "most_outstanding"), 1, 4096),
     "NCCL_IB_TC": _number(("transport", "data_priority"), 0, 255),
     "NCCL_IB_FIFO_TC": _number(("transport", "control_priority"), 0, 255),
-    "NCCL_IB_TIMEOUT": _number(("transport", "timeout"), 0, 31),
-    "NCCL_IB_RETRY_CNT": _number(("transport", "retry_count"), 0, 7),
+    "NCCL_IB_TIMEOUT": _field(("transport", "timeout"), 5),
+    "NCCL_IB_RETRY_CNT": _field(("transport", "retry_count"), 3),
     "NCCL_P2P_DISABLE": _one_of(("host", "nvlink", "enabled"), {"0": True, "1": False}),
     "NCCL_CROSS_NIC": _one_of(("ncclx", "ring_order"), dict.fromkeys("012", "by_channel")),
     "NCCL_NCHANNELS_PER_NET_PEER": _number(("ncclx", "channels_per_peer"), 1, 64),
     "NCCL_RUNTIME_CONNECT": _one_of(("ncclx", "connect", "when"), {"0": "beforehand", "1": "first_use"}),
-    "NCCL_PXN_DISABLE": _one_of(("algorithm",), {"0": "", "1": "direct"}),
+    "NCCL_PXN_DISABLE": _one_of(("ncclx", "pxn"), {"0": True, "1": False}),
     "NCCL_PROTO": Knob(("ncclx", "protocol"), str, "Simple, LL, LL128, or a list of them"),
     "NCCL_ALGO": Knob(("algorithm",), str, "Ring, Tree, NVLS, NVLSTree, PAT, or a list with one of them"),
     "NCCL_MIN_NCHANNELS": _number(("ncclx", "channels"), 1, 64),
@@ -435,12 +449,31 @@ def _translate(
         meant = knob.read(text)
     except (ValueError, KeyError):
         return f"{shown(text)} is not what {name} takes", knob.accepted
-    if name == "NCCL_PXN_DISABLE":
-        return _pxn(tree, str(meant), place, notes)
+    return _turn(tree, name, knob, text, meant, place, channels, notes)
+
+
+def _turn(
+    tree: Node,
+    name: str,
+    knob: Knob,
+    text: str,
+    meant: object,
+    place: Place,
+    channels: tuple[int, int],
+    notes: list[str],
+) -> tuple[str, str]:
+    """Write the key of a variable whose value was read; returns as `_translate`."""
+    if name == "NCCL_PXN_DISABLE" and meant is False:
+        at = _named_pxn(tree)
+        if at >= 0:
+            return f"leaves no PXN, and jobs[{at}] names `algorithm: pxn`", "one of the two"
     if name in ("NCCL_IB_TC", "NCCL_IB_FIFO_TC"):
         return _traffic_class(tree, knob.location, int(text), place, notes)
     if knob.location == ("ncclx", "channels"):
         return _channels(tree, place, channels)
+    if knob.most is not None and int(text) > knob.most:
+        bits = knob.most.bit_length()
+        notes.append(f"{name} has {bits} bits in a queue pair, so {text} is {meant}")
     return _set(tree, knob.location, meant, place)
 
 
@@ -536,23 +569,16 @@ def _without_nvls(tree: Node, place: Place) -> tuple[str, str]:
     return _set(tree, ("ncclx", "tuner", "among"), rest, place)
 
 
-def _pxn(tree: Node, algorithm: str, place: Place, notes: list[str]) -> tuple[str, str]:
-    """Without PXN every all_to_all sends directly: those that leave their algorithm open do, and no other may
-    stand. With it, no `algorithm` is named, and nothing changes.
-    """
-    if not algorithm:
-        notes.append("NCCL_PXN_DISABLE: 0 leaves PXN to NCCL; here it is `algorithm: pxn` of an all_to_all")
-        return "", ""
+def _named_pxn(tree: Node) -> int:
+    """The first job that names PXN as an algorithm; -1 if none does."""
     for at, job in enumerate(_items(tree.child("jobs"))):
         workload = job.child("workload")
         collective = workload is not None and workload.child("op") is not None
         for call in [workload] if collective else _items(workload and workload.child("operations")):
-            op = None if call is None else call.child("op" if collective else "do")
-            if call is not None and op is not None and op.value in ("all_to_all", "all_to_allv"):
-                reason, accepted = _set(call, ("algorithm",), algorithm, place)
-                if reason:
-                    return reason.replace("algorithm:", f"jobs[{at}].workload.algorithm:"), accepted
-    return "", ""
+            named = None if call is None else call.child("algorithm")
+            if named is not None and named.value == "pxn":
+                return at
+    return -1
 
 
 def _channels(tree: Node, place: Place, bounds: tuple[int, int]) -> tuple[str, str]:

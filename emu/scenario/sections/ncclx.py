@@ -134,6 +134,9 @@ class NcclxSection(Section):
     """Of all_to_all, all_to_allv, gather, scatter, sendrecv and transfers: channels between two ranks
     (NCCL_NCHANNELS_PER_NET_PEER), no more than `channels`. `auto`: two, or one for each NIC of a GPU if those
     are more; half of it, and again, where peers are too many for a round over all channels."""
+    pxn: bool = True
+    """Whether `algorithm: auto` of an all_to_all or all_to_allv is `pxn` where there are several servers with
+    equally many GPUs, several each, on NVLink; otherwise `direct` (NCCL_PXN_DISABLE)."""
     ring_order: Literal["by_channel", "same"] = "by_channel"
     """Whether a ring goes through the GPUs of each server in another order on each channel, so that each
     leaves by another NIC (NCCL_CROSS_NIC 2, NCCL's default), or in that of the ranks on all of them."""
