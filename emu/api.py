@@ -24,7 +24,6 @@ import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import EmuError, Problem, ScenarioError, UsageError
-from emu.build.devices import Blueprint
 from emu.diagnosis.view import Moves
 from emu.flow.level import run_flow
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
@@ -48,10 +47,10 @@ from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Judged, Summary
 from emu.results.summary import json_schema as summary_schema
 from emu.run_diagnosis import diagnosed
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.blueprint import spread
 from emu.runtime.live.stepping import Stepped
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
-from emu.runtime.run import run_scenario
+from emu.runtime.run import run_blueprint
 from emu.runtime.steering import Steering
 from emu.runtime.sync.garbage import no_collection
 from emu.runtime.workers.idle_workers import session
@@ -256,7 +255,7 @@ def stepped(
 ) -> Stepped:
     """A run in this process that goes on when it is told to; its `submitted` jobs do what they are told."""
     prepared = prepare(source, overrides)
-    return Stepped(spread(blueprint_of(prepared.scenario, prepared.topology), parts))
+    return Stepped(spread(prepared.blueprint, parts))
 
 
 def run_prepared(
@@ -288,9 +287,9 @@ def _run_recorded(
     flows = scenario.fidelity == "flow"
     try:
         if flows:
-            outcome = run_flow(Blueprint(scenario, topology, prepared.resolved, prepared.plan))
+            outcome = run_flow(prepared.blueprint)
         else:
-            outcome = run_scenario(scenario, topology, options, record)
+            outcome = run_blueprint(prepared.blueprint, options, record)
     except ScenarioError as error:
         raise prepared.source.located(error) from error
     finally:

@@ -49,7 +49,7 @@ from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
 from emu.results.summary import Counterfactual
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Observer, Outcome, RunOptions
-from emu.runtime.run import run_blueprint
+from emu.runtime.run import run_local
 from emu.scenario.environment import SpanSection
 from emu.scenario.fault_schedule import Aims, scripted
 from emu.scenario.faults.events import Change, Fault
@@ -420,7 +420,7 @@ def emulated(
     )
     blueprint = blueprint_of(intended, topology)
     blueprint = blueprint._replace(resolved=blueprint.resolved._replace(faults=faults))
-    return run_blueprint(blueprint, options, Observer()).uninterrupted()
+    return run_local(blueprint, options, Observer()).uninterrupted()
 
 
 def as_intended(scenario: Scenario) -> Scenario:

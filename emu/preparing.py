@@ -14,6 +14,7 @@ from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError
 from emu.base.shipped import scenario_named
 from emu.build.checks import check_made
+from emu.build.devices import Blueprint
 from emu.build.job_plans import disagreements, job_plans
 from emu.build.plan import Plan
 from emu.flow.refusals import check_flow_level
@@ -43,6 +44,11 @@ class Prepared:
     """What the hosts and NICs do; `jobs` has it in the words of the results."""
     notes: tuple[str, ...] = ()
     """What the author of the scenario should know of it, and is no error."""
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """What a run begins from, whatever carries it out."""
+        return Blueprint(self.scenario, self.topology, self.resolved, self.plan)
 
 
 def load(

@@ -43,7 +43,7 @@ from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import RunOptions
 from emu.runtime.recovery.snapshots import Snapshot, SnapshotFiles, fingerprint
-from emu.runtime.run import run_scenario
+from emu.runtime.run import run_blueprint
 from emu.scenario.dump import to_yaml
 from emu.scenario.expect import SeriesExpectation
 from emu.scenario.resolve import build_topology
@@ -264,7 +264,7 @@ def _snapshot_at(path: Path, at_ps: int, run: StoredRun, parent: Prepared, optio
             until_ps=at_ps,
             resume_ps=-1 if found is None else found.sync_ps,
         )
-        outcome = run_scenario(scenario, parent.topology, until)
+        outcome = run_blueprint(parent.blueprint, until)
         reached = there.newest(at_ps)
     finally:
         remove_private(place)

@@ -1,7 +1,8 @@
 """The one entry to a run, wherever its devices live.
 
-`run_scenario` is what `emu run` and the public API call. It returns an `Outcome` however the run ended, as
-long as there is anything to tell; it raises an `EmuError` where the run could not begin.
+`run_blueprint` is what `emu run` and the public API call, with the plan that they have made already. It
+returns an `Outcome` however the run ended, as long as there is anything to report; it raises an `EmuError`
+where the run could not begin.
 """
 
 from __future__ import annotations
@@ -43,15 +44,24 @@ from emu.scenario.schema import Scenario
 def run_scenario(
     scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer | None = None
 ) -> Outcome:
-    """Run a scenario to its end. Raises EmuError if it cannot begin."""
+    """Plan a scenario on its fabric and run it to its end. Raises EmuError if it cannot begin."""
     check_options(options)
     check_unattended(scenario)
+    with blaming(scenario), no_collection():
+        blueprint = blueprint_of(scenario, topology)
+    return run_blueprint(blueprint, options, observer)
+
+
+def run_blueprint(blueprint: Blueprint, options: RunOptions, observer: Observer | None = None) -> Outcome:
+    """Run what was planned to its end. Raises EmuError if it cannot begin."""
+    check_options(options)
+    check_unattended(blueprint.scenario)
     if options.local:
-        with blaming(scenario):
-            return run_local(scenario, topology, options, observer or Observer())
+        with blaming(blueprint.scenario):
+            return run_local(blueprint, options, observer or Observer())
     from emu.runtime.workers.coordinator import run_on_ray  # noqa: PLC0415  Ray only where it is needed
 
-    return run_on_ray(scenario, topology, options, observer or Observer())
+    return run_on_ray(blueprint, options, observer or Observer())
 
 
 def check_options(options: RunOptions) -> None:
@@ -69,14 +79,8 @@ def check_options(options: RunOptions) -> None:
 
 
 @no_collection()
-def run_local(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
+def run_local(blueprint: Blueprint, options: RunOptions, observer: Observer) -> Outcome:
     """Run every part in this process and thread."""
-    return run_blueprint(blueprint_of(scenario, topology), options, observer)
-
-
-@no_collection()
-def run_blueprint(blueprint: Blueprint, options: RunOptions, observer: Observer) -> Outcome:
-    """Run what was worked out already, likewise."""
     scenario, begin_s = blueprint.scenario, time.perf_counter()
     plan = spread(blueprint, options.parts, block=options.block, trains=options.trains)
     partitions = [plan.partition(part) for part in range(plan.workers)]

@@ -10,10 +10,14 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import emu
+from actors.fabric.model import Topology
 from emu import api
 from emu.base.errors import ScenarioError, UsageError
+from emu.build.plan import Plan, make_plan
 from emu.measure.collected import Changed
 from emu.measure.summary_report import summary_html
+from emu.scenario.resolve import Resolved
+from emu.scenario.schema import Scenario
 from emu.scenario.set_options import override_with, parse_override
 from emu.scenario.yaml.document import read_document
 from tests.scenario.scenarios import ROOT, SMALL
@@ -80,6 +84,19 @@ def test_a_run_that_is_not_diagnosed_has_the_same_answer_and_emulates_nothing_be
     assert len(whole.counterfactuals) == 1
     assert (list(brief.diagnosis), list(brief.counterfactuals), brief.reference) == ([], [], None)
     assert (brief.digest, brief.jobs, brief.faults) == (whole.digest, whole.jobs, whole.faults)
+
+
+@pytest.mark.parametrize("fidelity", ["packet", "flow"])
+def test_a_run_plans_its_jobs_once(fidelity: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[str] = []
+
+    def counted(scenario: Scenario, topology: Topology, resolved: Resolved) -> Plan:
+        planned.append(scenario.name)
+        return make_plan(scenario, topology, resolved)
+
+    monkeypatch.setattr("emu.runtime.blueprint.plan_jobs", counted)
+    api.run(TINY, overrides={"fidelity": fidelity, "expect": []}, local=True, diagnose=False)
+    assert planned == ["tiny_all_reduce"]
 
 
 def test_overrides_take_python_values_and_change_the_answer() -> None:

@@ -23,11 +23,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
-from actors.fabric.model import Topology
 from emu.base.errors import RuntimeFailure
 from emu.base.units import format_time
+from emu.build.devices import Blueprint
 from emu.measure.collected import DeviceRecord, EngineFacts
-from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.cluster.nodes import ClusterLost
 from emu.runtime.cluster.session import Interruption, ray_session
 from emu.runtime.cluster.watch import ClusterWatch, WorkerFault, watch_of_cluster
@@ -68,7 +68,6 @@ from emu.runtime.workers.worker_group import (
     without_errors,
 )
 from emu.scenario.dump import to_yaml
-from emu.scenario.schema import Scenario
 
 GRACE_S: Final = 30.0
 """How long the others may take to end once one has failed, and copies of snapshots at the end of a run."""
@@ -76,12 +75,11 @@ LOOKS: Final = 4
 """A paced run waits for a coordinator that has not looked for so many of its intervals."""
 
 
-def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
+def run_on_ray(blueprint: Blueprint, options: RunOptions, observer: Observer) -> Outcome:
     """Run on Ray actors. Raises EmuError if the run cannot begin."""
     begin_s = time.perf_counter()
-    blueprint = blueprint_of(scenario, topology)
-    placement = cast("Placement", options.placement)
-    devices = len(topology.nodes) - 1
+    scenario, placement = blueprint.scenario, cast("Placement", options.placement)
+    devices = len(blueprint.topology.nodes) - 1
     workers = options.workers or min(os.cpu_count() or 1, devices)
     plan = spread(blueprint, workers, placement)
     with ExitStack() as opened:
