@@ -56,11 +56,11 @@ class SwitchPort(Port):
         self.dropped: vec[i64] = vec[i64]([0] * DROP_COUNTERS)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
         self.limited: bool = False
-        """Whether lossy queues have limits of their own, or an AQM that drops."""
-        self.egress_limit_bytes: i64 = 0
-        """What a lossy queue may hold, in bytes on the wire; 0 for no such limit."""
-        self.egress_alpha_fixed: i64 = 0
-        """A lossy queue may hold this share of what is left of the shared pool; 0 for no such limit."""
+        """Whether queues have limits of their own, or lossy ones an AQM that drops."""
+        self.egress_limit_bytes: vec[i64] = vec[i64]([0, 0])
+        """What a lossy queue and a lossless one may hold, in bytes on the wire; 0 for no such limit."""
+        self.egress_alpha_fixed: vec[i64] = vec[i64]([0, 0])
+        """The share of what is left of the shared pool that either may hold; 0 for no such limit."""
         self.marking: i64 = 0
         """The priorities whose queues have an AQM (a mask)."""
         self.dropping: i64 = 0
@@ -72,10 +72,18 @@ class SwitchPort(Port):
         self.voq_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         """What waits there, by priority, on the wire."""
 
-    def set_limits(self, limit_bytes: int, alpha_fixed: int) -> None:
-        """Limits of lossy queues: so many bytes, and a share of the free pool; 0 for none."""
-        self.egress_limit_bytes, self.egress_alpha_fixed = limit_bytes, alpha_fixed
-        self.limited = limit_bytes > 0 or alpha_fixed > 0 or self.dropping != 0
+    def set_limits(self, limits_bytes: list[int], alphas_fixed: list[int]) -> None:
+        """Limits of lossy queues and of lossless ones: bytes, and shares of the free pool; 0 for none."""
+        self.egress_limit_bytes = vec[i64](limits_bytes)
+        self.egress_alpha_fixed = vec[i64](alphas_fixed)
+        self.limited = self.has_limits() or self.dropping != 0
+
+    def has_limits(self) -> bool:
+        """Whether some queue has a limit of its own."""
+        for kind in range(2):
+            if self.egress_limit_bytes[kind] > 0 or self.egress_alpha_fixed[kind] > 0:
+                return True
+        return False
 
     def add_aqm(self, aqm: Aqm, managed: bool) -> None:
         """The AQM of the next priority, and whether its queue is managed at all."""
@@ -95,14 +103,16 @@ class SwitchPort(Port):
             return False
         return self.aqms[priority].drops(queued_bytes, i64(frame.wire_bytes), now)
 
-    def over_limit(self, frame: Frame) -> bool:
-        """Whether a frame would take its queue, a lossy one, over a limit."""
+    def over_limit(self, frame: Frame, lossless: i64) -> bool:
+        """Whether a frame would take its queue over a limit; `lossless` is 1 for a lossless queue, else 0."""
         held: i64 = self.queues[i64(frame.priority)].queued_bytes + i64(frame.wire_bytes)
-        if self.egress_limit_bytes > 0 and held > self.egress_limit_bytes:
+        limit_bytes: i64 = self.egress_limit_bytes[lossless]
+        if limit_bytes > 0 and held > limit_bytes:
             return True
-        if self.egress_alpha_fixed == 0:
+        alpha_fixed: i64 = self.egress_alpha_fixed[lossless]
+        if alpha_fixed == 0:
             return False
-        return held > self.buffer.share_bytes(self.egress_alpha_fixed)
+        return held > self.buffer.share_bytes(alpha_fixed)
 
     def hold_briefly(self, priority: i64, wire_bytes: i64) -> None:
         """Frames wait here, one at a time, and nothing else does."""

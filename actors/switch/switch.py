@@ -497,11 +497,12 @@ class Switch(Device):
             return
         frame.ingress = i32(place)
         size: int = frame.wire_bytes
-        if out.limited and not self.buffer.groups[place].lossless:
-            if out.over_limit(frame):
+        if out.limited:
+            kept: i64 = 1 if self.buffer.groups[place].lossless else 0
+            if out.over_limit(frame, kept):
                 port.drop(frame, EGRESS_LIMIT)
                 return
-            if out.dropped_early(frame, out.queues[priority].queued_bytes, now):
+            if kept == 0 and out.dropped_early(frame, out.queues[priority].queued_bytes, now):
                 port.drop(frame, AQM_DROP)
                 return
         verdict: i64 = self.buffer.admit(place, size - PREAMBLE_GAP_BYTES, now)
@@ -680,7 +681,7 @@ class Switch(Device):
     def _reasons(self, port: SwitchPort) -> i64:
         """The reasons for which a port, as it is configured, can drop: bit r for reason r."""
         found: i64 = 0b1001110
-        if port.egress_limit_bytes > 0 or port.egress_alpha_fixed > 0:
+        if port.has_limits():
             found |= 1 << 4
         if len(self.watches) > 0:
             found |= 1 << 5

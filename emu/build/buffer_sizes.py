@@ -170,7 +170,8 @@ def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> lis
     if section.buffer.limited:
         reason = f"{topology.nodes[switch].name} is modular: its egress queues are short, and have no limit"
         accepted = "0, or switch.deep_buffer.where: none"
-        key = "egress_limit" if section.buffer.egress_limit_bytes else "egress_alpha"
+        key = next(one for one in section.buffer.limits if getattr(section.buffer, one))
+        key = key.removesuffix("_bytes")
         key = scenario.key_at(topology, switch, f"switch.buffer.{key}")
         raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     whole = section.deep_buffer.port_buffer_bytes

@@ -285,7 +285,11 @@ def _switch_port(
     if scheduler is not None:
         port.set_scheduler(scheduler)
     port.measuring = scenario.transport.congestion_control.collects
-    port.set_limits(section.buffer.egress_limit_bytes, fixed_alpha(section.buffer.egress_alpha))
+    limits = section.buffer
+    port.set_limits(
+        [limits.egress_limit_bytes, limits.lossless_egress_limit_bytes],
+        [fixed_alpha(limits.egress_alpha), fixed_alpha(limits.lossless_egress_alpha)],
+    )
     ecn = section.ecn
     if ecn.enabled:
         name, first = topology.nodes[switch.number].name, ECN_PURPOSE + index * PRIORITIES

@@ -285,7 +285,7 @@ DROP_REASONS: Final[dict[str, str]] = {
     "no_route": "no egress port leads to the destination",
     "no_shared_room": "a lossy class found no room under its dynamic threshold",
     "headroom_overrun": "a lossless class overran its headroom",
-    "egress_limit": "a lossy egress queue was at its limit",
+    "egress_limit": "an egress queue was at its limit",
     "aqm": "active queue management dropped a lossy frame",
     "ttl": "the packet had passed as many switches as its TTL allows",
     "corrupt": "bits of the frame were wrong",

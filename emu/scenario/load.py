@@ -244,7 +244,7 @@ def _checked(
         except ScenarioError as error:
             problems.extend(error.problems)
     notes: list[str] = []
-    problems.extend(put_config_in_place(tree, directory, read_file, _SWITCH))
+    problems.extend(put_config_in_place(tree, directory, read_file, _SWITCH, notes))
     problems.extend(put_names_in_place(tree, directory, read_file, notes))
     mark_data(tree, notes)
     problems.extend(put_tables_in_place(tree, directory, read_file))

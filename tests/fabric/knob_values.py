@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from tests.fabric.knobs import CUT, FLAP, LONG, OUT_OF_ORDER, POLICIES, SENDS, TWO_PORTS, Overrides
 
-SCENARIOS: Final = Path(__file__).parents[2] / "scenarios"
+HERE: Final = Path(__file__).parent
+SCENARIOS: Final = HERE.parents[1] / "scenarios"
 
 
 BOX: Final[Overrides] = {
@@ -132,6 +133,10 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
     **{f"routing (kind: {name}).link_weights[]": _WEIGHT for name in POLICIES},
     "switch": {
         "config_db": (str(SCENARIOS / "switch/sonic_config_db.json"), BOX),
+        "pg_profile_lookup": (
+            str(HERE / "box_pg_profile_lookup.ini"),
+            {**LONG, "switch.config_db": str(HERE / "box_config_db.json")},
+        ),
         "latency": ("400ns", {}),
         "forwarding": ("cut_through", {}),
     },
@@ -141,6 +146,8 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "headroom_pool": ("100KB", {}),
         "egress_limit": ("4KB", {"switch.pfc.enabled": False, "transport.timeout": 2}),
         "egress_alpha": ("1/128", {"switch.pfc.enabled": False, "transport.timeout": 2}),
+        "lossless_egress_limit": ("4KB", {"transport.timeout": 2}),
+        "lossless_egress_alpha": ("1/128", {"transport.timeout": 2}),
     },
     "switch.buffer.profiles[]": {
         **_SHARE,

@@ -90,6 +90,7 @@ def test_pool_shared_headroom_and_limits_of_lossy_queues(tmp_path: Path) -> None
     made = switch(tmp_path, config)
     assert (made.buffer.pool_bytes, made.buffer.headroom_pool_bytes) == (33_554_432, 4_194_304)
     assert (float(made.buffer.egress_alpha), made.buffer.egress_limit_bytes) == (8.0, 0)
+    assert made.buffer.lossless_egress_limit_bytes == 300_000
     assert made.pfc.priorities == (3,)
 
 
@@ -109,6 +110,7 @@ def test_maps_that_ports_use_are_complete(tmp_path: Path) -> None:
 
 def test_wred_schedulers_and_the_watchdog(tmp_path: Path) -> None:
     red = {"green_min_threshold": "100", "green_max_threshold": "4000", "green_drop_probability": "5"}
+    red["wred_green_enable"] = "true"
     config = {
         "WRED_PROFILE": {"mark": {"ecn": "ecn_all", **red}, "drop": {"ecn": "ecn_none", **red}},
         "SCHEDULER": {"s": {"type": "STRICT"}, "w": {"type": "DWRR", "weight": "20"}},
@@ -137,7 +139,7 @@ def test_wred_schedulers_and_the_watchdog(tmp_path: Path) -> None:
     dog = made.pfc.watchdog
     assert (dog.enabled, dog.detection_ps, dog.restoration_ps, dog.action) == (
         True,
-        25 * 10**10,
+        3 * 10**11,  # looked at every 100 ms
         4 * 10**11,
         "forward",
     )
@@ -158,6 +160,199 @@ def test_what_the_scenario_says_itself_goes_before_and_the_effective_scenario_ne
     assert load_text(to_yaml(scenario)).scenario == scenario
 
 
+def notes(directory: Path, config: object, more: str = "") -> list[str]:
+    """What loading a file notes."""
+    (directory / "config_db.json").write_text(json.dumps(config, indent=4), encoding="utf-8")
+    return [
+        note.removeprefix("switch.config_db: config_db.json: ")
+        for note in load_text(TEXT + more, "box.yaml", directory).notes
+    ]
+
+
+def test_a_threshold_of_the_whole_pool_is_no_limit(tmp_path: Path) -> None:
+    """Arista 7260: static_th 44,302,336 in a pool of 33,262,528 bytes."""
+    pools = {
+        "ingress_lossless_pool": {"type": "ingress", "size": "33262528", "xoff": "8965632"},
+        "egress_lossless_pool": {"type": "egress", "size": "43481152"},
+    }
+    profiles = {
+        "all": {"pool": "ingress_lossless_pool", "size": "0", "static_th": "44302336"},
+        "out": {"pool": "egress_lossless_pool", "size": "0", "static_th": "43481152"},
+    }
+    config = {
+        "BUFFER_POOL": pools,
+        "BUFFER_PROFILE": profiles,
+        "BUFFER_PG": {"Ethernet0|0": {"profile": "all"}},
+        "BUFFER_QUEUE": {"Ethernet0|3-4": {"profile": "out"}},
+        "PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3,4"}},
+    }
+    made = switch(tmp_path, config).buffer
+    assert [(one.priorities, one.xoff_bytes) for one in made.profiles] == [((0,), 33_262_528)]
+    assert not made.limited
+    profiles["out"]["static_th"] = "43481151"
+    assert switch(tmp_path, config).buffer.lossless_egress_limit_bytes == 43_481_151
+
+
+def test_ports_that_are_shut_do_not_count(tmp_path: Path) -> None:
+    """Mellanox 4600C: shut ports have zero profiles, which differ from those of all others."""
+    profiles = {
+        **PROFILES,
+        "ingress_lossy_pg_zero_profile": {"size": "0", "static_th": "0"},
+        "egress_lossy_zero_profile": {"size": "0", "dynamic_th": "-8"},
+    }
+    config = {
+        "BUFFER_PROFILE": profiles,
+        "BUFFER_PG": {
+            "Ethernet0|0": {"profile": "ingress_lossy_pg_zero_profile"},
+            "Ethernet4|0": {"profile": "lossy"},
+            "Ethernet8|0": {"profile": "queue"},
+        },
+        "BUFFER_QUEUE": {
+            "Ethernet0|0-2": {"profile": "egress_lossy_zero_profile"},
+            "Ethernet4|0-2": {"profile": "queue"},
+        },
+        "PORT": {"Ethernet4": {"speed": "100000"}, "Ethernet8": {"admin_status": "down"}},
+        "PORT_QOS_MAP": {"Ethernet4": {"pfc_enable": ""}},
+    }
+    made = switch(tmp_path, config).buffer
+    assert [one.xoff_bytes for one in made.profiles] == [300_000]
+    assert float(made.egress_alpha) == 8.0
+    assert "ports that are shut are skipped: Ethernet0, Ethernet8" in notes(tmp_path, config)
+
+
+RED = {"ecn": "ecn_all", "green_min_threshold": "100", "green_max_threshold": "4000"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "pmax"),
+    [
+        ({"wred_green_enable": "true", "green_drop_probability": "5"}, 0.05),
+        ({"wred_green_enable": "true"}, 1.0),
+        ({"wred_green_enable": "true", "ecn": "ecn_green_yellow"}, 1.0),
+        ({"wred_green_enable": "true", "ecn": "ecn_yellow"}, None),
+        ({"wred_green_enable": "true", "ecn": "ecn_none"}, None),
+        ({"wred_green_enable": "false"}, None),
+        ({"green_drop_probability": "5"}, None),
+    ],
+)
+def test_marks_are_those_of_green_packets_with_the_defaults_of_the_box(
+    fields: dict[str, str], pmax: float | None, tmp_path: Path
+) -> None:
+    config = {"WRED_PROFILE": {"w": RED | fields}, "QUEUE": {"Ethernet0|3": {"wred_profile": "w"}}}
+    ecn = switch(tmp_path, config).ecn
+    assert isinstance(ecn, EcnSection)
+    assert ecn.enabled == (pmax is not None)
+    assert [float(one.pmax) for one in ecn.profiles] == ([] if pmax is None else [pmax])
+    silent = "WRED_PROFILE|w has no wred_green_enable: queue 3 marks nothing, as on the box"
+    marks_ecn = fields.get("ecn", "ecn_all") == "ecn_all" and fields.get("wred_green_enable") != "true"
+    assert (silent in notes(tmp_path, config)) == marks_ecn
+
+
+@pytest.mark.parametrize(
+    ("poll", "detection", "seen_ms"), [(None, 250, 300), (None, 200, 200), (200, 250, 400), (600, 200, 600)]
+)
+def test_the_watchdog_sees_a_storm_when_the_box_looks(
+    poll: int | None, detection: int, seen_ms: int, tmp_path: Path
+) -> None:
+    polls = {} if poll is None else {"GLOBAL": {"POLL_INTERVAL": str(poll)}}
+    dog = {"PFC_WD": {**polls, "Ethernet0": {"detection_time": str(detection), "action": "drop"}}}
+    assert switch(tmp_path, dog).pfc.watchdog.detection_ps == seen_ms * 10**9
+    looks = f"PFC_WD detection_time {detection} ms takes {seen_ms} ms: the box looks every {poll or 100} ms"
+    assert (looks in notes(tmp_path, dog)) == (seen_ms != detection)
+
+
+LINES = """# PG lossless profiles.
+# speed cable size    xon  xoff threshold xon_offset
+400000  5m  9144  9144  371348  0  9144
+400000  40m 9144  9144  424434  -1  9144
+100000  5m  1248  2288  53248   0
+"""
+UNSAID = {
+    "BUFFER_PROFILE": {"lossy": {"size": "0", "dynamic_th": "3"}},
+    "BUFFER_PG": {"Ethernet0|0": {"profile": "lossy"}, "Ethernet0|3-4": {"profile": "NULL"}},
+    "PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3,4"}},
+    "CABLE_LENGTH": {"AZURE": {"Ethernet0": "5m", "Ethernet8": "5m", "Ethernet16": "0m"}},
+}
+
+
+def test_lossless_groups_without_a_profile_have_that_of_their_speed_and_cable(tmp_path: Path) -> None:
+    (tmp_path / "pg.ini").write_text(LINES, encoding="utf-8")
+    ports = {"Ethernet0": {"speed": "400000"}, "Ethernet8": {"speed": "400000"}}
+    more = "  pg_profile_lookup: pg.ini\n"
+    config: dict[str, Any] = {**UNSAID, "PORT": ports}
+    made = switch(tmp_path, config, more)
+    lossy, lossless = made.buffer.profiles
+    assert (lossy.priorities, lossless.priorities) == ((0,), (3, 4))
+    assert (lossless.headroom_bytes, lossless.reserve_bytes, float(lossless.alpha)) == (371_348, 9144, 1.0)
+    assert lossless.resumes_at(4178) == (9144, 9144)
+    assert made.pg_profile_lookup == ""
+    assert notes(tmp_path, config, more) == []
+    config["CABLE_LENGTH"] = {"AZURE": {"Ethernet0": "5m", "Ethernet8": "40m"}}
+    with pytest.raises(
+        ScenarioError, match=r"400000_40m_profile and pg_lossless_400000_5m_profile .* dynamic_th"
+    ):
+        switch(tmp_path, config, more)
+    config["CABLE_LENGTH"] = {"AZURE": {"Ethernet0": "300m"}}
+    with pytest.raises(ScenarioError, match=r"CABLE_LENGTH|Ethernet0: no line .* 400000 Mb/s and 300m"):
+        switch(tmp_path, config, more)
+    (tmp_path / "pg.ini").write_text("400000 5m 9144\n", encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"pg.ini:1: switch.pg_profile_lookup: 3 words are no profile"):
+        switch(tmp_path, config, more)
+
+
+def test_what_is_filled_in_is_noted(tmp_path: Path) -> None:
+    """Groups without a profile, a pool without a size (the dynamic model), a ninth traffic class, no PFC."""
+    made = switch(tmp_path, UNSAID)
+    assert [one.priorities for one in made.buffer.profiles] == [(0,)]
+    (line,) = notes(tmp_path, UNSAID)
+    assert line.startswith("BUFFER_PG has no profile of lossless priority groups 3, 4: the box takes size")
+    assert line.endswith(
+        "by speed and cable (5m, 0m), which switch.pg_profile_lookup reads; without it headroom"
+        " is auto, the rest as by default"
+    )
+    config = {
+        "BUFFER_POOL": {"ingress_lossless_pool": {"type": "ingress", "mode": "dynamic"}},
+        "TC_TO_QUEUE_MAP": {"A": {"3": "3", "8": "0"}},
+        "PORT_QOS_MAP": {"Ethernet0": {"tc_to_queue_map": "A"}},
+    }
+    assert not switch(tmp_path, config).pfc.enabled
+    assert notes(tmp_path, config) == [
+        "PORT_QOS_MAP has no pfc_enable: PFC is off, as on the box",
+        "TC_TO_QUEUE_MAP|8 is skipped: traffic classes are 0 to 7 here",
+        "BUFFER_POOL|ingress_lossless_pool has no size, which this box works out: buffer.pool is the default",
+    ]
+
+
+def test_a_file_of_buffers_alone_is_refused_for_what_it_lacks(tmp_path: Path) -> None:
+    config = {"BUFFER_PROFILE": PROFILES, "BUFFER_QUEUE": {"Ethernet0|0-2": {"profile": "queue"}}}
+    (line,) = told(tmp_path, config)
+    assert line.startswith(
+        "config_db.json:26: switch.config_db: BUFFER_QUEUE: which priorities are lossless is in PORT_QOS_MAP"
+        " (pfc_enable), which the file lacks; accepted: one file of both"
+    )
+    made = switch(tmp_path, config, "  pfc: {priorities: [3]}\n").buffer
+    assert float(made.egress_alpha) == 8.0
+
+
+def test_lossless_queues_drop_beyond_their_limit_as_the_box_does() -> None:
+    """Seven senders, one receiver: pauses come at 2 MB a sender, the queue's limit is 100 KB."""
+    scenario = {
+        "name": "limit",
+        "topology": {"kind": "star", "hosts": 4, "gpus_per_host": 1},
+        "switch": {"buffer": {"lossless_egress_limit": "100KB"}},
+        "transport": {"timeout": 6},
+        "jobs": [{"name": "a", "workload": {"kind": "incast", "fan_in": 3, "size": "512KiB"}}],
+    }
+    found = api.run(scenario, local=True, diagnose=False).summary.fabric
+    assert found.drops is not None
+    assert found.drops.by_reason["egress_limit"] > 0
+    assert found.drops.congestion == found.drops.by_reason["egress_limit"]
+    scenario["switch"] = {"buffer": {"lossless_egress_limit": "10MB"}}
+    found = api.run(scenario, local=True, diagnose=False).summary.fabric
+    assert found.drops is not None
+    assert found.drops.congestion == 0
+
+
 DIFFER = {"Ethernet0": {"pfc_enable": "3,4"}, "Ethernet4": {"pfc_enable": "3"}}
 
 
@@ -168,7 +363,7 @@ DIFFER = {"Ethernet0": {"pfc_enable": "3,4"}, "Ethernet4": {"pfc_enable": "3"}}
         (
             {"PORT_QOS_MAP": DIFFER},
             7,
-            "switch.config_db: PORT_QOS_MAP|Ethernet4|pfc_enable: '3', and '3,4' on Ethernet0",
+            "switch.config_db: PORT_QOS_MAP|Ethernet4|pfc_enable: ports have several roles",
         ),
         (
             {"BUFFER_PROFILE": {"p": {"dynamic_th": "99"}}, "BUFFER_PG": {"Ethernet0|3": {"profile": "p"}}},
@@ -257,6 +452,7 @@ def groups(headroom: int, **more: object) -> dict[str, object]:
 def test_switches_have_the_pool_profiles_and_maps_of_their_own_boxes(tmp_path: Path) -> None:
     ports = {"Ethernet0": {"pfc_enable": "3,6", "dscp_to_tc_map": "A"}}
     red = {"green_min_threshold": "100", "green_max_threshold": "4000", "green_drop_probability": "5"}
+    red["wred_green_enable"] = "true"
     marking = {
         "WRED_PROFILE": {"mark": {"ecn": "ecn_all", **red}},
         "QUEUE": {"Ethernet0|3": {"wred_profile": "mark"}},
@@ -279,6 +475,21 @@ def test_switches_have_the_pool_profiles_and_maps_of_their_own_boxes(tmp_path: P
     assert marks == [None, None, None, 4000, None, None, None, None]
 
 
+def test_a_leaf_whose_own_file_has_no_pfc_loads_and_has_pfc_off(tmp_path: Path) -> None:
+    spine = {**pool(16_000_000), "PORT_QOS_MAP": {"Ethernet8": {"pfc_enable": "3,6"}}}
+    leaf = {**spine, "PORT_QOS_MAP": {"Ethernet0": {"dscp_to_tc_map": "A"}}}
+    leaf["DSCP_TO_TC_MAP"] = {"A": {"24": "3"}}
+    own, other = boxes(tmp_path, leaf, spine)
+    assert (own.pfc.enabled, other.pfc.enabled) == (False, True)
+    text = (
+        ZONE.replace("leaf.json", "spine.json")
+        .replace('"ctsw-*"', "rtsw-1")
+        .replace("{config_db: spine", "{config_db: leaf")
+    )
+    own, other = boxes(tmp_path, leaf, spine, text)
+    assert (own.pfc.enabled, other.pfc.enabled) == (False, True)
+
+
 def test_what_the_file_of_a_box_does_not_say_is_there_as_by_default(tmp_path: Path) -> None:
     dog = {"PFC_WD": {"Ethernet0": {"detection_time": "250", "action": "forward"}}}
     made = boxes(tmp_path, {**pool(32_000_000), **dog}, groups(170_000))
@@ -297,7 +508,10 @@ def test_what_the_scenario_itself_says_goes_before_every_file(tmp_path: Path) ->
     ("files", "said"),
     [
         ("[leaf.json]", r"boxes.yaml:7: switch.config_db: \['leaf.json'\] names no file; accepted: a file"),
-        ('{"rtsw-*": leaf.json}', "boxes.yaml:7: switch.config_db: files by patterns are overrides"),
+        (
+            '{"rtsw-*": leaf.json}',
+            "boxes.yaml:7: switch.config_db: .*names no file; accepted: a file; of single",
+        ),
         ("gone.json", "boxes.yaml:7: switch.config_db: .*gone.json: there is no such file"),
     ],
 )

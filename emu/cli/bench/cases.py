@@ -49,6 +49,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
     },
     "switch": {
         "config_db": "",
+        "pg_profile_lookup": "",
         "latency": "0s",
         "forwarding": "store_and_forward",
         "buffer": {
@@ -64,6 +65,8 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "profiles": [],
             "egress_limit": "0B",
             "egress_alpha": 0,
+            "lossless_egress_limit": "0B",
+            "lossless_egress_alpha": 0,
         },
         "deep_buffer": {
             "where": "auto",

@@ -166,8 +166,8 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
             feature="switch.buffer.xoff", reason="nothing was paused, and nothing dropped for want of room"
         )
     if buffer.limited and _drops(fabric).by_reason.get("egress_limit", 0) == 0:
-        key = "egress_limit" if buffer.egress_limit_bytes else "egress_alpha"
-        yield Unfired(feature=f"switch.buffer.{key}", reason="no lossy queue came to its limit")
+        key = next(one for one in buffer.limits if getattr(buffer, one)).removesuffix("_bytes")
+        yield Unfired(feature=f"switch.buffer.{key}", reason="no queue came to its limit")
     ecn = scenario.switch.ecn
     for at, marking in enumerate(ecn.profiles if isinstance(ecn, EcnSection) and ecn.enabled else ()):
         if counts.priorities("queue_marked_frames", marking.priorities) == 0:

@@ -12,28 +12,48 @@ translated into keys of `switch`.
 
 All ports of a switch have the same: where entries of ports differ in what would be one key here, that is
 refused. Profiles differ from port to port by cable length, so of `xoff` (headroom) and `size` (reserve) of
-one priority group the largest counts.
+one priority group the largest counts. Ports that are shut (`admin_status` down, or a profile whose name ends
+with `_zero_profile`, which is what SONiC gives them) are skipped.
+
+What a file leaves out is as on the box where the box has a default: no `pfc_enable`, no PFC; no
+`wred_green_enable`, no marks; no `green_drop_probability`, 100 %; no POLL_INTERVAL, 100 ms; a `static_th` of
+the whole pool or more is no limit. A lossless priority group without a profile in BUFFER_PG gets, on the box,
+a line of pg_profile_lookup.ini by the speed and the cable of its port: so it is here if
+`switch.pg_profile_lookup` names that file. What this tool fills in instead is a note.
 
 Source: SONiC, schema of CONFIG_DB and its YANG models (BUFFER_POOL, BUFFER_PROFILE, BUFFER_PG, BUFFER_QUEUE,
-PORT_QOS_MAP, QUEUE, WRED_PROFILE, SCHEDULER, PFC_WD and the four maps).
+PORT_QOS_MAP, QUEUE, WRED_PROFILE, SCHEDULER, PFC_WD and the four maps); its orchagent and buffermgrd for what
+is not written.
 
-Not modelled: limits of shared egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`.
+Not modelled: sizes of egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 from emu.base.errors import Problem, ScenarioError
-from emu.base.spelling import shown
+from emu.base.spelling import listed, shown
 from emu.scenario.section import Location, RefusedError
 from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, read_document
 from emu.scenario.yaml.values import Reading
 
 KEY: Final = "config_db"
+LOOKUP: Final = "pg_profile_lookup"
 PORTS_ACCEPTED: Final = "the same on every port"
+ROLES_ACCEPTED: Final = "a file whose ports have one role: without the entries of the other ports"
+PAIR_ACCEPTED: Final = (
+    "one file of both: buffers and QoS merged, as config_db.json is; or switch.pfc.priorities in the scenario"
+)
+SHUT: Final = "_zero_profile"
+"""What the names of profiles of ports that are shut end with."""
+POLL_MS: Final = 100
+"""How often the watchdog looks where PFC_WD|GLOBAL has no POLL_INTERVAL (orchagent)."""
+LINE_ACCEPTED: Final = "speed, cable, size, xon, xoff, threshold and, on some boxes, xon_offset"
+COLUMNS: Final = ("size", "xon", "xoff", "dynamic_th", "xon_offset")
+"""Of pg_profile_lookup.ini, behind speed and cable; the last may be missing."""
 MAPS: Final = {
     "dscp_to_tc_map": ("DSCP_TO_TC_MAP", "dscp_to_tc", 63),
     "tc_to_queue_map": ("TC_TO_QUEUE_MAP", "tc_to_queue", 7),
@@ -54,26 +74,45 @@ class _Use(NamedTuple):
     place: Place
 
 
-class Config:
-    """The tables of one file, and what was found wrong with them."""
+Lookup = Mapping[tuple[str, str], Fields]
+"""Profiles of priority groups by speed in Mb/s and cable length, as pg_profile_lookup.ini has them."""
 
-    def __init__(self, root: Node, file: str) -> None:
+
+class Config:
+    """The tables of one file, what was found wrong with them, and what they leave open.
+
+    `lookup` is the box's pg_profile_lookup.ini, if it is there, and `lossless` the priorities that the
+    scenario itself makes lossless, if it says so.
+    """
+
+    def __init__(
+        self, root: Node, file: str, lookup: Lookup | None = None, lossless: Sequence[int] | None = None
+    ) -> None:
         self._root = root
         self._file = file
+        self._lookup = lookup
+        self._lossless = None if lossless is None else list(lossless)
         self.problems: list[Problem] = []
+        self.notes: list[str] = []
 
     def settings(self) -> Iterator[tuple[Location, object]]:
         """Every key of `switch` that the file says something about, and its value."""
         if not isinstance(self._root.value, dict):
             self._refuse(self._root.place, "", "is no mapping of tables", "CONFIG_DB as JSON")
             return
+        if not self._one_role():
+            return
         lossless = yield from self._ports()
-        yield from self._pool()
-        yield from self._groups()
-        yield from self._lossy_queues(lossless)
+        pool_bytes = yield from self._pool()
+        yield from self._groups(lossless, pool_bytes)
+        yield from self._queue_limits(lossless)
         yield from self._marking()
         yield from self._scheduling()
         yield from self._watchdog()
+
+    @property
+    def _tables(self) -> Mapping[str, Node]:
+        return self._root.value if isinstance(self._root.value, dict) else {}
 
     def _refuse(self, place: Place, where: str, reason: str, accepted: str) -> None:
         key = f"switch.{KEY}: {where}" if where else f"switch.{KEY}"
@@ -119,17 +158,25 @@ class Config:
                 return None
         return None if first is None else first[1]
 
-    def _ports(self) -> Generator[tuple[Location, object], None, list[int]]:
-        """PFC's priorities, and the maps that ports use. Returns the priorities."""
-        lossless: list[int] = []
+    def _ports(self) -> Generator[tuple[Location, object], None, list[int] | None]:
+        """PFC's priorities, and the maps that ports use. Returns the priorities; None if nothing has them."""
+        lossless = self._lossless
         enabled = self._alike("PORT_QOS_MAP", "pfc_enable")
         if enabled is not None:
             words = [word.strip() for word in str(enabled.value).split(",") if word.strip()]
             numbers = [
                 self._number("PORT_QOS_MAP|pfc_enable", Node(word, enabled.place), 0, 7) for word in words
             ]
-            lossless = [number for number in numbers if number is not None]
-            yield ("pfc", "priorities"), lossless
+            written = [number for number in numbers if number is not None]
+            lossless = written if lossless is None else lossless
+            if written:
+                yield ("pfc", "priorities"), written
+            else:
+                yield ("pfc", "enabled"), False
+        elif self._table("PORT_QOS_MAP"):
+            lossless = [] if lossless is None else lossless
+            self.notes.append("PORT_QOS_MAP has no pfc_enable: PFC is off, as on the box")
+            yield ("pfc", "enabled"), False
         for field, (table, key, most) in MAPS.items():
             named = self._alike("PORT_QOS_MAP", field)
             if named is not None:
@@ -141,15 +188,46 @@ class Config:
                     yield ("qos", key), rest | dict(self._pairs(table, chosen, most))
         return lossless
 
+    def _one_role(self) -> bool:
+        """Whether no two ports have maps or lossless priorities that differ; otherwise that is refused."""
+        fields = (*MAPS, "pfc_enable")
+        first: dict[str, tuple[str, Node]] = {}
+        without: list[str] = []
+        for port, entry in self._table("PORT_QOS_MAP").items():
+            if port.lower() == "global":
+                continue
+            differ = [
+                field
+                for field in fields
+                if field in entry
+                and _plain(entry[field].value) != _plain(first.get(field, (port, entry[field]))[1].value)
+            ]
+            if differ:
+                node, (other, there) = entry[differ[0]], first[differ[0]]
+                values = f"{node.value}; {there.value} on {other}"
+                reason = f"ports have several roles: {', '.join(differ)} differ ({values})"
+                self._refuse(node.place, f"PORT_QOS_MAP|{port}|{differ[0]}", reason, ROLES_ACCEPTED)
+                return False
+            first = {field: (port, entry[field]) for field in fields if field in entry} | first
+            without += [port] * ("pfc_enable" not in entry)
+        if without and "pfc_enable" in first:
+            self.notes.append(f"PFC is off on {listed(without, 3)} on the box; here all ports have it")
+        return True
+
     def _pairs(self, table: str, entry: Fields, most: int) -> Iterator[tuple[str, int]]:
         for text, node in entry.items():
+            if most == 7 and text.isdigit() and 7 < int(text) < 16:
+                self.notes.append(f"{table}|{text} is skipped: traffic classes are 0 to 7 here")
+                continue
             mapped = self._number(f"{table}|{text}", Node(text, node.place), 0, most)
             number = self._number(f"{table}|{text}", node, 0, 7)
             if mapped is not None and number is not None:
                 yield str(mapped), number
 
-    def _pool(self) -> Iterator[tuple[Location, object]]:
+    def _pool(self) -> Generator[tuple[Location, object], None, int | None]:
+        """Its size, which is returned, and that of the headroom that ports share."""
         pools = self._table("BUFFER_POOL")
+        found: int | None = None
         ingress = [name for name, entry in pools.items() if _text(entry, "type") == "ingress"]
         name = "ingress_lossless_pool" if "ingress_lossless_pool" in pools else (ingress or [""])[0]
         for field, key in (("size", "pool"), ("xoff", "headroom_pool")):
@@ -157,11 +235,19 @@ class Config:
             if node is not None:
                 size = self._number(f"BUFFER_POOL|{name}|{field}", node, 0, 2**46)
                 if size:
+                    found = size if field == "size" else found
                     yield ("buffer", key), f"{size}B"
+        if name and found is None:
+            self.notes.append(
+                f"BUFFER_POOL|{name} has no size, which this box works out: buffer.pool is the default"
+            )
+        return found
 
     def _uses(self, table: str, field: str) -> list[_Use]:
         """Who uses what: entries of `Ethernet0|3-4`, or of several ports with commas between."""
         found: list[_Use] = []
+        down = [port for port, of in self._table("PORT").items() if _text(of, "admin_status") == "down"]
+        shut: dict[str, None] = {}
         for key, entry in self._table(table).items():
             node = entry.get(field)
             ports, _, span = key.rpartition("|")
@@ -171,8 +257,15 @@ class Config:
             if not (first.isdigit() and (last or first).isdigit() and int(last or first) < 100):
                 self._refuse(node.place, f"{table}|{key}", "has no number at its end", "Ethernet0|3-4")
                 continue
-            for index in range(int(first), min(int(last or first), 7) + 1):
-                found += [_Use(port, index, _plain(node.value), node.place) for port in ports.split(",")]
+            name = _plain(node.value)
+            for port in ports.split(","):
+                if name.endswith(SHUT) or port in down:
+                    shut[port] = None
+                    continue
+                indices = range(int(first), min(int(last or first), 7) + 1)
+                found += [_Use(port, index, name, node.place) for index in indices]
+        if shut and table == "BUFFER_PG":
+            self.notes.append(f"ports that are shut are skipped: {listed(shut, 3)}")
         return found
 
     def _used(self, users: str, field: str, table: str) -> dict[int, dict[str, tuple[Fields, _Use]]]:
@@ -187,14 +280,20 @@ class Config:
                 self._refuse(use.place, where, f"{table} has no {use.name!r}", "a name that is there")
         return found
 
-    def _agreed(self, users: str, used: dict[str, tuple[Fields, _Use]], fields: tuple[str, ...]) -> Fields:
+    def _agreed(
+        self,
+        users: str,
+        used: dict[str, tuple[Fields, _Use]],
+        fields: tuple[str, ...],
+        accepted: str = PORTS_ACCEPTED,
+    ) -> Fields:
         """What the used entries have in these fields; where they differ, the first's, and it is refused."""
         (first, one), *others = used.values()
         for other, use in others:
             for field in fields:
                 if _text(first, field) != _text(other, field):
                     reason = f"{use.name} and {one.name} (on {one.port}) differ in {field}"
-                    self._refuse(use.place, f"{users}|{use.port}|{use.number}", reason, PORTS_ACCEPTED)
+                    self._refuse(use.place, f"{users}|{use.port}|{use.number}", reason, accepted)
         return {field: first[field] for field in fields if field in first}
 
     def _threshold(self, table: str, found: Fields) -> Iterator[tuple[str, str]]:
@@ -208,14 +307,20 @@ class Config:
             if size is not None:
                 yield "static", f"{size}B"
 
-    def _groups(self) -> Iterator[tuple[Location, object]]:
+    def _groups(
+        self, lossless: list[int] | None, pool_bytes: int | None
+    ) -> Iterator[tuple[Location, object]]:
         profiles: dict[tuple[tuple[str, object], ...], list[int]] = {}
-        for group, used in sorted(self._used("BUFFER_PG", "profile", "BUFFER_PROFILE").items()):
+        every = self._used("BUFFER_PG", "profile", "BUFFER_PROFILE")
+        if "BUFFER_PG" in self._tables:
+            self._look_up([group for group in lossless or () if group not in every], every)
+        for group, used in sorted(every.items()):
             found = self._agreed("BUFFER_PG", used, ("dynamic_th", "static_th", "xon", "xon_offset"))
-            made: dict[str, object] = {
-                "xoff" if key == "static" else key: value
-                for key, value in self._threshold("BUFFER_PROFILE", found)
-            }
+            made: dict[str, object] = {}
+            for key, value in self._threshold("BUFFER_PROFILE", found):
+                made["xoff" if key == "static" else key] = value
+                if key == "static" and pool_bytes and int(value[:-1]) >= pool_bytes:
+                    made["xoff"] = f"{pool_bytes}B"  # no limit but the pool itself
             for field, key in (("size", "reserve"), ("xoff", "headroom")):
                 sizes = [
                     self._number(f"BUFFER_PROFILE|{name}|{field}", entry[field], 0, 2**46)
@@ -233,30 +338,79 @@ class Config:
         if profiles:
             yield ("buffer", "profiles"), [{"priorities": of, **dict(made)} for made, of in profiles.items()]
 
-    def _lossy_queues(self, lossless: list[int]) -> Iterator[tuple[Location, object]]:
-        together: dict[str, tuple[Fields, _Use]] = {}
-        for queue, used in sorted(self._used("BUFFER_QUEUE", "profile", "BUFFER_PROFILE").items()):
-            if queue not in lossless:
-                together |= used
-        if together:
-            found = self._agreed("BUFFER_QUEUE", together, ("dynamic_th", "static_th"))
+    def _look_up(self, groups: list[int], every: dict[int, dict[str, tuple[Fields, _Use]]]) -> None:
+        """Profiles of lossless groups that BUFFER_PG lacks: of pg_profile_lookup.ini, or by default."""
+        if not groups:
+            return
+        cables = {port: node for of in self._table("CABLE_LENGTH").values() for port, node in of.items()}
+        if self._lookup is None:
+            lengths = listed(dict.fromkeys(str(node.value) for node in cables.values()), 4) or "not written"
+            self.notes.append(
+                f"BUFFER_PG has no profile of lossless priority groups {listed(map(str, groups))}: the box"
+                f" takes size, xoff and thresholds from its {LOOKUP}.ini by speed and cable ({lengths}),"
+                f" which switch.{LOOKUP} reads; without it headroom is auto, the rest as by default"
+            )
+            return
+        for port, node in cables.items():
+            entry = self._table("PORT").get(port, {})
+            speed, cable = _text(entry, "speed"), str(node.value)
+            if cable == "0m" or _text(entry, "admin_status") == "down":
+                continue
+            found = self._lookup.get((speed, cable))
+            if found is None:
+                reason = f"no line of {LOOKUP} is for {speed or 'no'} Mb/s and {cable}"
+                self._refuse(node.place, f"CABLE_LENGTH|{port}", reason, "PORT|speed and a cable that it has")
+                return
+            name = f"pg_lossless_{speed}_{cable}_profile"
+            for group in groups:
+                use = _Use(port, group, name, node.place)
+                every.setdefault(group, {}).setdefault(name, (found, use))
+
+    def _queue_limits(self, lossless: list[int] | None) -> Iterator[tuple[Location, object]]:
+        """Limits of egress queues: of all lossy ones, and of all lossless ones."""
+        every = self._used("BUFFER_QUEUE", "profile", "BUFFER_PROFILE")
+        if every and lossless is None:
+            if not self.problems:
+                reason = "which priorities are lossless is in PORT_QOS_MAP (pfc_enable), which the file lacks"
+                self._refuse(self._tables["BUFFER_QUEUE"].place, "BUFFER_QUEUE", reason, PAIR_ACCEPTED)
+            return
+        for kept, before in ((False, ""), (True, "lossless_")):
+            together: dict[str, tuple[Fields, _Use]] = {}
+            for queue, used in sorted(every.items()):
+                if (queue in (lossless or ())) == kept:
+                    together |= used
+            if not together:
+                continue
+            accepted = f"one limit of all {'lossless' if kept else 'lossy'} queues"
+            found = self._agreed("BUFFER_QUEUE", together, ("dynamic_th", "static_th"), accepted)
+            pool = _plain(_text(next(iter(together.values()))[0], "pool"))
+            size = _text(self._table("BUFFER_POOL").get(pool, {}), "size")
             for key, value in self._threshold("BUFFER_PROFILE", found):
-                yield ("buffer", "egress_alpha" if key == "alpha" else "egress_limit"), value
+                if key == "alpha":
+                    yield ("buffer", f"{before}egress_alpha"), value
+                elif not (size.isdigit() and int(value[:-1]) >= int(size)):  # else no limit but the pool
+                    yield ("buffer", f"{before}egress_limit"), value
 
     def _marking(self) -> Iterator[tuple[Location, object]]:
         profiles: dict[tuple[str, str, str], list[int]] = {}
         for queue, used in sorted(self._used("QUEUE", "wred_profile", "WRED_PROFILE").items()):
-            entry, _ = next(iter(used.values()))
-            mode = _text(entry, "ecn").removeprefix("ecn_")
-            colour = "green" if mode == "all" else mode.partition("_")[0]
-            if colour in ("", "none"):
+            names = [f"green_{name}" for name in ("min_threshold", "max_threshold", "drop_probability")]
+            found = self._agreed("QUEUE", used, ("ecn", "wred_green_enable", *names))
+            modes = _text(found, "ecn").removeprefix("ecn_").split("_")
+            if _text(found, "wred_green_enable").lower() != "true":
+                if "all" in modes or "green" in modes:
+                    name = next(iter(used))
+                    lacks = f"WRED_PROFILE|{name} has no wred_green_enable"
+                    self.notes.append(f"{lacks}: queue {queue} marks nothing, as on the box")
                 continue
-            names = [f"{colour}_{name}" for name in ("min_threshold", "max_threshold", "drop_probability")]
-            found = self._agreed("QUEUE", used, ("ecn", *names))
+            if "all" not in modes and "green" not in modes:
+                continue  # every packet is green here, as it comes
             least, most, share = (
                 self._number(f"WRED_PROFILE|{name}", found[name], 0, limit) if name in found else None
                 for name, limit in zip(names, (2**46, 2**46, 100), strict=True)
             )
+            if names[2] not in found:
+                share = 100  # what orchagent writes
             if least is not None and most is not None:
                 chance = f"{share}/100" if share else "1/1048576"  # a share of nothing is no share here
                 profiles.setdefault((f"{least}B", f"{most}B", chance), []).append(queue)
@@ -287,6 +441,11 @@ class Config:
         if detection is None:
             return
         yield ("pfc", "watchdog", "enabled"), True
+        poll_ms = POLL_MS
+        entries = self._table("PFC_WD")
+        polled = entries.get("GLOBAL", entries.get("global", {})).get("POLL_INTERVAL")
+        if polled is not None:
+            poll_ms = self._number("PFC_WD|GLOBAL|POLL_INTERVAL", polled, 1, 10**6) or POLL_MS
         for key, node in (
             ("detection", detection),
             ("restoration", self._alike("PFC_WD", "restoration_time")),
@@ -294,7 +453,11 @@ class Config:
             if node is not None:
                 time_ms = self._number(f"PFC_WD|{key}_time", node, 1, 10**6)
                 if time_ms is not None:
-                    yield ("pfc", "watchdog", key), f"{time_ms}ms"
+                    seen_ms = -(-time_ms // poll_ms) * poll_ms
+                    if seen_ms != time_ms:
+                        looks = f"the box looks every {poll_ms} ms"
+                        self.notes.append(f"PFC_WD {key}_time {time_ms} ms takes {seen_ms} ms: {looks}")
+                    yield ("pfc", "watchdog", key), f"{seen_ms}ms"
         action = self._alike("PFC_WD", "action")
         if action is None:
             return
@@ -333,23 +496,27 @@ ConfigFile = Annotated[
 
 
 def put_config_in_place(
-    tree: Node, directory: Path, read_file: Callable[[Path], bytes], defaults: Mapping[str, Any]
+    tree: Node,
+    directory: Path,
+    read_file: Callable[[Path], bytes],
+    defaults: Mapping[str, Any],
+    notes: list[str],
 ) -> list[Problem]:
     """Translate the files that `config_db` names, of all switches and in overrides, into keys of `switch`.
 
     `defaults` has the section as it is without any key: what the file of all switches says and that of an
-    override does not is as by default there. Returns what does not fit.
+    override does not is as by default there. What files leave open is noted. Returns what does not fit.
     """
     problems: list[Problem] = []
     section = tree.child("switch")
     own = Node({}, tree.place) if section is None else section.copy()
-    everywhere, wrong = _translated(section, None, directory, read_file)
+    everywhere, wrong = _translated(section, None, directory, read_file, notes)
     problems += wrong
     overrides = tree.child("overrides")
     for override in overrides.value if overrides is not None and isinstance(overrides.value, list) else ():
         part = override.child("switch")
         missing = {at: _default(defaults, at) for at in everywhere if not _has(own, at)}
-        _, wrong = _translated(part, (own, missing), directory, read_file)
+        _, wrong = _translated(part, (own, missing), directory, read_file, notes)
         problems += wrong
     return problems
 
@@ -366,6 +533,7 @@ def _translated(
     beside: tuple[Node, Mapping[Location, object]] | None,
     directory: Path,
     read_file: Callable[[Path], bytes],
+    notes: list[str],
 ) -> tuple[dict[Location, object], list[Problem]]:
     """Write what the file of a section says into it; what that was, and what is wrong with it.
 
@@ -379,8 +547,11 @@ def _translated(
         return {}, []  # validation refuses what is no file
     place = section.keys.pop(KEY, named.place)
     del section.value[KEY]
-    settings, problems = _settings(directory / named.value, place, read_file)
+    lookup, problems = _lookup_of(section, directory, read_file)
     own, missing = beside or (None, {})
+    lossless = _given(section) if own is None or _given(own) is None else _given(own)
+    settings, wrong = _settings(directory / named.value, place, read_file, (lookup, lossless), notes)
+    problems += wrong
     for location, value in {**missing, **settings}.items():
         if own is None or not _has(own, location):
             _fill(section, location, value, place)
@@ -390,8 +561,57 @@ def _translated(
     return settings, problems
 
 
+def _given(section: Node) -> list[int] | None:
+    """The lossless priorities that a section itself has."""
+    pfc = section.child("pfc")
+    node = None if pfc is None else pfc.child("priorities")
+    found = None if node is None else node.plain()
+    return [one for one in found if isinstance(one, int)] if isinstance(found, tuple) else None
+
+
+def _lookup_of(
+    section: Node, directory: Path, read_file: Callable[[Path], bytes]
+) -> tuple[Lookup | None, list[Problem]]:
+    """What the file that `pg_profile_lookup` names says, and what is wrong with it; the key is gone then."""
+    named = section.child(LOOKUP)
+    if named is None or not isinstance(named.value, str) or not named.value:
+        return None, []
+    assert isinstance(section.value, dict), section.value
+    place = section.keys.pop(LOOKUP, named.place)
+    del section.value[LOOKUP]
+    path = directory / named.value
+    try:
+        text = decode(read_file(path), str(path))
+    except ScenarioError as error:
+        (problem,) = error.problems
+        return None, [
+            Problem(place.file, place.line, f"switch.{LOOKUP}", f"{path}: {problem.reason}", problem.accepted)
+        ]
+    found: dict[tuple[str, str], Fields] = {}
+    problems = []
+    for line, written in enumerate(text.splitlines(), 1):
+        words = written.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) not in (6, 7):
+            problems.append(
+                Problem(
+                    str(path), line, f"switch.{LOOKUP}", f"{len(words)} words are no profile", LINE_ACCEPTED
+                )
+            )
+            continue
+        here = Place(str(path), line)
+        fields = zip(COLUMNS, words[2:], strict=False)
+        found[words[0], words[1]] = {name: Node(word, here) for name, word in fields}
+    return found, problems
+
+
 def _settings(
-    path: Path, place: Place, read_file: Callable[[Path], bytes]
+    path: Path,
+    place: Place,
+    read_file: Callable[[Path], bytes],
+    beside: tuple[Lookup | None, list[int] | None],
+    notes: list[str],
 ) -> tuple[dict[Location, object], list[Problem]]:
     """What a file says, by location in `switch`, and what is wrong with it."""
     try:
@@ -402,8 +622,9 @@ def _settings(
             Problem(place.file, place.line, f"switch.{KEY}", f"{path}: {problem.reason}", problem.accepted)
             for problem in error.problems
         ]
-    config = Config(root, str(path))
+    config = Config(root, str(path), *beside)
     found = dict(config.settings())
+    notes += [f"switch.{KEY}: {path.name}: {note}" for note in dict.fromkeys(config.notes)]
     return found, [*problems, *config.problems]
 
 
@@ -425,7 +646,3 @@ def _has(section: Node, location: Location) -> bool:
     for step in location:
         node = None if node is None else node.child(step)
     return node is not None
-
-
-def _said(value: object) -> str:
-    return "nothing" if value is None else shown(value)

@@ -148,6 +148,10 @@ class BufferSection(BufferProfile):
     egress_alpha: Share = Fraction(0)
     """A lossy egress queue may hold egress_alpha x (shared pool - used); 0: no such limit. SONiC:
     `dynamic_th` of a profile in BUFFER_QUEUE."""
+    lossless_egress_limit_bytes: SizeBytes = 0
+    """The same limit of lossless egress queues, which drop beyond it as the box does; 0: none."""
+    lossless_egress_alpha: Share = Fraction(0)
+    """The same share for lossless egress queues; 0: none."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse parts larger than the whole."""
@@ -161,14 +165,22 @@ class BufferSection(BufferProfile):
             if len(dict.fromkeys(profile.priorities)) != len(profile.priorities):
                 where = ("profiles", at, "priorities")
                 yield Refusal(where, "a priority is listed twice", "each priority once")
-        if self.pool_bytes * self.egress_alpha >= MOST_THRESHOLD_BYTES:
-            reason = "makes a limit of more than 64 TB"
-            yield Refusal(("egress_alpha",), reason, "less `egress_alpha`, or less `pool`")
+        for key in ("egress_alpha", "lossless_egress_alpha"):
+            if self.pool_bytes * getattr(self, key) >= MOST_THRESHOLD_BYTES:
+                yield Refusal((key,), "makes a limit of more than 64 TB", f"less `{key}`, or less `pool`")
 
     @property
     def limited(self) -> bool:
-        """Whether lossy egress queues have limits."""
-        return self.egress_limit_bytes > 0 or self.egress_alpha > 0
+        """Whether egress queues have limits."""
+        return any(getattr(self, name) > 0 for name in self.limits)
+
+    limits: ClassVar[tuple[str, ...]] = (
+        "egress_limit_bytes",
+        "egress_alpha",
+        "lossless_egress_limit_bytes",
+        "lossless_egress_alpha",
+    )
+    """The fields that limit egress queues."""
 
     def key_of(self, part: BufferProfile) -> str:
         """Where a profile of `profiles_of` stands in the scenario."""
@@ -501,6 +513,9 @@ class SwitchSection(Section):
     """A SONiC switch's own configuration (config_db.json), relative to the scenario's directory. Loading
     turns it into the keys below, where the scenario does not have them itself. Boxes with files of their own
     have them in `overrides`."""
+    pg_profile_lookup: ConfigFile = ""
+    """The box's pg_profile_lookup.ini, for lossless priority groups that the BUFFER_PG of `config_db` lacks:
+    headroom, reserve and thresholds by the speed and the cable of each port."""
     latency_ps: TimePs = parse_time("300ns")
     """Fixed latency from a frame's last bit in until it may leave. A choice, not one vendor's figure."""
     forwarding: Literal["store_and_forward", "cut_through"] = "store_and_forward"
