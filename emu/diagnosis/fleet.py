@@ -2,8 +2,9 @@
 
 Peers are switches of one tier, NICs, GPUs, hosts, or links between the same tiers. What most of them have is
 the fleet's configuration. An override (`overrides` of a scenario) that less than half of them share is a
-difference from it, as one sees who compares running configurations. Whether it costs anything is found by
-emulating the run with the fleet's configuration there (`emu.diagnosis.healing`).
+difference from it, as one sees who compares running configurations: of its keys, those count whose value is
+another than most peers have, however many an override (or the `config_db` in it) repeats. Whether it costs
+anything is found by emulating the run with the fleet's configuration there (`emu.diagnosis.healing`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from actors.fabric.model import FABRIC, Topology
 from emu.diagnosis.finding import ODD, Finding
 from emu.diagnosis.view import View
 from emu.scenario.schema import Scenario
+from emu.scenario.section import Section
 from emu.scenario.sections.overrides import OverrideSection
 
 SCORE: Final = 760
 MOST_KEYS: Final = 4
+BY_DEFAULT: Final = "by default"
+"""Of an entry of a map that is not written."""
 
 
 def found(view: View) -> Iterator[Finding]:
     """Every device and link that differs from the fleet."""
     for name, places in differences(view.scenario, view.topology).items():
-        keys = [key for place in places for key in _keys(view.scenario.overrides[place].parts)]
+        keys = _unlike_peers(view.scenario, view.topology, name, places)
+        if not keys:
+            continue
         shown = ", ".join(keys[:MOST_KEYS]) + (
             f" and {len(keys) - MOST_KEYS} more" if keys[MOST_KEYS:] else ""
         )
@@ -78,13 +84,54 @@ def _fleets(topology: Topology) -> list[list[str]]:
     return list(fleets.values())
 
 
-def _keys(parts: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """What an override says, a line each: `nic.receive.rate 5G`."""
+def _unlike_peers(scenario: Scenario, topology: Topology, name: str, places: list[int]) -> list[str]:
+    """The keys in which a device or link is another than most of its peers, each with both values."""
+    peers = next(fleet for fleet in _fleets(topology) if name in fleet)
+    sections = dict.fromkeys(section for place in places for section in scenario.overrides[place].parts)
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for peer in peers:
+        alike.setdefault(_overrides_of(scenario, topology, peer), []).append(peer)
+    running = {of: dict(_running(scenario, topology, some[0], sections)) for of, some in alike.items()}
+    own = running[_overrides_of(scenario, topology, name)]
+    found = []
+    for key in dict.fromkeys(key for one in running.values() for key in one):
+        values: dict[str, int] = {}
+        for of, some in alike.items():
+            value = running[of].get(key, BY_DEFAULT)
+            values[value] = values.get(value, 0) + len(some)
+        usual = max(values, key=lambda value: values[value])
+        here = own.get(key, BY_DEFAULT)
+        if here != usual:
+            found.append(f"{key} {here} (its peers: {usual})")
+    return found
+
+
+def _overrides_of(scenario: Scenario, topology: Topology, name: str) -> tuple[int, ...]:
+    """The overrides that count for a device or link, by place."""
+    if ":" in name:
+        return tuple(at for at, one in enumerate(scenario.overrides) if one.link and one.names_link(name))
+    return scenario.overrides_of(topology, topology.node_named(name).number)
+
+
+def _running(
+    scenario: Scenario, topology: Topology, name: str, sections: Mapping[str, None]
+) -> Iterator[tuple[str, str]]:
+    """The keys of some sections as a device or link has them, with their values as YAML writes them."""
+    for section in sections:
+        if section == "link":
+            found: Section = scenario.link_at(topology, topology.links_named(name)[0])
+        else:
+            found = getattr(scenario.at(topology, topology.node_named(name).number), section)
+        yield from _keys(found.model_dump(by_alias=True), f"{section}.")
+
+
+def _keys(parts: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Every key of a section and its value: `nic.receive.rate`, `5G`."""
     for key, value in parts.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, Mapping):
             yield from _keys(value, f"{before}{key}.")
         else:
-            yield f"{before}{key} {_word(value)}"
+            yield f"{before}{key}", _word(value)
 
 
 def _word(value: Any) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from emu import run_diagnosis as diagnosing
+from emu.diagnosis import fleet
+from emu.diagnosis.view import View
 from emu.results.summary import Summary
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
 from tests.diagnosis.broken_runs import INCAST, named, run_of
 
 SLOW_MEMORY = {"receive": {"enabled": True, "rate": "8G"}}
@@ -50,7 +55,7 @@ def test_what_the_fleets_configuration_gives_back_is_the_time_that_the_override_
 
 def test_what_shows_there_is_its_evidence() -> None:
     (found,) = run_of(overrides=[{"devices": "nic-2-0", "nic": SLOW_MEMORY}]).diagnosis
-    assert "nic-2-0: nic.receive.rate 8G" in found.evidence
+    assert "nic-2-0: nic.receive.rate 8Gbps (its peers: 504Gbps)" in found.evidence
     assert any("receive buffer filled" in line for line in found.evidence)
 
 
@@ -109,3 +114,38 @@ def test_a_larger_run_says_that_it_was_not_compared(monkeypatch: pytest.MonkeyPa
     summary = run_of(overrides=[{"devices": LINK, "link": {"rate": "20G"}}])
     assert ODD not in [one.cause for one in summary.diagnosis]
     assert summary.uncompared_events
+
+
+MAP = {"dscp_to_tc": {26: 3, 46: 6}, "tc_to_queue": {1: 0}}
+WATCHDOG = {"watchdog": {"enabled": True, "detection": "400ms"}}
+REPEATED = {"buffer": {"pool": "500KB"}, "pfc": WATCHDOG, "qos": MAP, "latency": "300ns"}
+ONE_KEY: list[tuple[dict[str, Any], str]] = [
+    ({"qos": {**MAP, "dscp_to_tc": {26: 0, 46: 6}}}, "switch.qos.dscp_to_tc.26 0 (its peers: by default)"),
+    ({"qos": {**MAP, "dscp_to_tc": {26: 3}}}, "switch.qos.dscp_to_tc.46 by default (its peers: 6)"),
+    ({"latency": "400ns"}, "switch.latency 400ns (its peers: 300ns)"),
+    ({"pfc": {"enabled": False, **WATCHDOG}}, "switch.pfc.enabled false (its peers: true)"),
+    ({"buffer": {"pool": "400KB"}}, "switch.buffer.pool 400KB (its peers: 500KB)"),
+]
+
+
+@pytest.mark.parametrize(("other", "told"), ONE_KEY)
+def test_of_all_that_an_override_repeats_only_what_differs_from_peers_is_named(
+    other: dict[str, Any], told: str
+) -> None:
+    """A leaf with a whole configuration of its own, as a `config_db` makes one: one key is another."""
+    mapping = {
+        "name": "one",
+        "topology": FOUR_SPINES | {"racks": 3},
+        "switch": REPEATED,
+        "overrides": [
+            {"devices": "rtsw-1", "switch": {**REPEATED, **other}},
+            {"devices": "rtsw-2", "switch": REPEATED},
+        ],
+        "jobs": [{"name": "train", "workload": INCAST}],
+    }
+    scenario = load_mapping(mapping).scenario
+    topology = build_topology(scenario)
+    view = SimpleNamespace(scenario=scenario, topology=topology)
+    (one,) = fleet.found(cast(View, view))
+    assert one.sentence == f"rtsw-1 is configured otherwise than its peers: {told}"
+    assert one.evidence == (f"rtsw-1: {told}",)
