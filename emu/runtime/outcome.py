@@ -193,6 +193,12 @@ class Outcome:
     build_s: float = 0.0
     """Wall time from the call to the first window."""
 
+    @property
+    def operations(self) -> tuple[tuple[int, ...], ...]:
+        """The controller's rows: job, operation, start, end, status; none where its worker is gone."""
+        rows = (row for one in self.devices for row in one.results.get("operations", ()))
+        return tuple(tuple(row) for row in rows)
+
     def uninterrupted(self) -> Outcome:
         """The outcome of a whole run. Raises KeyboardInterrupt if Ctrl-C or SIGTERM ended it."""
         if self.ending is Ending.INTERRUPTED:

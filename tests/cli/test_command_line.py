@@ -462,3 +462,23 @@ def test_compile_says_in_a_line_which_file_no_scenario_could_name(
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{name}: {reason}" in line
     assert "accepted: " in line
+
+
+@pytest.mark.parametrize("words", ["run tiny --set fidelity=flow", "run tiny", "replay out"])
+def test_time_and_busbw_are_printed_wherever_a_collective_ran(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = "run tiny_all_reduce --local --no-expect --set jobs[0].workload.sizes=[64KiB,256KiB] --out out"
+    line = words.replace("run tiny", run) if words.startswith("run") else f"{run} && {words} --local --out out2"
+    for command in line.split(" && "):
+        capsys.readouterr()
+        assert main(command.split()) == 0
+    rows = [one.split() for one in capsys.readouterr().out.splitlines()]
+    out = tmp_path / ("out2" if "replay" in words else "out")
+    collectives = json.loads((out / "summary.json").read_text("utf-8"))["jobs"]["ring"]["collectives"]
+    for size in (65536, 262144):
+        (row,) = [one for one in rows if one[:1] == [str(size)]]
+        took_ps = [one["end_ps"] - one["start_ps"] for one in collectives if one["bytes"] == size]
+        assert float(row[5]) == pytest.approx(sum(took_ps) / len(took_ps) / 1e6, abs=0.01)
+        assert float(row[7]) == pytest.approx(2 * 3 / 4 * size / float(row[5]) / 1e3, rel=0.01)

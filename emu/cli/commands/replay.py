@@ -40,7 +40,9 @@ def command(run: Path, where: RunOptions, out: Path | None, force: bool, quiet: 
         terminal.begin(f"{prepared.scenario.name}: {run} again, with {changes} that it was given")
         try:
             result = result_of(partial(run_prepared, prepared, options, terminal, directory))
-            terminal.finish(result.summary, (), str(directory.path), f"emu replay {run}")
+            terminal.finish(
+                result.summary, result.outcome.operations, str(directory.path), f"emu replay {run}"
+            )
         finally:
             terminal.close()
     if not result.outcome.digest or result.interrupted:

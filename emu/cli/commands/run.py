@@ -126,7 +126,8 @@ def show_run(
         with page_of(directory, prepared, terminal) if page else nullcontext() as link:
             observer = shown if link is None else Linked(shown, link)
             result = result_of(partial(run_prepared, prepared, options, observer, directory))
-        terminal.finish(result.summary, shown.operations, str(directory.path), shlex.join(repeat))
+        operations = result.outcome.operations or shown.operations
+        terminal.finish(result.summary, operations, str(directory.path), shlex.join(repeat))
     finally:
         terminal.close()
     if junit is not None:
