@@ -5,6 +5,8 @@ A time is read as in a scenario, and what is wrong with it is told with its opti
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,7 @@ from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_n
 from emu.base.spelling import did_you_mean, listed
 from emu.base.units import parse_time
 from emu.scenario.load import Loaded, load
+from emu.scenario.plugins import VARIABLE, asking
 from emu.scenario.set_options import parse_override
 
 Command = Callable[..., Any]
@@ -76,6 +79,29 @@ def no_such_scenario(given: str) -> UsageError:
             return UsageError(f"{given}: is no scenario; accepted: `emu {verb} {given}`, or a scenario")
     hint = did_you_mean(given, known) or "; `emu list` names them"
     return UsageError(f"{given}: there is no such file, nor a scenario of that name{hint}")
+
+
+_CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def reading(function: Command) -> Command:
+    """Add `--plugins` to a command that reads a scenario and does not run it.
+
+    Without it no module that the file names is imported, but for those of emu; a class that the user's own
+    `--set` names is.
+    """
+
+    @functools.wraps(function)
+    def command(*arguments: Any, plugins: bool, **options: Any) -> Any:
+        if plugins:
+            return function(*arguments, **options)
+        given = [name for text in options.get("assignments", ()) for name in _CLASS.findall(text)]
+        with asking(given):
+            return function(*arguments, **options)
+
+    return click.option(
+        "--plugins", is_flag=True, envvar=VARIABLE, help="Import the plug-ins that a file names."
+    )(command)
 
 
 unjudged = click.option(

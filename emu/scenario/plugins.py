@@ -4,6 +4,9 @@
 beside where `emu` was started. The class lists its knobs in `knobs`, and the section that is made of them is
 checked like every other. Whatever does not load is refused by name, with Python's own reason.
 
+Importing a module runs its code. A run does that; a command that only reads somebody else's file asks first
+(`asking`). Modules of emu itself are always imported.
+
 A plug-in that keeps state has `save` and `load`. One that has none and whose attributes change in a run would
 go on from a snapshot as if it were new, and to another digest. So an attribute that is another than after
 `__init__` is refused by name when the first snapshot is taken (`policy_of`). Attributes of the base class
@@ -15,7 +18,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +33,11 @@ from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.section import OneOf, RefusedError, Section, refused
 
 SEPARATOR = ":"
+VARIABLE: Final = "EMU_PLUGINS"
+ASKED: Final = f"--plugins, or {VARIABLE}=1 in the environment, if you trust it"
+_OURS: Final = ("actors.", "emu.")
+_WANTED: Final[ContextVar[frozenset[str] | None]] = ContextVar("wanted", default=None)
+"""The classes of others' modules that may be imported; None for any."""
 
 
 def load_plugin(name: str) -> type[Any]:
@@ -36,6 +46,9 @@ def load_plugin(name: str) -> type[Any]:
     accepted = "module:Class, of a module that can be imported"
     if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
         raise RefusedError(f"{name[:80]!r} does not name a class", accepted)
+    wanted = _WANTED.get()
+    if wanted is not None and name not in wanted and not f"{module_name}.".startswith(_OURS):
+        raise RefusedError(f"{name!r} runs the code of the module {module_name}", ASKED)
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
@@ -48,6 +61,16 @@ def load_plugin(name: str) -> type[Any]:
     if not isinstance(found, type):
         raise RefusedError(f"{name!r} does not load: {module_name} has no class {class_name}", accepted)
     return found
+
+
+@contextmanager
+def asking(wanted: Collection[str]) -> Iterator[None]:
+    """Import no module of others' in here but those of the classes `wanted`."""
+    token = _WANTED.set(frozenset(wanted))
+    try:
+        yield
+    finally:
+        _WANTED.reset(token)
 
 
 class OneOfOrPlugin(OneOf):
@@ -192,7 +215,6 @@ def _under_kind(kind: str, error: ValidationError) -> ValidationError:
     return ValidationError.from_exception_data(kind, details)
 
 
-_OURS: Final = ("actors.", "emu.")
 _CHECKED: Final[dict[Any, type[Any]]] = {}
 
 

@@ -470,7 +470,9 @@ def test_time_and_busbw_are_printed_wherever_a_collective_ran(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = "run tiny_all_reduce --local --no-expect --set jobs[0].workload.sizes=[64KiB,256KiB] --out out"
-    line = words.replace("run tiny", run) if words.startswith("run") else f"{run} && {words} --local --out out2"
+    line = (
+        words.replace("run tiny", run) if words.startswith("run") else f"{run} && {words} --local --out out2"
+    )
     for command in line.split(" && "):
         capsys.readouterr()
         assert main(command.split()) == 0

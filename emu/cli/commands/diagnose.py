@@ -9,6 +9,7 @@ import click
 
 from emu.base.errors import UsageError
 from emu.cli.columns import say
+from emu.cli.scenario_options import reading
 from emu.measure.summary_report import diagnosis_lines, uncompared_lines
 from emu.run_diagnosis import diagnose_directory
 
@@ -31,6 +32,7 @@ NOTHING_FOUND = (
     help="Emulate the intended fabric now, however long that takes, and measure harm against it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@reading
 def command(run: Path, baseline: Path | None, emulate: bool, as_json: bool) -> int:
     """Say what the run in directory RUN suffered from, the likeliest cause first, with evidence.
 

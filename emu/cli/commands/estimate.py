@@ -11,7 +11,7 @@ import click
 import emu
 from emu.base.units import about_size, aligned
 from emu.build.estimate import PACE_MS, Estimate, about_wall, estimate
-from emu.cli.scenario_options import load_scenario, overriding
+from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import Prepared, prepare
 
 
@@ -19,6 +19,7 @@ from emu.preparing import Prepared, prepare
 @click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
 @overriding
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
+@reading
 def command(
     scenarios: tuple[str, ...], assignments: tuple[str, ...], seed: str | None, variant: str, as_json: bool
 ) -> None:

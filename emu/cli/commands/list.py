@@ -17,6 +17,7 @@ from emu.base.errors import ScenarioError, UsageError
 from emu.base.shipped import SCENARIO_SUFFIX, scenario_groups, scenario_names, scenarios_in, variant_names
 from emu.base.spelling import did_you_mean
 from emu.base.units import counted
+from emu.cli.scenario_options import reading
 from emu.scenario.load import load
 
 FIRST_SENTENCE: Final = re.compile(r"(?<=[.?]) ")
@@ -27,6 +28,7 @@ NARROWEST: Final = 40
 @click.command()
 @click.argument("which", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@reading
 def command(which: str | None, as_json: bool) -> None:
     """List the groups of scenarios; or those of WHICH, with the question each answers.
 

@@ -11,7 +11,7 @@ from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError, UsageError
 from emu.cli import topo_views as views
 from emu.cli.columns import say
-from emu.cli.scenario_options import load_scenario, overriding
+from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.scenario.resolve import build_topology
 from emu.topology.outline import describe, outline, to_text
 
@@ -34,6 +34,7 @@ PATHS = 64
 @click.option("--buffers", is_flag=True, help="Print the headroom of every port, and the pool it leaves.")
 @click.option("--svg", metavar="FILE", help="Draw the fabric into an SVG file.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON; alone, all nodes and links.")
+@reading
 def command(
     scenario: str,
     assignments: tuple[str, ...],

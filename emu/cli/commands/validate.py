@@ -9,7 +9,7 @@ from emu.base.errors import Problem, ScenarioError
 from emu.base.shipped import scenario_named
 from emu.base.units import counted
 from emu.cli.columns import say_whole
-from emu.cli.scenario_options import load_scenario, overriding
+from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import prepare
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
@@ -20,6 +20,7 @@ from emu.scenario.traffic_classes import class_warnings
 @click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
 @overriding
 @click.option("--effective", is_flag=True, help="Print each scenario with every default spelled out.")
+@reading
 def command(
     scenarios: tuple[str, ...], assignments: tuple[str, ...], seed: str | None, variant: str, effective: bool
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 import click
 
 from emu.base.errors import UsageError
-from emu.cli.scenario_options import positive_time_ps
+from emu.cli.scenario_options import positive_time_ps, reading
 from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
 from emu.measure.run_directory.perfetto_tracks import timeline
 from emu.measure.run_directory.run_directory import write_pieces
@@ -169,6 +169,7 @@ Examples:
     show_default=True,
     help="Time of the timeline for a time of the run; with 1000 its nanoseconds are picoseconds.",
 )
+@reading
 def to_perfetto(run: Path, out: Path, devices: tuple[str, ...], stretch: int) -> int:
     """Write RUN as a timeline that ui.perfetto.dev opens.
 

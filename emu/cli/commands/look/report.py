@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from emu.base.errors import UsageError
+from emu.cli.scenario_options import reading
 from emu.measure.run_directory.run_directory import write_whole
 from emu.report.compared import compared_page
 from emu.report.page import page
@@ -17,6 +18,7 @@ from emu.report.sweep_page import is_sweep, sweep_page
 @click.command()
 @click.argument("runs", metavar="RUN [RUN]", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="The file  [RUN/report.html].")
+@reading
 def command(runs: tuple[Path, ...], out: Path | None) -> int:
     """Write a run as one HTML file that needs nothing else; or two, compared; or --out of `emu sweep`.
 

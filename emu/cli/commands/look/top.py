@@ -28,6 +28,7 @@ from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_rate, about_time, aligned, counted, percent
 from emu.cli.columns import columns, wrapped
+from emu.cli.scenario_options import reading
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.summary_report import (
     busiest_links,
@@ -241,6 +242,7 @@ def _more(count: int, noun: str) -> list[str]:
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--every", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds.")
 @click.option("--once", is_flag=True, help="Print what is now, and end; so it is where nobody looks.")
+@reading
 def command(run: Path, every: float, once: bool) -> int:
     """Show the run in directory RUN as it is now: jobs, busy and paused ports, faults, the verdict so far.
 
