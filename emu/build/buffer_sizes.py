@@ -16,6 +16,7 @@ from actors.switch.buffer import ALPHA_BITS, headroom_bytes
 from actors.wire.frame import LARGEST_HEADERS_BYTES, PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from emu.base.errors import Problem, ScenarioError
 from emu.base.units import format_size
+from emu.build.asic_headroom import ASICS
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import QUANTUM_BYTES, BufferProfile
 
@@ -49,7 +50,14 @@ def port_headroom_bytes(
     """Headroom of a lossless priority group of this profile at a switch port: as configured, or by the
     formula."""
     configured = profile.headroom_bytes
-    return needed_headroom_bytes(scenario, topology, switch, end) if configured is None else configured
+    return auto_headroom_bytes(scenario, topology, switch, end) if configured is None else configured
+
+
+def auto_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
+    """What `headroom: auto` is here: the least that loses nothing, or what boxes with this chip ship."""
+    needed = needed_headroom_bytes(scenario, topology, switch, end)
+    asic = ASICS.get(scenario.at(topology, switch).switch.buffer.asic)
+    return needed if asic is None else max(needed, asic.headroom_bytes(end.rate_bps, end.delay_ps))
 
 
 def needed_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
@@ -137,7 +145,11 @@ def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
         shared = own.headroom_pool_bytes
         if shared is None or not section.pfc.enabled or is_deep(scenario, topology, switch):
             continue
-        needed = sum(headroom for _, headroom in _set_aside(scenario, topology, switch))
+        lossless = [section.buffer.profiles_of()[priority] for priority in section.pfc.priorities]
+        needed = 0
+        for end in topology.ports(switch):
+            least = needed_headroom_bytes(scenario, topology, switch, end)
+            needed += sum(least if one.headroom_bytes is None else one.headroom_bytes for one in lossless)
         key = scenario.key_at(topology, switch, "switch.buffer.headroom_pool")
         if needed > shared:
             worst[key] = max(worst.get(key, (0, "", 0)), (needed, name, shared))
@@ -158,8 +170,8 @@ def _set_aside(scenario: Scenario, topology: Topology, switch: int) -> Iterator[
     reserve = sum(profile.reserve_bytes for profile in profiles)
     lossless = [profiles[priority] for priority in pfc.priorities] if pfc.enabled else []
     for end in topology.ports(switch):
-        needed = needed_headroom_bytes(scenario, topology, switch, end)
-        given = [needed if one.headroom_bytes is None else one.headroom_bytes for one in lossless]
+        auto = auto_headroom_bytes(scenario, topology, switch, end)
+        given = [auto if one.headroom_bytes is None else one.headroom_bytes for one in lossless]
         yield reserve, sum(given)
 
 

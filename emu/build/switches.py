@@ -44,11 +44,11 @@ from actors.switch.switch import Classes, CreditBuffer, CreditSwitch, Switch
 from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import (
+    auto_headroom_bytes,
     fixed_alpha,
     ingress_latency_ps,
     is_deep,
     largest_frame_bytes,
-    needed_headroom_bytes,
     pause_response_ps,
     port_pools_bytes,
     shared_pool_bytes,
@@ -232,10 +232,10 @@ def build_switch(
         elif pfc.watchdog.enabled:
             switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))
         tells = port.pfc is not None and not port.pfc.silent
-        needed = needed_headroom_bytes(scenario, topology, number, end)
+        auto = auto_headroom_bytes(scenario, topology, number, end)
         for priority, share in enumerate(shares):
             lossless = scenario.credited or (tells and priority in pfc.priorities)
-            headroom = needed if share.headroom_bytes is None else share.headroom_bytes
+            headroom = auto if share.headroom_bytes is None else share.headroom_bytes
             group = PriorityGroup(priority, lossless, share.reserve_bytes, headroom if lossless else 0)
             if lanes is None:
                 group.set_thresholds(

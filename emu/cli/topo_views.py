@@ -180,6 +180,7 @@ def _cpus(nodes: str) -> list[int]:
 
 def buffers(scenario: Scenario, topology: Topology) -> View:
     """The headroom of every kind of port, and what it leaves of the pool of every kind of switch."""
+    from emu.build.asic_headroom import ASICS  # noqa: PLC0415 - see above
     from emu.build.buffer_sizes import (  # noqa: PLC0415 - see above
         is_deep,
         port_headroom_bytes,
@@ -217,7 +218,8 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
             held = own.headroom_pool_bytes
         pool = nodes[switch].model, len(topology.ports(switch)), held, shared, modular
         pools[pool] = pools.get(pool, 0) + 1
-    rows = [("port", "ports", "rate", "delay", "priorities", "headroom of each")]
+    shipped = ASICS[own_asic] if (own_asic := scenario.switch.buffer.asic) in ASICS else ASICS["tomahawk5"]
+    rows = [("port", "ports", "rate", "delay", "priorities", "headroom of each", f"a {shipped.title} ships")]
     rows += [
         (
             f"{model} - {peer}",
@@ -226,6 +228,7 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
             format_time(delay),
             ", ".join(map(str, alike)),
             f"{size:,} B",
+            f"{shipped.headroom_bytes(rate, delay):,} B",
         )
         for (model, peer, rate, delay, alike, size), count in ports.items()
     ]
@@ -261,6 +264,7 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
                 "delay_ps": delay,
                 "priorities": list(alike),
                 "headroom_bytes": size,
+                "shipped_headroom_bytes": shipped.headroom_bytes(rate, delay),
                 "ports": count,
             }
             for (model, peer, rate, delay, alike, size), count in ports.items()
@@ -300,6 +304,13 @@ def _pools(scenario: Scenario, lossless: str, *, shared: bool) -> list[str]:
     """The pool, and headroom that is `shared`, where no override says otherwise."""
     buffer = scenario.switch.buffer
     lines = [f"pool {format_size(buffer.pool_bytes)}, lossless priorities {lossless}"]
+    if any(one.headroom_bytes is None for one in (buffer, *buffer.profiles)):
+        how = (
+            "the bytes with which a port here loses nothing"
+            if buffer.asic == "none"
+            else "what its boxes ship"
+        )
+        lines.append(f"headroom auto goes by switch.buffer.asic: {buffer.asic}, {how}")
     if shared and buffer.headroom_pool_bytes is not None:
         lines.append(f"headroom is shared: {buffer.headroom_pool_bytes:,} B for all groups of a switch")
     return lines

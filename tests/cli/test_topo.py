@@ -75,6 +75,25 @@ def test_buffers_show_headroom_for_each_kind_of_port_and_what_is_left(capsys: Ca
     ]
 
 
+def test_buffers_say_by_what_auto_goes_and_what_a_box_ships(capsys: Captured, small: str) -> None:
+    """At 500 ns a Tomahawk 5 ships 2 x 500 ns x 50 B/ns = 50,000 B more than at no length: 2,113 cells."""
+    text = Path(small).read_text(encoding="utf-8").replace("headroom: 100KB", "asic: none")
+    Path(small).write_text(text, encoding="utf-8")
+    for asic, how in (
+        ("none", "the bytes with which a port here loses nothing"),
+        ("tomahawk5", "what its boxes ship"),
+    ):
+        Path(small).write_text(text.replace("none", asic), encoding="utf-8")
+        shown = json.loads("\n".join(told(capsys, small, "--buffers", "--json")[1]))
+        shipped = {port["shipped_headroom_bytes"] for port in shown["ports"]}
+        assert shipped == {-(-(50_000 + 127_480) // 84) * 254} == {2113 * 254}
+        least = {135_538} if asic == "none" else shipped
+        assert {port["headroom_bytes"] for port in shown["ports"]} == least
+        said = told(capsys, small, "--buffers")[1]
+        assert said[-1] == f"headroom auto goes by switch.buffer.asic: {asic}, {how}"
+        assert "a Tomahawk 5 ships" in said[0]
+
+
 def test_buffers_show_the_profiles_of_priority_groups(capsys: Captured, small: str) -> None:
     text = Path(small).read_text(encoding="utf-8")
     profile = "{priorities: [6], headroom: 50KB, reserve: 0, xoff: 200KB}"

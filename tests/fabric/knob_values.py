@@ -146,6 +146,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "headroom_pool": ("100KB", {}),
         "egress_limit": ("4KB", {"switch.pfc.enabled": False, "transport.timeout": 2}),
         "egress_alpha": ("1/128", {"switch.pfc.enabled": False, "transport.timeout": 2}),
+        "asic": ("tomahawk5", {"switch.buffer.pool": "2MB"}),
         "lossless_egress_limit": ("4KB", {"transport.timeout": 2}),
         "lossless_egress_alpha": ("1/128", {"transport.timeout": 2}),
     },

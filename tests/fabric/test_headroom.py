@@ -9,7 +9,14 @@ import pytest
 
 from actors.switch.buffer import HEADROOM_OVERRUN, headroom_bytes
 from emu.base.errors import ScenarioError
-from emu.build.buffer_sizes import headroom_warnings, needed_quanta
+from emu.build.asic_headroom import ASICS
+from emu.build.buffer_sizes import (
+    headroom_warnings,
+    needed_headroom_bytes,
+    needed_quanta,
+    port_headroom_bytes,
+    shared_pool_bytes,
+)
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import Section, scenario, star
@@ -159,3 +166,67 @@ def test_quanta_that_are_too_short_are_announced_and_less_than_a_pause_frame_ref
         assert len(headroom_warnings(one, build_topology(one))) == lines
     with pytest.raises(ScenarioError, match="quanta"):  # 64 B, and a pause frame has 84
         scenario(star(4), switch={"pfc": {"quanta": 1}})
+
+
+SHIPPED: dict[str, dict[int, dict[int, int]]] = {
+    "tomahawk5": {
+        25: {5: 91_440, 40: 94_742},
+        50: {5: 106_934, 40: 113_538},
+        100: {5: 147_066, 40: 160_274, 300: 258_572},
+        200: {5: 229_362, 40: 255_778, 300: 452_374},
+        400: {5: 393_192, 40: 446_024, 300: 839_216},
+        800: {5: 729_488, 40: 835_406, 300: 1_621_536},
+    },
+    "tomahawk4": {
+        25: {5: 75_438, 40: 78_740, 300: 103_378},
+        50: {5: 91_694, 40: 98_298, 300: 147_574},
+        100: {5: 129_032, 40: 142_240, 300: 240_538},
+        200: {5: 214_122, 40: 240_792, 300: 437_134},
+        400: {5: 371_348, 40: 424_434, 300: 817_372},
+    },
+}
+"""`xoff` of pg_profile_lookup.ini of Dell's Z9864F and Z9664F, by Gb/s and metres. Up to 50G the files of the
+Z9864F have at 300 m what they have at 100G."""
+
+
+@pytest.mark.parametrize(
+    ("asic", "rate", "metres"),
+    [(asic, rate, m) for asic, rates in SHIPPED.items() for rate, cables in rates.items() for m in cables],
+)
+def test_headroom_of_a_chip_is_what_its_boxes_ship_to_the_byte(asic: str, rate: int, metres: int) -> None:
+    section: Section = {"buffer": {"asic": asic, "pool": "100MB"}}
+    fabric = {
+        "kind": "star",
+        "hosts": 2,
+        "gpus_per_host": 1,
+        "link": f"{rate}G",
+        "nic_delay": f"{5 * metres}ns",
+    }
+    one = scenario(fabric, switch=section)
+    topology = build_topology(one)
+    (switch,) = topology.switches
+    profiles = one.switch.buffer.profiles_of()
+    sizes = [port_headroom_bytes(one, topology, switch, end, profiles[3]) for end in topology.ports(switch)]
+    assert sizes == [SHIPPED[asic][rate][metres]] * 2
+    left = 100_000_000 - 2 * 8 * 4096 - 4 * sizes[0]  # two lossless priorities, two ports
+    assert shared_pool_bytes(one, topology, switch) == left
+    assert Fabric(one, []).switches[0].buffer.groups[3].headroom_bytes == sizes[0]
+
+
+@pytest.mark.parametrize("asic", ASICS)
+def test_headroom_of_a_chip_grows_with_rate_and_cable_and_is_never_less_than_what_is_needed(
+    asic: str,
+) -> None:
+    chip = ASICS[asic]
+    for delays in (range(0, 4_000_000, 500_000), range(25_000, 30_000, 1_000)):
+        for rates in (range(10, 810, 40), (25, 40, 50, 100, 200, 400, 800)):
+            table = [[chip.headroom_bytes(rate * 10**9, delay) for delay in delays] for rate in rates]
+            assert all(row == sorted(row) for row in table)
+            assert all(list(column) == sorted(column) for column in zip(*table, strict=True))
+            assert all(size % chip.cell_bytes == 0 for row in table for size in row)
+    slow = scenario(star(4), switch={"buffer": {"asic": asic}}, nic={"pfc_response": "100us"})
+    topology = build_topology(slow)
+    (switch,) = topology.switches
+    for end in topology.ports(switch):
+        least = needed_headroom_bytes(slow, topology, switch, end)
+        assert port_headroom_bytes(slow, topology, switch, end, slow.switch.buffer) == least

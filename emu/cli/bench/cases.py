@@ -65,6 +65,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "profiles": [],
             "egress_limit": "0B",
             "egress_alpha": 0,
+            "asic": "none",
             "lossless_egress_limit": "0B",
             "lossless_egress_alpha": 0,
         },

@@ -74,7 +74,8 @@ class BufferProfile(Section):
     """Guaranteed to each port's priority group before it takes from the shared pool. SONiC: `size`."""
     headroom_bytes: AutoSizeBytes = None
     """Per port and lossless priority, for what arrives after XOFF. SONiC: `xoff`. `auto`: 2 x propagation x
-    rate + 3 x largest frame + pause frame + (peer's response time + own ingress pipeline) x rate."""
+    rate + 3 x largest frame + pause frame + (peer's response time + own ingress pipeline) x rate; of a chip
+    (`switch.buffer.asic`), what boxes with it ship, if that is more."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse thresholds in the wrong order."""
@@ -134,6 +135,10 @@ class BufferSection(BufferProfile):
 
     pool_bytes: PositiveSizeBytes = parse_size("64MB")
     """The whole buffer: reserves, headroom and what is shared. SONiC: the `size` of BUFFER_POOL."""
+    asic: Literal["none", "tomahawk4", "tomahawk5"] = "none"
+    """The chip by which `headroom: auto` goes: cells, each of a smallest frame, and a fixed part by rate, as
+    SONiC's pg_profile_lookup.ini has them. `none`: the bytes with which an emulated port loses nothing, a
+    third to a seventh of that."""
     headroom_pool_bytes: AutoPositiveSizeBytes = None
     """Headroom that all priority groups of a switch share, each up to its own `headroom`; less than their sum
     is oversubscribed. SONiC: the `xoff` of BUFFER_POOL. `auto`: every group has its own. Not for modular

@@ -1,0 +1,56 @@
+"""Headroom that boxes ship, by switch chip: cells, worst-case small frames, and a fixed part.
+
+A chip keeps frames in cells, and the worst case for headroom is the smallest frame: 64 B, which take a whole
+cell and 84 B of the wire, with preamble and gap. So what may arrive after XOFF counts one cell for each 84 B:
+2 x propagation x rate, and a fixed part at each rate for frames that had begun at both ends (9,216 B), the
+chip's pipeline and the time that the peer takes to obey.
+
+Source: pg_profile_lookup.ini of SONiC platforms (sonic-buildimage, 2026), whose `xoff` at 5, 40 and 300 m
+this gives to the byte with 5 ns for a metre: Dell Z9864F for Tomahawk 5, Z9664F for Tomahawk 4. The fixed
+parts are read off these files; they are the middle of the few dozen bytes that give the same cells.
+
+Not modelled: cells in the accounting of frames, so a switch here never needs all of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final, NamedTuple
+
+SMALL_FRAME_WIRE_BYTES: Final = 84
+"""64 B, preamble and gap."""
+
+
+class Asic(NamedTuple):
+    """A switch chip."""
+
+    title: str
+    cell_bytes: int
+    fixed: tuple[tuple[int, int], ...]
+    """Rate of a port in Gb/s, and what arrives beside the cable's part, in bytes of the wire."""
+
+    def headroom_bytes(self, rate_bps: int, delay_ps: int) -> int:
+        """What it sets aside for one port and lossless priority."""
+        flight_bytes = -(-2 * delay_ps * rate_bps // (8 * 10**12)) + self._fixed_bytes(rate_bps)
+        return -(-flight_bytes // SMALL_FRAME_WIRE_BYTES) * self.cell_bytes
+
+    def _fixed_bytes(self, rate_bps: int) -> int:
+        """The fixed part at a rate: between and beyond those of the files, on the line through two."""
+        rates = [rate * 10**9 for rate, _ in self.fixed]
+        at = min(max(bisect_left(rates, rate_bps), 1), len(rates) - 1)
+        (low, least), (high, most) = self.fixed[at - 1 : at + 1]
+        rise = (most - least) * (rate_bps - low * 10**9)
+        return max(least + -(-rise // ((high - low) * 10**9)), 0)
+
+
+ASICS: Final = {
+    "tomahawk4": Asic(
+        "Tomahawk 4", 254, ((25, 24_760), (50, 29_990), (100, 42_000), (200, 69_555), (400, 120_294))
+    ),
+    "tomahawk5": Asic(
+        "Tomahawk 5",
+        254,
+        ((25, 30_040), (50, 35_000), (100, 47_966), (200, 74_554), (400, 127_480), (800, 236_220)),
+    ),
+}
+"""By the name that `switch.buffer.asic` has."""
