@@ -10,6 +10,10 @@ A server takes requests for data as they come: what disks cost stands at its NIC
 another. A request that finds the queue full is refused at once; its client asks again, after a time that
 doubles with each refusal, of which half is drawn, and gives up after so many.
 
+A server that is gone. A client whose connection broke, or that has no answer for `timeout_ps`, gives that
+server up. What it was to write there it writes to another one to which it is connected, and which has no
+other chunk of the block. What it was to read or to ask there it cannot have elsewhere, and ends.
+
 With FUSE every request goes through a daemon of the client's host first, one for all clients of a job there,
 which takes so long for each piece of so many bytes, one after another.
 
@@ -23,7 +27,7 @@ from that GPU is told.
 Sources. FUSE: Vangoor et al., To FUSE or Not to FUSE (FAST'17): a request queue in the kernel, a daemon in
 user space, requests of up to 128 KiB. Refusals and backoff are ours.
 
-Not modelled: answers that are lost with a server (its clients wait), several threads of a daemon, caches.
+Not modelled: reads of the copies of what is lost, several threads of a daemon, caches.
 """
 
 from __future__ import annotations
@@ -56,6 +60,8 @@ KINDS: Final = (
 )
 """What requests are called. The first two move data, the others are for metadata."""
 DATA_KINDS: Final = 2
+WRITES: Final = 1
+"""The kind that can be done elsewhere."""
 CONTROL_BYTES: Final = 256
 """Of a request or an answer without its data. A choice."""
 REFUSED: Final = 1 << 31
@@ -65,7 +71,10 @@ MOST_REQUESTS: Final = 1 << 26
 _PURPOSE: Final = 0x4241434B
 """Names the random stream of backoffs ("BACK")."""
 _CHAIN_FIELDS: Final = ("at", "left")
-_CLIENT_FIELDS: Final = ("phase", "following", "running", "begun_ps", "ended_ps", "status")
+_CLIENT_FIELDS: Final = ("phase", "following", "running", "begun_ps", "asked_ps", "ended_ps", "status")
+ANSWERED, TOOK, LONGEST, REFUSALS, MOVED, ELSEWHERE = range(6)
+"""What is counted of requests of a kind: answers, their times in all and at most, refusals, bytes of data
+moved, writes that went to another server."""
 
 
 class Request(NamedTuple):
@@ -111,6 +120,8 @@ class Manners(NamedTuple):
     backoff_ps: int
     """Before the first repetition of a request that was refused."""
     retries: int
+    timeout_ps: int = NEVER_PS
+    """Without an answer for so long, the server is given up."""
 
 
 def flattened(scripts: tuple[ClientScript, ...]) -> list[Request]:
@@ -183,25 +194,50 @@ class _Chain:
 class _Client:
     """One client: its phases, and how far it is."""
 
-    __slots__ = ("begun_ps", "ended_ps", "following", "phase", "phases", "running", "status")
+    __slots__ = (
+        "asked_ps",
+        "begun_ps",
+        "dead",
+        "ended_ps",
+        "following",
+        "phase",
+        "phases",
+        "running",
+        "stores",
+        "status",
+    )
 
-    def __init__(self, phases: list[tuple[int, list[_Chain]]]) -> None:
+    def __init__(self, phases: list[tuple[int, list[_Chain]]], stores: list[int]) -> None:
         self.phases = phases
+        self.stores = stores
+        """Places of the servers that it can write to."""
+        self.dead: list[int] = []
+        """Those that it has given up."""
         self.phase = 0
         self.following = 0
         self.running = 0
         self.begun_ps = -1
+        self.asked_ps = -1
+        """When it asked first: before, its part was copied to host memory."""
         self.ended_ps = -1
         self.status = int(STATUS_SUCCESS)
 
 
 class StorageClients:
-    """The clients of one job on one host. `draws` names their random stream."""
+    """The clients of one job on one host. `draws` names their random stream; `spares` are places of storage
+    servers, one of each client or -1, that it is connected to and has nothing to ask of.
+    """
 
     def __init__(
-        self, scripts: tuple[ClientScript, ...], manners: Manners, wires: Wires, draws: tuple[int, int]
+        self,
+        scripts: tuple[ClientScript, ...],
+        manners: Manners,
+        wires: Wires,
+        draws: tuple[int, int],
+        spares: tuple[int, ...] = (),
     ) -> None:
         self.requests = flattened(scripts)
+        self._spares = spares or (-1,) * len(scripts)
         self.manners = manners
         self._wires = wires
         self._chain_of: list[_Chain] = []
@@ -212,9 +248,15 @@ class StorageClients:
         self._daemon_free_ps = 0
         self._asked: dict[int, int] = {}
         """Requests that are under way, and when they were asked first."""
+        self._sent: dict[int, int] = {}
+        """Requests that are at their servers, and since when, the oldest first."""
+        self._moved: dict[int, int] = {}
+        """Writes that went elsewhere, and the place of their server."""
+        self._watching = False
+        """Whether a look at what is overdue is to come."""
         self._refusals: dict[int, int] = {}
-        self._tallies = [[0, 0, 0, 0] for _ in KINDS]
-        """By kind: how many were answered, how long that took in all and at most, how many were refused."""
+        self._tallies = [[0] * 6 for _ in KINDS]
+        """By kind."""
 
     def _client(self, number: int, script: ClientScript) -> _Client:
         phases = []
@@ -228,7 +270,14 @@ class StorageClients:
                     chain.groups.append(list(range(first, len(self._chain_of))))
                 chains.append(chain)
             phases.append((phase.earliest_ps, chains))
-        return _Client(phases)
+        stores = [one.server for one in flattened((script,)) if one.kind < DATA_KINDS]
+        if self._spares[number] >= 0:
+            stores.append(self._spares[number])
+        return _Client(phases, list(dict.fromkeys(stores)))
+
+    def place_of(self, number: int) -> int:
+        """The place of the server that a request goes to."""
+        return self._moved.get(number, self.requests[number].server)
 
     # ---- what happens to them
 
@@ -245,7 +294,7 @@ class StorageClients:
         self._open = len(self._clients)
         for client in self._clients:
             client.phase = client.following = 0
-            client.begun_ps = client.ended_ps = -1
+            client.begun_ps = client.asked_ps = client.ended_ps = -1
             for _, chains in client.phases:
                 for chain in chains:
                     chain.at = 0
@@ -253,29 +302,96 @@ class StorageClients:
     def due(self, subject: int, now_ps: int) -> bool:
         """What was put off is due: a request, or the next phase of a client. Whether that had an effect."""
         number = subject - 1
+        if number == len(self.requests) + len(self._clients):
+            return self._overdue(now_ps)
         if number >= len(self.requests):
             if self._clients[number - len(self.requests)].ended_ps < 0:
                 self._enter(number - len(self.requests), now_ps)
         elif number not in self._asked:
             return False
         else:
-            self._wires.send(number, now_ps)
+            self._send(number, now_ps)
         return True
+
+    def _send(self, number: int, now_ps: int) -> None:
+        """A request goes to its server, or to another if that is gone."""
+        client = self._clients[self._chain_of[number].client]
+        if client.dead and self.place_of(number) in client.dead and not self._redirect(number):
+            self._give_up(self._chain_of[number].client, int(STATUS_TIMED_OUT), now_ps)
+            return
+        self._sent.pop(number, None)
+        self._sent[number] = now_ps
+        if not self._watching and self.manners.timeout_ps < NEVER_PS:
+            self._watch(now_ps + self.manners.timeout_ps)
+        self._wires.send(number, now_ps)
+
+    def _watch(self, time_ps: int) -> None:
+        self._watching = True
+        self._wires.later(time_ps, len(self.requests) + len(self._clients) + 1)
+
+    def _overdue(self, now_ps: int) -> bool:
+        """Give up the servers that have not answered; whether there are any."""
+        self._watching = False
+        limit_ps = now_ps - self.manners.timeout_ps
+        late = [number for number, at_ps in self._sent.items() if at_ps <= limit_ps]
+        for number in late:
+            if self._sent.get(number, now_ps) <= limit_ps:
+                self._abandon(number, int(STATUS_TIMED_OUT), now_ps)
+        if self._sent and not self._watching:
+            self._watch(next(iter(self._sent.values())) + self.manners.timeout_ps)
+        return bool(late)
+
+    def _abandon(self, number: int, status: int, now_ps: int) -> None:
+        """The server of a request is gone: all that a client has there goes elsewhere, or the client ends."""
+        owner = self._chain_of[number].client
+        client, place = self._clients[owner], self.place_of(number)
+        if place not in client.dead:
+            client.dead.append(place)
+        there = [
+            one for one in self._sent if self._chain_of[one].client == owner and self.place_of(one) == place
+        ]
+        for one in there:
+            del self._sent[one]
+        for one in there:
+            if not self._redirect(one):
+                self._give_up(owner, status, now_ps)
+                return
+        for one in there:
+            self._send(one, now_ps)
+
+    def _redirect(self, number: int) -> bool:
+        """Let a write go to another server that has no chunk of its block; whether there is one."""
+        request, chain = self.requests[number], self._chain_of[number]
+        if request.kind != WRITES:
+            return False
+        client = self._clients[chain.client]
+        group = next(group for group in chain.groups if number in group)
+        taken = {self.place_of(one) for one in group}
+        first = client.stores.index(self.place_of(number))
+        for place in client.stores[first + 1 :] + client.stores[:first]:
+            if place not in client.dead and place not in taken:
+                self._moved[number] = place
+                self._tallies[request.kind][ELSEWHERE] += 1
+                return True
+        return False
 
     def answered(self, number: int, refused: bool, now_ps: int) -> None:
         """A request has its answer."""
         if number not in self._asked:
             return  # its client has given up
-        tally = self._tallies[self.requests[number].kind]
+        request = self.requests[number]
+        tally = self._tallies[request.kind]
+        self._sent.pop(number, None)
         if refused:
-            tally[3] += 1
+            tally[REFUSALS] += 1
             self._again(number, now_ps)
             return
         took_ps = now_ps - self._asked.pop(number)
         self._refusals.pop(number, None)
-        tally[0] += 1
-        tally[1] += took_ps
-        tally[2] = max(tally[2], took_ps)
+        tally[ANSWERED] += 1
+        tally[TOOK] += took_ps
+        tally[LONGEST] = max(tally[LONGEST], took_ps)
+        tally[MOVED] += request.up_bytes + request.down_bytes
         chain = self._chain_of[number]
         chain.left -= 1
         if chain.left:
@@ -290,8 +406,8 @@ class StorageClients:
 
     def broken(self, number: int, status: int, now_ps: int) -> None:
         """A connection broke while it carried a request."""
-        if number in self._asked:
-            self._give_up(self._chain_of[number].client, status, now_ps)
+        if number in self._sent:
+            self._abandon(number, status, now_ps)
 
     def lost(self, status: int, now_ps: int) -> None:
         """The host was gone, and all that its clients knew."""
@@ -333,10 +449,15 @@ class StorageClients:
         group = chain.groups[chain.at]
         chain.left = len(group)
         manners = self.manners
+        client = self._clients[chain.client]
+        if client.asked_ps < 0:
+            client.asked_ps = now_ps
         for number in group:
             self._asked[number] = now_ps
             if not manners.daemon_ps:
-                self._wires.send(number, now_ps)
+                self._send(number, now_ps)
+                if client.ended_ps >= 0:
+                    return
                 continue
             request = self.requests[number]
             pieces = max(-(-(request.up_bytes + request.down_bytes) // manners.piece_bytes), 1)
@@ -359,6 +480,7 @@ class StorageClients:
         """A client ends before its time; what it asked is forgotten."""
         for one in [one for one in self._asked if self._chain_of[one].client == number]:
             del self._asked[one]
+            self._sent.pop(one, None)
         client = self._clients[number]
         if client.begun_ps < 0:
             client.begun_ps = now_ps
@@ -376,15 +498,15 @@ class StorageClients:
     # ---- what is left
 
     def client_rows(self, job: int, first: int) -> list[list[int]]:
-        """Of clients that are through: job, number, begun_ps, ended_ps, status."""
+        """Of clients that are through: job, number, begun_ps, asked_ps, ended_ps, status."""
         return [
-            [job, first + number, one.begun_ps, one.ended_ps, one.status]
+            [job, first + number, one.begun_ps, max(one.asked_ps, one.begun_ps), one.ended_ps, one.status]
             for number, one in enumerate(self._clients)
             if one.ended_ps >= 0
         ]
 
     def request_rows(self, job: int) -> list[list[int]]:
-        """Job, kind, answered, how long that took in all and at most, refused."""
+        """Job, kind, and what is counted of it."""
         return [[job, kind, *tally] for kind, tally in enumerate(self._tallies) if any(tally)]
 
     def save(self) -> list[Plain]:
@@ -395,12 +517,23 @@ class StorageClients:
         clients: list[Plain] = [save_fields(client, _CLIENT_FIELDS) for client in self._clients]
         along: list[Plain] = [save_fields(chain, _CHAIN_FIELDS) for chain in chains]
         tallies: list[Plain] = [list[Plain](tally) for tally in self._tallies]
+        sent: list[Plain] = [[number, at_ps] for number, at_ps in self._sent.items()]
+        moved: list[Plain] = [[number, place] for number, place in self._moved.items()]
+        dead: list[Plain] = [list[Plain](client.dead) for client in self._clients]
+        servers: list[Plain] = [sent, moved, dead, self._watching]
         free_ps, counter = self._daemon_free_ps, int(self._stream.counter)
-        return [clients, along, asked, refused, tallies, self._open, self._start_ps, free_ps, counter]
+        rest: list[Plain] = [self._open, self._start_ps, free_ps, counter, servers]
+        return [clients, along, asked, refused, tallies, *rest]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        clients, along, asked, refused, tallies, open_, start_ps, free_ps, counter = state
+        clients, along, asked, refused, tallies, open_, start_ps, free_ps, counter, servers = state
+        sent, moved, dead, watching = as_list(servers)
+        self._sent = dict(_pair(one) for one in as_list(sent))
+        self._moved = dict(_pair(one) for one in as_list(moved))
+        self._watching = watching is True
+        for client, places in zip(self._clients, as_list(dead), strict=True):
+            client.dead = [as_int(place) for place in as_list(places)]
         chains = [chain for client in self._clients for _, phase in client.phases for chain in phase]
         for client, saved in zip(self._clients, as_list(clients), strict=True):
             load_fields(client, _CLIENT_FIELDS, saved)
@@ -499,9 +632,9 @@ class HostWires(Wires):
 
     def send(self, number: int, now_ps: int) -> None:
         program = self._program
-        request = program._mine().requests[number]
-        port, pair = program.pairs[request.server]
-        size_bytes = request_bytes(request)
+        clients = program._mine()
+        port, pair = program.pairs[clients.place_of(number)]
+        size_bytes = request_bytes(clients.requests[number])
         program.host.post(program.number, port, pair, number, size_bytes, POST_WITH_IMMEDIATE, number)
 
     def later(self, time_ps: int, subject: int) -> None:

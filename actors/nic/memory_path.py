@@ -18,6 +18,9 @@ link of its GPU, and a copy from that GPU to host memory goes over the same link
 copy is under way the NIC reads at what it leaves, and at half of the link at least: two that want all of a
 link get half each. What has begun to be read is read as fast as it began.
 
+Disks. A storage server's disks have one rate for what they take and what they give: a packet that comes and
+one that leaves take turns while both wait.
+
 Contexts. A NIC keeps the contexts of queue pairs in host memory, and those used last in a cache of so many
 entries. A packet of another queue pair, coming or going, makes the NIC fetch its context: fetches take their
 turns, each for `miss_ps`, while packets that are under way go on. What leaves occupies its port until its
@@ -128,6 +131,8 @@ class ReceiveBuffer:
         self.rate_bps: i64 = rate_bps
         self.built_rate_bps: i64 = rate_bps
         self.contexts: ContextCache | None = None
+        self.shared: Fetch | None = None
+        """The way out that has one budget with the way in: the disks of a storage server."""
         self.groups: vec[ReceiveGroup] = vec[ReceiveGroup]()
         self._head: Frame | None = None
         self._tail: Frame | None = None
@@ -212,6 +217,13 @@ class ReceiveBuffer:
         if frame.payload_bytes > 0:
             size: int = frame.payload_bytes
             takes = sending_ps(size, self.rate_bps)
+        shared = self.shared
+        if shared is not None:
+            start: i64 = shared.free_ps
+            if now > start:
+                start = now
+            shared.free_ps = start + takes
+            takes = shared.free_ps - now
         contexts = self.contexts
         if contexts is not None:
             wait_ps: i64 = contexts.use(frame.qpn, now) - now

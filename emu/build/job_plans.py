@@ -43,6 +43,11 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             stored_bytes=sum(
                 one.up_bytes + one.down_bytes for client in work.clients for one in client.requests
             ),
+            staged=any(
+                script[0].earliest_ps > 0 and any(request.up_bytes for request in one.requests)
+                for one in work.clients
+                for script in one.scripts
+            ),
             start_ps=work.start_ps,
             calls=_calls(work),
             groups=_groups(work),

@@ -228,6 +228,8 @@ def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
         fetch = Fetch(rate_bps, contexts, gpu_link_bps(own.host.node, topology.nodes[number]))
         for port in ports:
             port.set_fetch(fetch)
+        if disks and nic.receive is not None:
+            nic.receive.shared = fetch
 
 
 def path_mtu_bytes(scenario: Scenario, topology: Topology, nic: int, remote_nic: int) -> int:

@@ -11,6 +11,7 @@ NIC.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
@@ -73,7 +74,7 @@ from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.front_end import front_end_nic, metadata_hosts, storage_hosts
 from emu.topology.server_presets import copy_rates_bps
-from emu.workload.file_operations import Service, checkpoint, filling, reading, rebuilding
+from emu.workload.file_operations import Service, checkpoint, files_of, filling, reading, rebuilding
 from emu.workload.program import BenchmarkPlan, ProgramPlan
 from emu.workload.training import Plan as TrainingPlan
 
@@ -231,6 +232,8 @@ class ClientsWork:
     """The server's NIC, and the queue pair's index here and there."""
     copies: tuple[Copying, ...] = ()
     """What they begin with, where servers are of a known build."""
+    spares: tuple[int, ...] = ()
+    """Of each, the place in `connections` of a server that it can write to if another is gone, or -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,17 +557,22 @@ def _storage(
         nic = front_end_nic(topology, host)
         connections: list[tuple[int, int, int]] = []
         placed: list[ClientScript] = []
+        spares: list[int] = []
         for script in scripts:
             places: dict[int, int] = {}
-            for request in flattened((script,)):
-                if request.server not in places:
-                    server = servers[request.server]
-                    places[request.server] = len(connections)
-                    connections.append((server, *book.connect(nic, server, priority, number)))
+            its = flattened((script,))
+            spare = _spare(its, scenario.frontend.storage.servers, workload.stripe + workload.parity)
+            for one in [request.server for request in its] + [spare] * (spare >= 0):
+                if one not in places:
+                    places[one] = len(connections)
+                    connections.append((servers[one], *book.connect(nic, servers[one], priority, number)))
             placed.append(_placed(script, places))
+            spares.append(places.get(spare, -1))
         done = tuple(placed)
         copies = tuple(one for one in shared if topology.host_of(one.gpu) == host)
-        works.append(ClientsWork(host, nic, first, done, flattened(done), tuple(connections), copies))
+        works.append(
+            ClientsWork(host, nic, first, done, flattened(done), tuple(connections), copies, tuple(spares))
+        )
         first += len(scripts)
     fuse = workload.fuse
     return JobWork(
@@ -579,6 +587,7 @@ def _storage(
             piece_bytes=fuse.request_bytes,
             backoff_ps=workload.backoff_ps,
             retries=workload.retries,
+            timeout_ps=workload.timeout_ps,
         ),
         enabled=job.enabled,
         again=job.role == SAVES,
@@ -599,17 +608,16 @@ def _client_scripts(
         block_bytes=workload.block_bytes,
         stripe=workload.stripe,
         parity=workload.parity,
+        seed=scenario.seed,
     )
     size = workload.size_bytes
     if isinstance(workload, Maintenance):
         workers = metadata_hosts(topology)
         does = rebuilding if isinstance(workload, Repair) else filling
-        return [
-            (host, does(service, workload.server, size, worker, len(workers)))
-            for worker, host in enumerate(workers)
-        ]
+        return list(zip(workers, does(service, workload.server, size, len(workers)), strict=True))
     hosts = [topology.host_of(gpu) for gpu in job.gpus]
     if isinstance(workload, Checkpoint):
+        service = service.placed([range(len(hosts))], size)
         save = workload.direction == "save"
         copies = _copies(scenario, topology, job, workload)
         return [
@@ -619,10 +627,15 @@ def _client_scripts(
     assert isinstance(workload, Reads), workload
     files, steps, every_ps = workload.files, workload.steps, workload.every_ps
     first = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+    readers = [rank for rank, host in enumerate(hosts) if workload.readers == "gpu" or first[host] == rank]
+    waves = (
+        (number for rank in readers for number in files_of(rank, step, steps, files, shared=workload.shared))
+        for step in range(steps)
+    )
+    service = service.placed(waves, size)
     return [
-        (host, reading(service, rank, files, size, steps, every_ps, shared=workload.shared))
-        for rank, host in enumerate(hosts)
-        if workload.readers == "gpu" or first[host] == rank
+        (hosts[rank], reading(service, rank, files, size, steps, every_ps, shared=workload.shared))
+        for rank in readers
     ]
 
 
@@ -634,6 +647,18 @@ def _copies(scenario: Scenario, topology: Topology, job: ResolvedJob, workload: 
         Copying(gpu, rate_bps, serialisation_ps(size, rate_bps))
         for gpu, rate_bps in zip(job.gpus, rates_bps, strict=True)
     ]
+
+
+def _spare(asked: Sequence[Request], servers: int, chunks: int) -> int:
+    """The storage server that a client is connected to beside those it writes to, if these are no more than a
+    block has chunks; -1 for none.
+    """
+    written = {one.server for one in asked if one.up_bytes}
+    if not written or len(written) > chunks:
+        return -1
+    last = max(written)
+    others = [(last + more) % servers for more in range(1, servers)]
+    return next((one for one in others if one not in written), -1)
 
 
 def _placed(script: ClientScript, places: dict[int, int]) -> ClientScript:

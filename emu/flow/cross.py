@@ -1,8 +1,9 @@
 """Flow level beside packet level: where two summaries of one scenario differ, and whether by too much.
 
 Bounds. A collective and a training step: 3 %. A flow from its post to its last byte: 5 % where no port was
-paused, 10 % where some were. Payload of every link: none where hashes alone choose, 2 % where every packet
-gets a port of its own, or where faults make some be sent again. All bytes on links: 1 %.
+paused, 10 % where some were. The end of a job on storage: 5 %. Payload of every link: none where hashes alone
+choose, 2 % where every packet gets a port of its own, or where faults make some be sent again. All bytes on
+links: 1 %.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from emu.results.summary import Flow, Job, Link, Summary
 OF_COLLECTIVES: Final = 0.03
 OF_FLOWS: Final = 0.05
 OF_PAUSED_FLOWS: Final = 0.10
+OF_STORAGE: Final = 0.05
 OF_LOADED_PAYLOAD: Final = 0.02
 OF_WIRE: Final = 0.01
 
@@ -60,6 +62,8 @@ def _of_job(name: str, packet: Job, flow: Job, flow_bound: float) -> Iterator[Di
         yield Difference(what, took_ps, other_ps, OF_COLLECTIVES)
     for a, b in zip(packet.flows, flow.flows, strict=True):
         yield Difference(f"{name}: flow {a.flow}", _delivery(a), _delivery(b), flow_bound)
+    if packet.storage is not None:
+        yield Difference(f"{name}: end", packet.end_ps or 0, flow.end_ps or 0, OF_STORAGE)
     if packet.training is not None and flow.training is not None:
         step_ps, other_ps = packet.training.step_ps or 0, flow.training.step_ps or 0
         yield Difference(f"{name}: step", step_ps, other_ps, OF_COLLECTIVES)

@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Final
 
 from actors.fabric.model import FABRIC, NVLINK, Role, Topology
+from actors.flow.pieces import Pieces
 from actors.flow.progress import Progress
 from actors.flow.queues import SCALE, Buffers
 from actors.flow.voqs import Credit
@@ -95,7 +96,7 @@ class FlowLevel:
         self.scripts: list[ScriptRun] = []
         self.storage: list[StorageRun] = []
         servers = Servers(scenario, topology)
-        self.beside = Progress(servers.capacities_kbps)
+        self.beside = Pieces()
         """Of the front end, which shares nothing with the back end."""
         works = [work for work in plan.jobs if work.enabled and work.start_ps != NEVER_PS]
         self._open = len(works)
@@ -163,7 +164,7 @@ class FlowLevel:
         if self._floods is not None:
             self.progress.run(self._max_ps)
             self._floods.run()
-        ended = [progress.run(self._max_ps) for progress in (self.progress, self.beside)]
+        ended = [self.progress.run(self._max_ps), self.beside.run(self._max_ps)]
         if not all(ended) and self._open:
             self.end_ps = self._max_ps
             return Ending.TIME_LIMIT
@@ -210,6 +211,7 @@ class FlowLevel:
     def _over(self, end_ps: int) -> None:
         """A job has ended; the run ends when the controller has heard of the last one, and all of that."""
         self._open -= 1
+        self.beside.over = self._open == 0
         self.end_ps = max(self.end_ps, end_ps + 2 * self._management_ps)
 
     def records(self) -> tuple[DeviceRecord, ...]:
@@ -280,8 +282,8 @@ def run_flow(blueprint: Blueprint) -> Outcome:
         wall_s=time.perf_counter() - built_s,
         cpu_s=time.process_time() - begin_cpu_s,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        solves=level.progress.solves + level.beside.solves,
-        solved_transfers=level.progress.touched + level.beside.touched,
+        solves=level.progress.solves,
+        solved_transfers=level.progress.touched,
         doubts=tuple(level.doubts()),
     )
     return Outcome(

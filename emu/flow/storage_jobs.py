@@ -1,21 +1,22 @@
-"""Clients of storage at flow level: requests with data are transfers, the others take their way alone.
+"""Clients of storage at flow level: their requests and answers as pieces on links and disks.
 
-Clients and servers are those of packet level (`actors.host.storage_clients`): only what carries their
-requests is another. The front end shares nothing with the back end, so its transfers go by a clock of their
-own. TCP's rates are max-min shares here, with no slow start and no window; a disk is a link that carries
-payload.
+Clients and servers are those of packet level (`actors.host.storage_clients`); their messages are sent in
+pieces (`actors.flow.pieces`). The front end shares nothing with the back end, so it has a clock of its own.
+A message without data passes links that it finds free, and waits for disks alone. TCP has its windows here,
+and no losses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays
-from actors.flow.filling import LIGHT, QUIET, UNIT
-from actors.flow.progress import Progress, Shape, Strand
+from actors.flow.pieces import BIT_PS, GIVES, TAKES, Disk, Pieces, Pipe, Stage, Stream, Way
 from actors.host.storage_clients import (
+    CONTROL_BYTES,
     DATA_KINDS,
     ServiceQueue,
     StorageClients,
@@ -23,22 +24,28 @@ from actors.host.storage_clients import (
     request_bytes,
 )
 from actors.host.storage_clients import Wires as StorageWires
-from actors.kernel.units import serialisation_ps
+from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.build.plan import ClientsWork, JobWork
-from emu.flow.messages import capacities_kbps, crossing_ps, host_ps, message_load
-from emu.flow.wires import Wires, strands_of
+from emu.flow.messages import ahead, crossing_ps, host_ps, message_load
+from emu.flow.wires import Wires
 from emu.scenario.schema import Scenario
 from emu.topology.front_end import METADATA, STORAGE, front_end_nic
 
+CONTROL_WIRE_BYTES: Final = int(wire_size(int(WRITE_MIDDLE), CONTROL_BYTES))
+NO_WINDOW_BYTES: Final = 1 << 20
+"""What a connection without a window has under way. More than a front end's round trip needs."""
+
 
 class Servers:
-    """The servers on the front end: disks as links behind those of the fabric, and queues for metadata."""
+    """The servers on the front end, their disks and queues, and the links that lead there."""
 
     def __init__(self, scenario: Scenario, topology: Topology) -> None:
-        self.capacities_kbps = capacities_kbps(topology)
-        self.disks: dict[int, tuple[int, int]] = {}
-        """By NIC: what its server takes, and gives."""
+        self._scenario = scenario
+        self._pipes = [Pipe(link.rate_bps) for link in topology.links for _ in (0, 1)]
+        self._lines: dict[tuple[int, int], Stream] = {}
+        self._disks: dict[int, Disk] = {}
+        """By NIC."""
         self.queues: dict[int, ServiceQueue] = {}
         frontend = scenario.frontend
         for host in topology.hosts:
@@ -49,9 +56,55 @@ class Servers:
             metadata = frontend.metadata
             self.queues[nic] = ServiceQueue(metadata.operation_ps, metadata.queue)
             if model == STORAGE:
-                first = len(self.capacities_kbps)
-                self.disks[nic] = first, first + 1
-                self.capacities_kbps += [frontend.storage.disk_bps // 1000] * 2
+                self._disks[nic] = Disk(frontend.storage.disk_bps)
+
+    def line(self, run: StorageRun, nic: int, index: int, peer: int) -> Stream:
+        """What carries the messages of a queue pair."""
+        found = self._lines.get((nic, index))
+        if found is None:
+            found = self._lines[nic, index] = self._made(run, nic, index, peer)
+        return found
+
+    def _made(self, run: StorageRun, nic: int, index: int, peer: int) -> Stream:
+        wires, topology = run.wires, run.wires.topology
+        way, mtu_bytes = wires.way(nic, index), wires.mtu_bytes(nic, peer)
+        sends, takes = self._disks.get(nic), self._disks.get(peer)
+        ways = []
+        for there, back in zip(way.there, way.back, strict=True):
+            packet_bytes = int(wire_size(int(WRITE_MIDDLE), mtu_bytes))
+            heads, after = ahead(topology, way.ends, run.delays, packet_bytes, {})
+            stages: list[Stage] = []
+            if sends is not None:
+                stages.append(_disk_stage(sends, GIVES, mtu_bytes))
+            for place, link in enumerate(there.links):
+                pipe, passed_ps = self._pipes[link], heads[place] + after[place]
+                beside = ((sends, place == 0), (takes, place == len(there.links) - 1))
+                if stages and any(disk and near and disk.rate_bps <= pipe.rate_bps for disk, near in beside):
+                    stages[-1] = stages[-1].longer(passed_ps)  # never what limits them
+                else:
+                    last_ps = packet_bytes * BIT_PS // pipe.rate_bps
+                    stages.append(Stage(pipe, None, 0, passed_ps, last_ps, after[place]))
+            if takes is not None:
+                stages.append(_disk_stage(takes, TAKES, mtu_bytes))
+            ways.append(Way(tuple(stages), tuple(self._pipes[link] for link in back.links)))
+        heads, after = ahead(topology, way.ends, run.delays, CONTROL_WIRE_BYTES, {})
+        crossing = sum(heads) + sum(after)
+        small = [Stage(None, None, 0, crossing, 0, crossing)]
+        if sends is not None:
+            small.insert(0, _disk_stage(sends, GIVES, 0))
+        if takes is not None:
+            small.append(_disk_stage(takes, TAKES, 0))
+        transport = self._scenario.at(topology, nic).transport
+        window_bytes = getattr(transport.recovery, "window_bytes", NO_WINDOW_BYTES)
+        first = getattr(transport.congestion_control, "initial_window", NO_WINDOW_BYTES)
+        returns_ps = crossing_ps(topology, way.ends, run.delays, int(ACK_WIRE_BYTES))
+        return Stream(ways, Way(tuple(small), ()), window_bytes, first * mtu_bytes, returns_ps)
+
+
+def _disk_stage(disk: Disk, line: int, packet_bytes: int) -> Stage:
+    """A disk on the way of packets of so many bytes."""
+    packet_ps = packet_bytes * BIT_PS // disk.rate_bps
+    return Stage(None, disk, line, packet_ps, packet_ps, 0)
 
 
 class StorageRun:
@@ -64,7 +117,7 @@ class StorageRun:
         wires: Wires,
         delays: Delays,
         servers: Servers,
-        progress: Progress,
+        pieces: Pieces,
         over: Callable[[int], None],
     ) -> None:
         assert work.manners is not None, work.name
@@ -72,7 +125,7 @@ class StorageRun:
         self.wires = wires
         self.delays = delays
         self.servers = servers
-        self.progress = progress
+        self.pieces = pieces
         self.hosts = [_OnHost(self, one, scenario.seed) for one in work.clients]
         self._over = over
         self._open = len(self.hosts)
@@ -82,7 +135,7 @@ class StorageRun:
         """Let the clients begin at the job's start."""
         for host in self.hosts:
             start_ps = self.work.start_ps
-            self.progress.at(start_ps, partial(host.clients.begin, start_ps))
+            self.pieces.at(start_ps, partial(host.clients.begin, start_ps))
 
     def through(self, end_ps: int) -> None:
         """The clients of a host are through."""
@@ -110,79 +163,70 @@ class _OnHost(StorageWires):
         assert run.work.manners is not None, run.work.name
         self.work = work
         self.clients = StorageClients(
-            work.scripts, run.work.manners, self, (seed, work.host + (run.work.job << 20))
+            work.scripts, run.work.manners, self, (seed, work.host + (run.work.job << 20)), work.spares
         )
         self._run = run
 
     def send(self, number: int, now_ps: int) -> None:
         request = self.work.requests[number]
         server, here, _ = self.work.connections[request.server]
-        disk = self._run.servers.disks.get(server, (0, 0))[0] if request.up_bytes else 0
         came = partial(self._came, number)
-        self._carry(self.work.nic, here, server, request_bytes(request), disk, came)
+        self._carry(self.work.nic, here, server, request_bytes(request), data=request.up_bytes > 0, then=came)
 
     def later(self, time_ps: int, subject: int) -> None:
-        self._run.progress.at(time_ps, lambda: self._due(subject))
+        self._run.pieces.at(time_ps, lambda: self._due(subject))
 
     def over(self, begun_ps: int, ended_ps: int, status: int) -> None:
         self._run.through(ended_ps)
 
     def _due(self, subject: int) -> None:
-        self.clients.due(subject, self._run.progress.now_ps)
+        self.clients.due(subject, self._run.pieces.now_ps)
 
     def _came(self, number: int) -> None:
         """A request is at its server."""
-        progress = self._run.progress
+        pieces = self._run.pieces
         request = self.work.requests[number]
         server = self.work.connections[request.server][0]
         if request.kind < DATA_KINDS:
             self._answer(number, refused=False)
             return
-        done_ps = self._run.servers.queues[server].take(progress.now_ps)
+        done_ps = self._run.servers.queues[server].take(pieces.now_ps)
         if done_ps < 0:
             self._answer(number, refused=True)
         else:
-            progress.at(done_ps, partial(self._answer, number, refused=False))
+            pieces.at(done_ps, partial(self._answer, number, refused=False))
 
     def _answer(self, number: int, *, refused: bool) -> None:
         request = self.work.requests[number]
         server, _, there = self.work.connections[request.server]
-        disk = self._run.servers.disks.get(server, (0, 0))[1] if request.down_bytes else 0
-        size_bytes = answer_bytes(request)
-        self._carry(server, there, self.work.nic, size_bytes, disk, partial(self._answered, number, refused))
+        size_bytes, data = answer_bytes(request), request.down_bytes > 0
+        came = partial(self._answered, number, refused)
+        self._carry(server, there, self.work.nic, size_bytes, data=data, then=came)
 
     def _answered(self, number: int, refused: bool) -> None:
-        self.clients.answered(number, refused, self._run.progress.now_ps)
+        self.clients.answered(number, refused, self._run.pieces.now_ps)
 
     def _carry(
-        self, nic: int, index: int, peer: int, size_bytes: int, disk: int, then: Callable[[], None]
+        self, nic: int, index: int, peer: int, size_bytes: int, *, data: bool, then: Callable[[], None]
     ) -> None:
-        """A message from NIC to NIC, over the link `disk` if it is not 0; `then` when its host has it."""
-        wires, delays, progress = self._run.wires, self._run.delays, self._run.progress
-        topology = wires.topology
-        way = wires.way(nic, index)
-        mtu_bytes = wires.mtu_bytes(nic, peer)
-        load = message_load(size_bytes, mtu_bytes, wires.acknowledged_every(peer), immediate=True, send=False)
-        wires.count(way, load)
-        packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, size_bytes)))
-        before_ps = host_ps(topology, nic, delays)
-        after_ps = crossing_ps(topology, way.ends, delays, packet) + host_ps(topology, peer, delays)
-        if not disk:
-            slowest_bps = min(end.rate_bps for _, end in way.ends)
-            after_ps += serialisation_ps(load.wire_bytes, slowest_bps)
-            progress.at(progress.now_ps + before_ps + after_ps, then)
-            return
-        payload, acks = (part * UNIT // load.wire_bytes for part in (size_bytes, load.ack_bytes))
-        strands = (
-            *strands_of(way.there, UNIT, QUIET, -1),
-            Strand(payload, (disk,), QUIET),
-            *strands_of(way.back, acks, LIGHT, -1),
+        """A message from NIC to NIC; `then` when its host has it."""
+        run, pieces = self._run, self._run.pieces
+        wires, topology = run.wires, run.wires.topology
+        load = message_load(
+            size_bytes,
+            wires.mtu_bytes(nic, peer),
+            wires.acknowledged_every(peer),
+            immediate=True,
+            send=False,
         )
+        wires.count(wires.way(nic, index), load)
+        line = run.servers.line(run, nic, index, peer)
+        before_ps, after_ps = host_ps(topology, nic, run.delays), host_ps(topology, peer, run.delays)
 
         def begin() -> None:
-            progress.begin(Shape(strands), load.wire_bytes * 8, sent)
+            pieces.send(line, (size_bytes, load.wire_bytes, load.ack_bytes), came, small=not data)
 
-        def sent() -> None:
-            progress.at(progress.now_ps + after_ps, then)
+        def came() -> None:
+            pieces.at(pieces.now_ps + after_ps, then)
 
-        progress.at(progress.now_ps + before_ps, begin)
+        pieces.at(pieces.now_ps + before_ps, begin)

@@ -234,6 +234,8 @@ class JobPlan:
     clients: int = 0
     """Of storage."""
     stored_bytes: int = 0
+    staged: bool = False
+    """Whether clients of storage first copy what they save to host memory."""
     """That they and the servers send one another, without what is asked of metadata."""
     start_ps: int = 0
     """When it begins."""

@@ -31,6 +31,7 @@ from emu.base.units import (
     shown_time,
 )
 from emu.measure.summary.recoveries import operator_lines
+from emu.measure.summary.servers import limit_line
 from emu.results.places import quantity
 from emu.results.summary import (
     Collective,
@@ -43,6 +44,7 @@ from emu.results.summary import (
     Init,
     Job,
     Link,
+    ServerLoad,
     ServingResult,
     StorageResult,
     Summary,
@@ -246,6 +248,7 @@ def closing_lines(summary: Summary) -> list[str]:
         [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
         [line for name, job in summary.jobs.items() for line in serving_lines(name, job.serving)],
         [line for name, job in summary.jobs.items() for line in storage_lines(name, job.storage)],
+        server_lines(summary.fabric.servers),
         operator_lines(summary.operator),
         [] if summary.operator is not None else survived_lines(summary.jobs),
         unfinished_lines(summary.jobs),
@@ -350,8 +353,32 @@ def storage_lines(name: str, result: StorageResult | None) -> list[str]:
         (kind, f"{one.count:,}", about_time(one.mean_ps), about_time(one.max_ps), f"{one.refused:,}")
         for kind, one in result.requests.items()
     ]
-    moved = f"{result.clients} clients moved {about_size(result.bytes)}{rate}"
-    return [f"# {name}: {moved}", *aligned(rows)]
+    moved = f"{counted(result.clients, 'client')} moved {about_size(result.bytes)}{rate}"
+    if result.clients < result.planned_clients or result.bytes < result.planned_bytes:
+        through = f"{result.clients} of {result.planned_clients} clients are through"
+        moved = f"{through}; moved {about_size(result.bytes)} of {about_size(result.planned_bytes)}{rate}"
+    lines = [f"# {name}: {moved}"]
+    if result.staged_ps is not None:
+        lines.append(f"stage one, from GPU to host memory: {about_time(result.staged_ps)}")
+    elsewhere = sum(one.elsewhere for one in result.requests.values())
+    if elsewhere:
+        lines.append(f"{counted(elsewhere, 'write')} went to another server, since theirs was gone")
+    return [*lines, *aligned(rows)]
+
+
+def server_lines(loads: Sequence[ServerLoad]) -> list[str]:
+    """The busiest servers of storage and metadata, and whether one of them was the limit."""
+    ranked = sorted(range(len(loads)), key=lambda at: (-loads[at].utilisation, at))
+    busiest = [loads[at] for at in ranked[:WORST] if loads[at].utilisation]
+    if not busiest:
+        return []
+    rows: list[Sequence[str]] = [("", "came", "went", "busy")]
+    rows += [
+        (one.server, about_size(one.taken_bytes), about_size(one.given_bytes), percent(one.utilisation))
+        for one in busiest
+    ]
+    limit = limit_line(loads)
+    return ["busiest storage servers", *aligned(rows), *([limit] if limit else [])]
 
 
 def survived_lines(jobs: dict[str, Job]) -> list[str]:

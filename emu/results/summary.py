@@ -325,17 +325,26 @@ class RequestTimes(Part):
     """The longest."""
     refused: int
     """How often one found a full queue."""
+    elsewhere: int = 0
+    """How often one was written to another server, since its own was gone."""
 
 
 class StorageResult(Part):
     """What clients of storage did."""
 
     clients: int
-    """How many are through."""
+    """How many are through, done or given up."""
+    planned_clients: int
+    """How many there are."""
     bytes: int
-    """Of data that is moved, copies and parity included."""
+    """Of data that was moved and answered, copies and parity included."""
+    planned_bytes: int
+    """What was to be moved."""
     throughput_bps: int | None
-    """From the job's begin to its end."""
+    """Bytes that were moved, from the job's begin to its end."""
+    staged_ps: int | None = None
+    """Stage one of a save: from the begin until the last client had its part in host memory. So long a job
+    that saves its own state stands still. Null where nothing is copied first."""
     requests: dict[str, RequestTimes]
     """By kind: read, write, and what was asked of metadata servers."""
 
@@ -522,6 +531,20 @@ class Engineering(Part):
     """Installs that a switch refused: full table, or no way to the prefix."""
 
 
+class ServerLoad(Part):
+    """What a server of storage or metadata did."""
+
+    server: str
+    """Its name."""
+    taken_bytes: int
+    """Payload that came, requests included."""
+    given_bytes: int
+    """Payload that it sent."""
+    utilisation: float
+    """Share of the time in which jobs ran (`ran_ps`) that its disks were busy; of a metadata server, that it
+    worked on requests."""
+
+
 class Fabric(Part):
     """What the network did. What flow level does not know (`fidelity`) is null."""
 
@@ -562,6 +585,8 @@ class Fabric(Part):
     down or across. Of a fabric with all its links; a port that is in several groups counts in each."""
     tiers: list[Tier]
     """Of every tier of switches from the lowest on."""
+    servers: list[ServerLoad] = []
+    """Every server of storage and metadata on the front end."""
     span: SpanRates | None = None
     """Rates in `run.span`; null where there is none, or the run ended before."""
     worst_max_over_mean: float | None

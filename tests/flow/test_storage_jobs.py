@@ -6,10 +6,16 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.flow.cross import differences
+from emu.flow.level import FlowLevel
 from emu.results.summary import Summary
+from emu.runtime.blueprint import blueprint_of
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
 from tests.conftest import SOAK
 from tests.workload.test_checkpoint import OVERRIDES
 
+REPAIR = {"kind": "repair", "size": "2MB", "block": "10KB", "parity": 1}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "disks": ({"protocol": "pnfs"}, {"storage": {"disk": "1G"}}),
     "disks, load": ({"protocol": "pnfs", "direction": "load"}, {"storage": {"disk": "1G"}}),
@@ -17,6 +23,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "uplink": ({}, {"oversubscription": 32}),
     "filer": ({"protocol": "nfs"}, {"storage": {"servers": 1, "disk": "4G"}, "metadata": {"servers": 0}}),
     "metadata": ({"protocol": "tectonic", "parallel": 2}, {"metadata": {"operation": "100us"}}),
+    "reads": ({"kind": "reads", "size": "100KB", "steps": 5}, {"storage": {"disk": "1G"}}),
+    "repair": (REPAIR, {"storage": {"disk": "1G"}}),
+    "rebalance": ({"kind": "rebalance", "block": "10KB"}, {"storage": {"disk": "1G"}}),
     "daemon": ({"fuse": {"enabled": True, "operation": "100us"}}, {}),
 }
 MORE_HOSTS = 64
@@ -42,6 +51,22 @@ def stored(hosts: int, fidelity: str, workload: dict[str, Any], frontend: dict[s
     return api.run(given, local=True, diagnose=False).summary
 
 
+def stagger(hosts: int) -> dict[str, Any]:
+    """So many clients that open their files at one metadata server, one after another."""
+    return {
+        "name": "staggered",
+        "fidelity": "flow",
+        "topology": {"kind": "star", "hosts": hosts},
+        "frontend": {
+            "enabled": True,
+            "storage": {"servers": 4, "disk": "10G"},
+            "metadata": {"servers": 1, "operation": "100us"},
+        },
+        "overrides": OVERRIDES,
+        "jobs": [{"name": "save", "workload": {"kind": "checkpoint", "size": "512KiB", "protocol": "pnfs"}}],
+    }
+
+
 def check(hosts: int, workload: dict[str, Any], frontend: dict[str, Any]) -> None:
     """Both levels, within 5 %, with the same requests; bytes on links, acknowledgements too, within 1 %."""
     both = [stored(hosts, level, workload, frontend) for level in ("flow", "packet")]
@@ -61,6 +86,31 @@ def check(hosts: int, workload: dict[str, Any], frontend: dict[str, Any]) -> Non
 @pytest.mark.parametrize("name", CASES)
 def test_rates_and_packets_agree_within_five_percent_whatever_the_bottleneck(name: str) -> None:
     check(4, *CASES[name])
+
+
+@pytest.mark.parametrize("name", ["disk_lost", "checkpoint_load", "storage_tectonic"])
+def test_shipped_scenarios_end_at_the_same_time_as_by_packets(name: str) -> None:
+    """As `emu cross` compares them: several jobs on the same disks, one after another, metadata."""
+    packet, flow = (
+        api.run(name, overrides={"fidelity": level, "expect": []}, local=True, diagnose=False).summary
+        for level in ("packet", "flow")
+    )
+    found = [one for one in differences(packet, flow) if one.what.endswith(": end")]
+    assert len(found) == sum(job.storage is not None for job in packet.jobs.values())
+    assert [one for one in found if not one.holds] == []
+    assert packet.expectations == []
+
+
+def test_the_cost_grows_with_what_is_sent_and_not_with_how_much_of_it_meets() -> None:
+    """Clients that begin one after another, as metadata lets them: events of the clock, not seconds."""
+    events = []
+    for hosts in (16, 32, 64):
+        scenario = load_mapping(stagger(hosts)).scenario
+        level = FlowLevel(blueprint_of(scenario, build_topology(scenario)))
+        level.run()
+        events.append(level.beside.pushed)
+    assert events[2] / events[1] == pytest.approx(2, rel=0.1)
+    assert events[1] / events[0] == pytest.approx(2, rel=0.1)
 
 
 def test_they_agree_for_sixty_four_hosts() -> None:

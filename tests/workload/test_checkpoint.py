@@ -66,8 +66,8 @@ FAST = {"servers": 4, "link": "100G", "disk": "100G"}
     [
         ({"storage": {**FAST, "disk": "1G"}}, "save", 4e9, Fraction(1)),
         ({"storage": {**FAST, "disk": "1G"}}, "load", 4e9, Fraction(1)),
-        ({"link": "2G", "storage": FAST}, "save", 8e9, WIRE),
-        ({"link": "2G", "storage": FAST}, "load", 8e9, WIRE),
+        ({"link": "2G", "oversubscription": "1/4", "storage": FAST}, "save", 8e9, WIRE),
+        ({"link": "2G", "oversubscription": "1/4", "storage": FAST}, "load", 8e9, WIRE),
         ({"link": "10G", "oversubscription": 8, "storage": FAST}, "save", 5e9, WIRE),
         ({"storage": {**FAST, "servers": 1, "link": "5G"}}, "save", 5e9, WIRE),
     ],
@@ -134,13 +134,14 @@ def test_every_fabric_can_have_a_front_end_that_reaches_storage(fabric: dict[str
 
 
 def test_chunks_are_dealt_over_the_servers_and_none_is_lost() -> None:
-    service = Service("plain", servers=4, metadata=0, block_bytes=300)
+    service = Service("plain", servers=4, metadata=0, block_bytes=300).placed([range(3)], 1_000)
     for save in (True, False):
         scripts = tuple(checkpoint(service, rank, 1_000, 7, save=save) for rank in range(3))
         asked = flattened(scripts)
-        moved = [(one.server, one.up_bytes, one.down_bytes) for one in asked[:4]]
-        assert moved == [(at, size if save else 0, 0 if save else size) for at, size in PARTS]
-        assert [one.server for one in asked[4:8]] == [1, 2, 3, 0]
+        for rank in range(3):
+            moved = [(one.server, one.up_bytes or one.down_bytes) for one in asked[4 * rank : 4 * rank + 4]]
+            assert moved == [(service.places[rank, block][0], size) for block, size in PARTS]
+        assert {one.up_bytes > 0 for one in asked} == {save}
         assert sum(one.up_bytes + one.down_bytes for one in asked) == 3_000
         assert {phase.earliest_ps for script in scripts for phase in script} == {7}
 

@@ -4,6 +4,8 @@ Four hosts on a star with a front end of 100G; every expectation is bytes over a
 one takes.
 """
 
+import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,11 +13,13 @@ import pytest
 from actors.host.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.measure.summary_report import server_lines, storage_lines
 from emu.results.summary import Job
 from emu.workload.file_operations import BLOCK, FILE, NAME, READ, WRITE, Service, checkpoint, rebuilding
 from tests.workload.test_checkpoint import OVERRIDES, placed
 
 MS = 10**9
+SIXTEEN_MB_STAGED_PS = 16 * 8 * 10**18 // (512 * 10**9)
 SLOW_METADATA = {"servers": 1, "operation": "50us"}
 
 
@@ -154,10 +158,10 @@ def test_steps_of_data_loading_keep_their_pace_where_storage_is_faster() -> None
 @pytest.mark.parametrize(
     ("workload", "expected_ms"),
     [
-        # what is written goes to 3 survivors; each chunk takes one read of a copy, or two of RS(2, 1)
-        ({"kind": "repair", "parity": 1, "size": "6MB", "block": "25KB"}, 16.0),
-        ({"kind": "repair", "stripe": 2, "parity": 1, "size": "3MB", "block": "20KB"}, 16.0),
-        ({"kind": "rebalance", "server": 2, "size": "1MB", "block": "10KB"}, 8.0),
+        # size x (1 + stripe) over 3 survivors: what is read and what is written share the disks
+        ({"kind": "repair", "parity": 1, "size": "3MB", "block": "25KB"}, 16.0),
+        ({"kind": "repair", "stripe": 2, "parity": 1, "size": "2MB", "block": "40KB"}, 16.0),
+        ({"kind": "rebalance", "server": 2, "size": "4MB", "block": "25KB"}, 32.0),
     ],
     ids=["copies", "RS(2, 1)", "an empty server"],
 )
@@ -170,13 +174,129 @@ def test_background_services_take_as_long_as_disks_read_and_write(
 
 def test_repair_reads_and_writes_no_chunk_of_the_lost_server_and_each_survivor_its_part() -> None:
     service = Service("plain", servers=5, metadata=2, block_bytes=200, stripe=2, parity=1)
-    asked = flattened(tuple(rebuilding(service, 3, 4_000, worker, 2) for worker in range(2)))
-    for kind, times in ((WRITE, 10), (READ, 20)):
-        servers = [one.server for one in asked if one.kind == kind]
-        assert {server: servers.count(server) for server in (0, 1, 2, 4)} == dict.fromkeys(
-            (0, 1, 2, 4), times
-        )
-        assert len(servers) == 4 * times
+    asked = flattened(tuple(rebuilding(service, 3, 4_000, 2)))
+    assert [sum(one.kind == kind for one in asked) for kind in (WRITE, READ)] == [40, 80]
+    servers = [one.server for one in asked]
+    assert {server: servers.count(server) for server in set(servers)} == dict.fromkeys((0, 1, 2, 4), 30)
+
+
+@pytest.mark.parametrize(
+    ("servers", "files", "blocks", "chunks"),
+    [(7, 16, 8, 1), (11, 16, 8, 1), (13, 16, 8, 3), (97, 64, 5, 2), (750, 1638, 42, 1), (19, 10, 30, 15)],
+)
+def test_servers_are_drawn_and_the_busiest_has_hardly_more_than_the_mean(
+    servers: int, files: int, blocks: int, chunks: int
+) -> None:
+    """D choices leave the fullest of n bins ln ln n / ln d + O(1) above the mean (Azar et al. 1999); one
+    choice, as in the second half, sqrt(2 m ln n / n).
+    """
+    service = Service("plain", servers, 0, 10, parity=chunks - 1).placed([range(files)], 10 * blocks)
+    places = list(service.places.values())
+    assert len(places) == files * blocks
+    assert all(len(set(one)) == chunks for one in places)
+    taken = Counter(server for one in places for server in one)
+    mean = files * blocks * chunks / servers
+    assert max(taken.values()) <= mean + 2
+    assert min(taken.values()) >= mean - 3
+    other = service._replace(seed=2).placed([range(files)], 10 * blocks)
+    assert sum(one == two for one, two in zip(places, other.places.values(), strict=True)) < len(places) / 2
+
+
+@pytest.mark.parametrize("servers", [7, 8, 11, 13])
+def test_a_save_takes_bytes_over_rate_where_servers_do_not_divide_too(servers: int) -> None:
+    """16 hosts save 16 MB each in blocks of 1 MB to disks of 1 Gbit/s: 256 blocks over n servers."""
+    given = scenario(
+        {"size": "16MB", "block": "1MB"},
+        {"servers": servers, "disk": "1G"},
+        {},
+        topology={"kind": "star", "hosts": 16},
+        fidelity="flow",
+    )
+    summary = api.run(given, local=True, diagnose=False).summary
+    took_ms = ((summary.jobs["save"].end_ps or 0) - SIXTEEN_MB_STAGED_PS) / MS
+    assert 256 / servers * 8 <= took_ms <= (math.ceil(256 / servers) + 1) * 8 * 1.005
+    loads = summary.fabric.servers
+    assert sum(one.taken_bytes for one in loads) == pytest.approx(256e6, rel=0.001)
+    assert max(one.utilisation for one in loads) > 0.97
+    assert any(line.startswith("the limit: disks of store-") for line in server_lines(loads))
+
+
+@pytest.mark.parametrize("fidelity", ["flow", "packet"])
+def test_disks_have_one_budget_for_what_they_take_and_give(fidelity: str) -> None:
+    """4 MB over four disks of 2 Gbit/s take 4 ms; saved and loaded at once, 8 MB take 8 ms."""
+    given = scenario({"size": "1MB"}, {"disk": "2G"}, {}, fidelity=fidelity)
+    load = {"kind": "checkpoint", "size": "1MB", "block": "100KB", "direction": "load"}
+    for jobs, expected_ms in (
+        (given["jobs"], {"save": 4}),
+        ([{"name": "load", "workload": load}], {"load": 4}),
+        ([*given["jobs"], {"name": "load", "workload": load}], {"save": 8, "load": 8}),
+    ):
+        found = api.run(given | {"jobs": jobs}, local=True, diagnose=False).summary.jobs
+        for name, expected in expected_ms.items():
+            assert (found[name].end_ps or 0) / MS == pytest.approx(expected, rel=0.05), (name, jobs)
+
+
+WORKLOADS = {
+    "save": {"kind": "checkpoint", "size": "1MB", "block": "100KB"},
+    "load": {"kind": "checkpoint", "size": "1MB", "block": "100KB", "direction": "load"},
+    "reads": {"kind": "reads", "size": "100KB", "steps": 10},
+    "repair": {"kind": "repair", "size": "2MB", "block": "10KB", "parity": 1},
+    "rebalance": {"kind": "rebalance", "size": "1MB", "block": "10KB"},
+}
+
+
+@pytest.mark.parametrize("fidelity", ["flow", "packet"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_results_tell_what_was_moved_whatever_the_plan(name: str, fidelity: str) -> None:
+    """Cut at half of its time a job has moved less than planned, and no more than links carried."""
+    jobs = [
+        {"name": "save", "workload": WORKLOADS[name]},
+        {"name": "off", "enabled": False} | {"workload": WORKLOADS[name]},
+    ]
+    given = scenario({}, {"disk": "1G"}, {"servers": 1}, jobs=jobs, fidelity=fidelity)
+    whole = api.run(given, local=True, diagnose=False).summary
+    cut = {"max_time": f"{(whole.jobs['save'].end_ps or 0) // 2}ps"}
+    half = api.run(given | {"run": cut}, local=True, diagnose=False).summary
+    all_of_it, part = whole.jobs["save"].storage, half.jobs["save"].storage
+    assert all_of_it is not None
+    assert part is not None
+    planned = all_of_it.planned_bytes
+    assert all_of_it.bytes == planned == part.planned_bytes
+    assert 0 < part.bytes < planned
+    assert part.bytes <= sum(one.taken_bytes + one.given_bytes for one in half.fabric.servers)
+    off = whole.jobs["off"].storage
+    assert off is not None
+    assert (off.bytes, off.throughput_bps) == (0, None)
+    assert "moved" in storage_lines("save", part)[0]
+    assert " of " in storage_lines("save", part)[0]
+
+
+@pytest.mark.parametrize(
+    ("workload", "status", "elsewhere"),
+    [
+        # 4 clients x 10 blocks x copies, dealt evenly over 5 servers: those of the dead one go elsewhere
+        ({"protocol": "pnfs"}, "success", 8),
+        ({"parity": 1}, "success", 16),
+        ({"direction": "load", "parity": 1}, "timed_out", 0),
+    ],
+    ids=["pnfs", "two copies", "load"],
+)
+def test_what_a_dead_server_should_have_taken_is_written_elsewhere(
+    workload: dict[str, Any], status: str, elsewhere: int
+) -> None:
+    job = ran(
+        workload | {"timeout": "50ms"},
+        {"disk": "1G", "servers": 5},
+        {"servers": 1, "operation": "1us"},
+        faults=[{"kind": "host_lost", "at": "500us", "target": "store-1"}],
+        fidelity="packet",
+    )
+    assert job.status == status
+    assert job.storage is not None
+    found = job.storage.requests["write" if elsewhere else "read"]
+    assert found.elsewhere == elsewhere
+    if status == "success":
+        assert job.storage.bytes == job.storage.planned_bytes
 
 
 def test_flows_over_the_front_end_share_its_nics_and_none_of_the_back_end() -> None:
@@ -190,7 +310,7 @@ def test_flows_over_the_front_end_share_its_nics_and_none_of_the_back_end() -> N
 
 
 def test_names_go_by_directory_and_files_and_blocks_over_all_partitions() -> None:
-    service = Service("tectonic", servers=4, metadata=8, block_bytes=1000)
+    service = Service("tectonic", servers=4, metadata=8, block_bytes=1000).placed([range(256)], 8_000)
     scripts = tuple(checkpoint(service, rank, 8_000, 0, save=True) for rank in range(256))
     used = {
         kind: [one.server for one in flattened(scripts) if one.kind == kind] for kind in (NAME, FILE, BLOCK)

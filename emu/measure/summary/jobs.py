@@ -103,11 +103,15 @@ class Reported:
         """(job, operation): how many clear-to-sends waited so long."""
         self.clients: dict[int, list[Outcome]] = {}
         """By job: clients of storage that are through."""
+        self.staged: dict[int, int] = {}
+        """By job: how long the last of them took until it asked."""
         self.requests: dict[int, list[Sequence[int]]] = {}
         """By job: kind, answered, ps in all, ps at most, refused."""
         for record in records:
-            for job, _, start_ps, end_ps, status in record.results.get("clients", ()):
+            for job, _, start_ps, asked_ps, end_ps, status in record.results.get("clients", ()):
                 self.clients.setdefault(job, []).append(Outcome(start_ps, end_ps, status))
+                staged_ps = max(self.staged.get(job, 0), asked_ps - start_ps)
+                self.staged[job] = staged_ps
             for job, *request in record.results.get("requests", ()):
                 self.requests.setdefault(job, []).append(request)
             for job, operation, start_ps, end_ps, status in record.results.get("operations", ()):
@@ -331,7 +335,7 @@ def flow_times(flows: Sequence[Flow]) -> FlowTimes | None:
 
 
 def storage_result(
-    plan: JobPlan, clients: Sequence[Outcome], requests: Sequence[Sequence[int]]
+    plan: JobPlan, clients: Sequence[Outcome], requests: Sequence[Sequence[int]], staged_ps: int
 ) -> StorageResult:
     """What the clients of a job did, over all hosts."""
     found: dict[str, RequestTimes] = {}
@@ -344,13 +348,18 @@ def storage_result(
                 mean_ps=sum(row[2] for row in rows) // max(count, 1),
                 max_ps=max(row[3] for row in rows),
                 refused=sum(row[4] for row in rows),
+                elsewhere=sum(row[6] for row in rows),
             )
+    moved_bytes = sum(row[5] for row in requests)
     whole = len(clients) == plan.clients
     took_ps = max(one.end_ps for one in clients) - min(one.start_ps for one in clients) if whole else 0
     return StorageResult(
         clients=len(clients),
-        bytes=plan.stored_bytes,
-        throughput_bps=bandwidth_bps(plan.stored_bytes, took_ps) if took_ps else None,
+        planned_clients=plan.clients,
+        bytes=moved_bytes,
+        planned_bytes=plan.stored_bytes,
+        throughput_bps=bandwidth_bps(moved_bytes, took_ps) if took_ps else None,
+        staged_ps=staged_ps if plan.staged and clients else None,
         requests=found,
     )
 
@@ -402,7 +411,11 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         flows=flows,
         flow_times=flow_times(flows),
         serving=serving_result(plan.serving, plan.start_ps, flows) if plan.serving is not None else None,
-        storage=storage_result(plan, clients, reported.requests.get(plan.job, [])) if plan.clients else None,
+        storage=storage_result(
+            plan, clients, reported.requests.get(plan.job, []), reported.staged.get(plan.job, 0)
+        )
+        if plan.clients
+        else None,
         init=reported.inits.get(plan.job),
         training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
         if training is not None

@@ -27,6 +27,7 @@ from emu.measure.summary.fabric import (
 from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.recoveries import operator_result, operator_rows
 from emu.measure.summary.series import State
+from emu.measure.summary.servers import server_loads
 from emu.measure.summary.unfired import idle_captures, idle_faults, idle_span, never_fired
 from emu.measure.summary.verdict import evaluate
 from emu.results.summary import Ending, Engine, Judged, OperatorResult, ScenarioName, Summary
@@ -132,6 +133,9 @@ def summarise(
     )
     rows = told(topology, jobs, job_rows(jobs, records), records)
     fabric = fabric_of(topology, counts, ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat))
+    if scenario.frontend.storage.servers:
+        loads = server_loads(topology, scenario.frontend, fabric)
+        fabric = fabric.model_copy(update={"servers": loads})
     if (span := scenario.run.span).for_ps:
         rates = span_rates(topology, records, kept, (span.at_ps, span.until_ps), virtual_ps)
         fabric = fabric.model_copy(update={"span": rates})

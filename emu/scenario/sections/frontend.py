@@ -28,7 +28,7 @@ class StorageSection(Section):
     link_bps: RateBps = parse_rate("100G")
     """Rate of a server's NIC. A choice."""
     disk_bps: RateBps = DISK_BPS
-    """What a server's disks take, and give, together: 267 MB/s (Llama 3, derived)."""
+    """What a server's disks take and give, both out of this rate: 267 MB/s (Llama 3, derived)."""
     cache_bytes: PositiveSizeBytes = parse_size("64MiB")
     """Memory of a server in which what came waits for its disks. What finds no room is lost: give it room for
     the receive windows of all connections. A choice."""

@@ -52,6 +52,9 @@ class StorageWorkload(Section):
     """Before a request that a metadata server refused is asked again; doubles, half of it drawn. A choice."""
     retries: Annotated[int, Field(ge=0, le=20)] = 10
     """How often, before the client gives up. A choice."""
+    timeout_ps: TimePs = parse_time("60s")
+    """Without an answer for so long a client gives a server up: it writes to another, and cannot read. 60 s:
+    `timeo` of Linux's NFS over TCP. Longer than a server takes for what its clients have under way."""
     fuse: FuseSection = FuseSection()
     """Whether files are reached through FUSE."""
 
