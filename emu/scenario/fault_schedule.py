@@ -7,10 +7,10 @@ its section, with numbers that the scenario has not used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from actors.fabric.model import Fault as Flaw
 from actors.fabric.model import Topology, TopologyError
@@ -25,6 +25,10 @@ from emu.scenario.faults.targets import Candidate, Spot, candidates, is_any, is_
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location
 
+MOST_OCCURRENCES: Final = MOST_FAULTS // 2
+"""Of what a scenario scripts; the other numbers are for what is injected."""
+MOST_FAULT_EVENTS: Final = 1 << 22
+"""Events at devices that are pending from the start: about 2 GB of memory."""
 CHOICE_PURPOSE = 1 << 24
 """Of the random stream of a fault that hits `any` of several: this, plus its place."""
 
@@ -40,17 +44,16 @@ def scripted(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyTy
     """
     problems: list[Problem] = []
     found: list[Fault] = []
-    first = 0
+    first = events = 0
     for entry, section in enumerate(scenario.faults):
         try:
             planned = occurrences(section, entry, first, scenario, topology, aims)
             first += len(planned)
             found += [one for one in planned if happens(section, one.begin_ps)]
+            events += sum(_events(one.changes, one.avoided, topology) for one in planned)
+            _check_number(scenario, entry, first, events, "")
         except ScenarioError as error:
             problems += error.problems
-        if first > MOST_FAULTS // 2:
-            problems.append(_problem(scenario, ("faults", entry), "occurs too often", "fewer faults"))
-            break
     if problems:
         raise ScenarioError(problems)
     problems += _at_once(scenario)
@@ -62,6 +65,22 @@ def scripted(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyTy
 def happens(section: FaultSection, begin_ps: int) -> bool:
     """Whether an occurrence that would begin then does."""
     return not isinstance(section, RecurringFault) or section.happens(begin_ps)
+
+
+def _check_number(scenario: Scenario, entry: int, occurrences: int, events: int, how: str) -> None:
+    """ScenarioError for more faults than a run takes: occurrences, or the events that they become."""
+    for number, most, what in (
+        (occurrences, MOST_OCCURRENCES, "occurrences"),
+        (events, MOST_FAULT_EVENTS, "events at devices"),
+    ):
+        if number > most:
+            reason = f"{how}{number:,} {what} with the faults before it, more than a run takes"
+            raise ScenarioError([_problem(scenario, ("faults", entry), reason, f"at most {most:,}")])
+
+
+def _events(changes: Sequence[object], avoided: Sequence[int], topology: Topology) -> int:
+    """How many events an occurrence is at most: its changes, and what switches hear of links, twice each."""
+    return 2 * (len(changes) + len(avoided) * len(topology.switches))
 
 
 class Aimed(NamedTuple):
@@ -122,6 +141,14 @@ def occurrences(
     if is_measured(section.hits) and not isinstance(section, RecurringFault):
         reason = f"a {section.kind} does not hit what is measured"
         raise ScenarioError([_problem(scenario, ("faults", entry, "target"), reason, "a name or a pattern")])
+    one_each = is_measured(section.hits) or is_any(section.hits)
+    times = sum(1 for _ in islice(section.times_ps(scenario.run.max_time_ps), MOST_OCCURRENCES + 1))
+    number = times * (1 if one_each else len(spots))
+    strikes = [section.strike(spot, topology, scenario) for spot in spots] if times > 1 else []
+    weights = [_events(one.changes, one.avoided, topology) for one in strikes]
+    events = times * (max(weights, default=0) if one_each else sum(weights))
+    how = f"{times:,} times at {'one' if one_each else 'each'} of {len(spots):,} places: "
+    _check_number(scenario, entry, first + number, events, how)
     stream = Stream(scenario.seed, topology.controller, CHOICE_PURPOSE + entry)
     for place, (begin_ps, end_ps) in enumerate(section.times_ps(scenario.run.max_time_ps)):
         chosen = spots
@@ -186,6 +213,7 @@ def _random(
     section: RandomFaults, entry: int, first: int, scenario: Scenario, topology: Topology
 ) -> list[Fault]:
     found: list[Fault] = []
+    events = 0
     for at, one in enumerate(section.failure_classes()):
         try:
             spots = spots_of(one.target, aim_of(one), topology)
@@ -201,8 +229,9 @@ def _random(
                 (begin_ps, end_ps), *_ = drawn.section.times_ps(drawn.at_ps + 1)
                 fault = _aimed(drawn.section, entry, number, begin_ps, end_ps, spot, scenario, topology)
                 found.append(fault)
-                if len(found) > MOST_FAULTS // 2:
-                    reason = "draws too many faults"
+                events += _events(fault.changes, fault.avoided, topology)
+                if len(found) > MOST_OCCURRENCES or events > MOST_FAULT_EVENTS:
+                    reason = f"draws {len(found):,} faults and goes on, more than a run takes"
                     accepted = "less acceleration, or a shorter `within`"
                     raise ScenarioError([_problem(scenario, ("faults", entry), reason, accepted)])
     return found
