@@ -540,7 +540,9 @@ def _beside_front_end(scenario: Scenario, topology: Topology) -> Topology:
 
 def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:
     """The fabric with the rates and delays of links that `link` and overrides give them."""
-    by_host = any(one.has("host.link_rate") or one.has("host.link_delay") for one in scenario.overrides)
+    keys = "host.link_rate", "host.link_delay", "host.nic_link_delay"
+    by_host = any(one.has(key) for one in scenario.overrides for key in keys)
+    by_host = by_host or scenario.host.nic_link_delay_ps is not None
     by_link = scenario.link.rate_bps is not None or scenario.link.delay_ps is not None
     by_link = by_link or any(one.link for one in scenario.overrides)
     if not by_host and not by_link:
@@ -555,6 +557,8 @@ def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:
             inner = link.b if topology.nodes[link.a].role is Role.HOST else link.a
             host = scenario.at(topology, inner).host
             rate_bps, delay_ps = host.link_rate_bps, host.link_delay_ps
+            if topology.nodes[inner].role is Role.NIC and host.nic_link_delay_ps is not None:
+                delay_ps = host.nic_link_delay_ps
         links[at] = replace(link, rate_bps=rate_bps, delay_ps=delay_ps)
     return Topology(topology.nodes, links, topology.kind)
 

@@ -161,6 +161,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
     "host": {
         "link_rate": "512Gbps",
         "link_delay": "250ns",
+        "nic_link_delay": "auto",
         "proxy_cost": "0s",
         "node": "none",
         "pcie": {"enabled": False, "rate": "504Gbps"},

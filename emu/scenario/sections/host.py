@@ -16,7 +16,7 @@ from pydantic import Field
 
 from emu.base.units import parse_rate, parse_size, parse_time
 from emu.scenario.section import Section
-from emu.scenario.yaml.values import DelayPs, PositiveSizeBytes, RateBps, TimePs
+from emu.scenario.yaml.values import AutoDelayPs, DelayPs, PositiveSizeBytes, RateBps, TimePs
 
 
 class NvlinkSection(Section):
@@ -50,6 +50,10 @@ class HostSection(Section):
     """Rate of a host link (GPU to host, NIC to host). PCIe Gen5 x16."""
     link_delay_ps: DelayPs = parse_time("250ns")
     """Propagation of a host link, which is also the least time of a doorbell or a completion."""
+    nic_link_delay_ps: AutoDelayPs = None
+    """The same of the links to NICs: what passes between a post and the NIC's first bit, and between the last
+    bit and the CPU that polls (fetch of descriptor and payload, writes to memory). `auto`: `link_delay`; 800
+    ns give the published times of 64 B messages (docs/nic.md)."""
     memory_bytes: PositiveSizeBytes = parse_size("2TiB")
     """Memory of a server, in which a checkpoint waits for storage. A choice."""
     proxy_cost_ps: TimePs = parse_time("100ns")
