@@ -17,6 +17,7 @@ from emu.build.checks import check_made
 from emu.build.devices import Blueprint
 from emu.build.job_plans import disagreements, job_plans
 from emu.build.plan import Plan
+from emu.flow.choosing import choose
 from emu.flow.refusals import check_flow_level
 from emu.measure.collected import JobPlan
 from emu.runtime.blueprint import blueprint_of
@@ -79,16 +80,18 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
     Raises ScenarioError with file and line if it does not fit.
     """
     loaded = source if isinstance(source, Loaded) else load(source, overrides)
-    scenario = loaded.scenario
+    scenario, why = loaded.scenario, ""
     try:
         topology = build_topology(scenario)
         blueprint = blueprint_of(scenario, topology)
         check_devices(scenario, topology)
         check_made(scenario, topology)
-        if scenario.fidelity == "flow":
+        if scenario.fidelity == "auto":
+            scenario, why = choose(scenario, topology, blueprint.plan, blueprint.resolved.faults)
+        elif scenario.fidelity == "flow":
             check_flow_level(scenario, topology, blueprint.plan, blueprint.resolved.faults)
     except ScenarioError as error:
         raise loaded.source.located(error) from error
     jobs = job_plans(blueprint.plan, topology)
-    notes = (*loaded.notes, *disagreements(blueprint.plan))
+    notes = (*loaded.notes, *([why] if why else []), *disagreements(blueprint.plan))
     return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs, blueprint.plan, notes)

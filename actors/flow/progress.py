@@ -225,21 +225,26 @@ class Progress:
                 heappop(self._queue)[2]()
         return True
 
+    def alone_kbps(self, shape: Shape) -> int:
+        """The rate of a transfer while nobody else sends."""
+        shares: dict[int, int] = {}
+        for share, links, kind, _ in shape.strands:
+            for link in links if kind != LIGHT else ():
+                shares[link] = shares.get(link, 0) + share
+        most = min(self._capacities[link] * UNIT // share for link, share in shares.items())
+        return min(most, shape.most_kbps) if shape.most_kbps else most
+
     # ---- who is coupled with whom
 
     def _loads_of(self, shape: Shape) -> dict[int, int]:
         """What a shape could put on its links at most, with what rounding may add. Where buffers take up what
         links cannot pass on, only the links before one hold back what comes there.
         """
-        shares: dict[int, int] = {}
+        most = self.alone_kbps(shape)
         entering: dict[int, int] = {}
         for share, links, kind, _ in shape.strands:
             if kind == PAUSING:
                 entering[links[0]] = entering.get(links[0], 0) + share
-            for link in links if kind != LIGHT else ():
-                shares[link] = shares.get(link, 0) + share
-        most = min(self._capacities[link] * UNIT // share for link, share in shares.items())
-        most = min(most, shape.most_kbps) if shape.most_kbps else most
         spare = shape.weight // UNIT + 2
         found: dict[int, int] = {}
         for share, links, kind, _ in shape.strands:
@@ -321,7 +326,7 @@ class Progress:
         if together is None:
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
-            behind = () if self._buffers is None else self._buffers.credit.behind
+            behind = () if self._buffers is None else self._buffers.behind
             shapes = [self._shapes[number] for number in key]
             together = self._known[key] = Together(self._capacities, shapes, behind)
         return _Part(key, works, together)

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from actors.flow.filling import UNIT
-from actors.flow.voqs import Credit
 
 SCALE: Final = 1 << 20
 
@@ -32,8 +31,8 @@ class Buffers(NamedTuple):
     """In units of 2^-20."""
     reserve_bits: int
     """Of a port, before it takes from the pool."""
-    credit: Credit
-    """Of modular switches."""
+    behind: Sequence[bool]
+    """By directed link, whether it is the egress of a modular switch; empty: there are none."""
 
 
 class Lane(NamedTuple):

@@ -89,6 +89,10 @@ class Estimate(NamedTuple):
         return [f"this run takes about {about_wall(self.wall_s)} on one worker: {self.hops:,} packet-hops"]
 
 
+LEAST: Final = Estimate(0, START_BYTES, START_S, least=True)
+"""Of a run by rates, of which nothing is counted."""
+
+
 def about_wall(wall_s: float) -> str:
     """A time of the clock on the wall: 0.8 s, 42 s, 17 min, 5.2 h."""
     if wall_s < 10:
@@ -110,17 +114,10 @@ class Messages(NamedTuple):
 def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bool = True) -> Estimate:
     """What the jobs of a scenario will cost one worker, compiled or not."""
     if scenario.fidelity == "flow":
-        return Estimate(0, START_BYTES, START_S, least=True)
+        return LEAST
     counted = _Count(scenario, topology)
-    for work in plan.jobs:
-        for _ in range(_times(plan, work) if work.enabled else 0):
-            for flow in work.flows:
-                counted.flow(flow)
-            for clients in work.clients:
-                counted.requests(clients)
-            if work.wired is not None:
-                steps = 1 if isinstance(work.wired.script, BenchmarkPlan) else len(work.operations)
-                counted.library(work.wired, steps)
+    for _ in _counting(counted, plan):
+        pass
     again = 1 + _runs_again(scenario, plan)
     devices = len(topology.nodes)
     pairs = sum(len(of_nic) for of_nic in plan.pairs.values())
@@ -137,6 +134,30 @@ def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bo
         + min(sampled * SAMPLE_BYTES, UNTAKEN_BYTES),
         START_S + (again * (packets_us * slower + building_us) + sampled * SAMPLE_US) / 1e6,
     )
+
+
+def packet_hops(scenario: Scenario, topology: Topology, plan: Plan, most: int) -> int:
+    """Packets of all jobs by the links that they cross, counted no further than to more than `most`."""
+    counted = _Count(scenario, topology)
+    for _ in _counting(counted, plan):
+        if counted.hops > most:
+            break
+    return counted.hops
+
+
+def _counting(counted: _Count, plan: Plan) -> Iterator[None]:
+    """Count what the jobs of a plan do, bit by bit."""
+    for work in plan.jobs:
+        for _ in range(_times(plan, work) if work.enabled else 0):
+            for flow in work.flows:
+                counted.flow(flow)
+                yield
+            for clients in work.clients:
+                counted.requests(clients)
+                yield
+            if work.wired is not None:
+                steps = 1 if isinstance(work.wired.script, BenchmarkPlan) else len(work.operations)
+                yield from counted.library(work.wired, steps)
 
 
 def _runs_again(scenario: Scenario, plan: Plan) -> int:
@@ -235,10 +256,11 @@ class _Count:
                 self._carried(*ends, size)
                 self.hops += links * (packets + cut.answers(packets))
 
-    def library(self, job: WiredJob, steps: int) -> None:
+    def library(self, job: WiredJob, steps: int) -> Iterator[None]:
         """Every call of a job's groups, in each of its steps."""
         for sent, count in messages_of(job):
             self._exchange(job, sent, steps * count)
+            yield
 
     def _exchange(self, job: WiredJob, sent: Messages, times: int) -> None:
         gpus = [job.gpus[rank] for rank in (sent.source, sent.destination)]

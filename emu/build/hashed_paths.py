@@ -6,7 +6,6 @@ queue pair can be told before it sends anything.
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Final
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
@@ -52,12 +51,9 @@ class HashedPaths:
         """Those that a packet crosses which leaves a NIC by this port."""
         return [self._ends[one] for one in self.walks.walk(nic, port, frame)]
 
-    def spread(
-        self, frame: Frame, port: int, nic: int, *, by_rate: bool, down: Container[int] = ()
-    ) -> list[tuple[int, Ends]]:
+    def spread(self, frame: Frame, port: int, nic: int, *, by_rate: bool) -> list[tuple[int, Ends]]:
         """The ways of packets of which every switch gives each a port of its own, and which share each takes,
-        in units of 2^-20: of equal ports the same, or what their rates are. A switch passes over those of its
-        links that are down, and the next port takes their turns.
+        in units of 2^-20: of equal ports the same, or what their rates are.
         """
         found: list[tuple[int, Ends]] = []
         open_ways = [(WHOLE, [self.walks.ports.first[nic] + port])]
@@ -72,11 +68,8 @@ class HashedPaths:
                 found.append((share, [self._ends[hop] for hop in hops]))
                 continue
             own = self._topology.ports(switch)
-            up = [one for one in ports if own[one].link not in down] or ports
             weights: dict[int, int] = {}
-            for at in range(len(ports)):
-                turns = (ports[(at + step) % len(ports)] for step in range(len(ports)))
-                one = next(one for one in turns if one in up)
+            for one in ports:
                 weights[one] = weights.get(one, 0) + 1
             if by_rate:
                 weights = {one: own[one].rate_bps for one in weights}

@@ -17,35 +17,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from fractions import Fraction
-from functools import partial
 from typing import Final, NamedTuple
 
 from actors.fabric.paths import Delays
 from actors.flow.filling import UNIT
 from actors.flow.progress import Shape, Strand
-from actors.flow.rank_steps import Move
 from actors.ncclx.algorithms.ring import OPERATION_CODES
-from actors.ncclx.graph import NOBODY, waits
 from actors.ncclx.operations import Operation
 from actors.ncclx.protocols import on_wire
 from actors.ncclx.schedule import Schedule, is_ring
-from actors.ncclx.script import TRANSFER, Group
-from actors.ncclx.transport.channel import RECEIVES, SENDS
+from actors.ncclx.script import LINE, TRANSFER, Group
+from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.wiring import Side, WiredJob
 from emu.base.errors import Problem, ScenarioError
-from emu.flow import rehearsals
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
-from emu.flow.rehearsals import (
-    BEGINNINGS,
-    EVENTS_OF_PIECE,
-    EVENTS_OF_UNIT,
-    UNITS_BY_TURNS,
-    Asked,
-    Heard,
-    Rehearsals,
-    Stage,
-)
+from emu.flow.isolated import Part, Result
+from emu.flow.requests import Request, Requests
 
 PACKETS: Final = "fidelity: packet"
 MOST_WALKED: Final = 1024
@@ -122,10 +109,10 @@ class Launch(NamedTuple):
 class Calls:
     """The calls of one job."""
 
-    def __init__(self, job: WiredJob, edges: Edges, rehearsed: Rehearsals | None, delays: Delays) -> None:
+    def __init__(self, job: WiredJob, edges: Edges, requests: Requests | None, delays: Delays) -> None:
         self._job = job
         self._edges = edges
-        self._rehearsals = rehearsed
+        self._requests = requests
         self._delays = delays
         self._slices: dict[Hashable, dict[_Connection, list[int]]] = {}
         """Known ones of operations of groups."""
@@ -146,107 +133,91 @@ class Calls:
         """A group begins an operation, to which its ranks came so early: say what it is, when all calls of
         this time are known.
         """
-        assert self._rehearsals is not None, "nothing to rehearse with"
+        assert self._requests is not None, "nobody to ask"
         known = self._parts(number, operation)
-        group, longer = known.group, known.longer
+        group = known.group
         carried = [one for each in known.rings for one in each]
         if not carried:
             launch(Launch([], 0, {}))
             return
-        part, more = operation, None
-        times: Fraction | int = known.loops
-        stage_part = carried
-        few, many = self._beginnings(operation, known.rings)
-        if few < many:
-            sizes = carried[0].slices.sizes
-            times = Fraction(sum(sizes[few:]), sum(sizes[few:many]))
-            stage_part, stage_more = ([one.first(end) for one in carried] for end in (few, many))
-            more = partial(self._on_stage, number, group, known.schedule, operation, stage_more, early_ps)
-        elif longer is not None:
-            part = operation._replace(size_bytes=known.schedule.operations[0].size_bytes)
-            stage_more = [one.longer() for one in carried]
-            more = partial(self._on_stage, number, group, longer, operation, stage_more, early_ps)
-        self._rehearsals.ask(
-            Asked(
+        late_ps = max(early_ps.values(), default=0)
+        whole, hops = known.schedule.operations[0], sum(one.edge.hops for one in carried)
+        if known.longer is not None:
+            hops = hops * known.longer.operations[0].size_bytes // operation.size_bytes
+        part = self._part(number, known, known.schedule, operation, carried)
+        if is_ring(operation) or group.kind == LINE:
+            part = part._replace(slices=sum(one.slices.count for one in carried))
+        if late_ps:
+            part = part._replace(delays_ps=tuple(late_ps - early_ps[rank] for rank in group.members))
+
+        def answer(result: Result | None) -> None:
+            if result is not None:
+                own = [one - late_ps for one in result.of_ranks]
+                result = Result(result.end_ps - late_ps, tuple(own))
+            launch(self._launch(operation, group, known.rings, result))
+
+        self._requests.ask(
+            Request(
                 (
-                    self._key(number, group, part, carried),
-                    longer and longer.operations[0].size_bytes,
+                    self._key(number, group, whole, carried),
+                    known.longer and known.longer.operations[0].size_bytes,
                     *(early_ps.get(rank, 0) for rank in group.members),
                 ),
                 {link for one in carried for _, links, _, _ in one.edge.loads for link in links},
-                sum(len(one.slices.sizes) * one.edge.writes for one in stage_part) * EVENTS_OF_PIECE,
+                hops,
+                sum(one.edge.pairs for one in carried),
                 not has_closed_form(operation),
-                partial(self._on_stage, number, group, known.schedule, operation, stage_part, early_ps),
-                lambda heard: launch(self._launch(operation, group, known.rings, heard)),
-                more,
-                times,
-                BEGINNINGS if many else 1,
+                [part],
+                answer,
+                [self._part(number, known, known.longer, operation, carried)] if known.longer else [],
+                known.loops,
             )
         )
 
-    def _beginnings(self, operation: Operation, rings: Sequence[Sequence[Carried]]) -> tuple[int, int]:
-        """How many slices of each connection two beginnings of a long ring have, whose queue pairs take whole
-        slices by turns: so many that the first one's first slice has been all round, where ranks still go in
-        step. Both have all if that is not too much. (0, 0): nothing of the kind.
-        """
-        carried = [one for each in rings for one in each]
-        turns = max(one.edge.pairs for one in carried)
-        slices = len(carried[0].slices.sizes)
-        if turns == 1 or not is_ring(operation) or any(one.edge.writes > 1 for one in carried):
-            return 0, 0
-        units = sum(1 if one.edge.inside else UNITS_BY_TURNS for one in carried)
-        events = EVENTS_OF_PIECE * len(carried) + EVENTS_OF_UNIT * units
-        if events * slices <= rehearsals.MOST_EVENTS or any(
-            len(one.slices.sizes) != slices for one in carried
-        ):
-            return 0, 0
-        rounds = BEGINNINGS * rehearsals.MOST_EVENTS // (events * turns)
-        if rounds * turns >= slices:
-            return slices, slices
-        few, round_trip = rounds // 2 * turns, len(rings[0]) * slices // rings[0][0].slices.parts
-        return (few, rounds * turns) if few >= round_trip else (0, 0)
+    def _part(
+        self,
+        number: int,
+        known: Parts,
+        schedule: Schedule,
+        operation: Operation,
+        carried: Sequence[Carried],
+    ) -> Part:
+        """What is run of an operation of a group by a schedule: its own one, or one of a part of it."""
+        group = known.group
+        places = {rank: place for place, rank in enumerate(group.members)}
+        outside = [one for one in carried if not one.edge.inside]
+        at: Hashable = number
+        if not outside:
+            at = self._lines(group, carried)
+        own = self._job.schedules[number]
+        if known.longer is None:
+            schedule = own
+        firsts, counts = (
+            {
+                (one.channel, places[one.ranks[0]], places[one.ranks[1]], one.lane): value
+                for one, value in zip(outside, values, strict=True)
+            }
+            for values in (
+                [one.edge.first for one in outside],
+                [one.slices.count for one in outside],
+            )
+        )
+        alike = operation._replace(iteration=0, warmup=False)
+        place = schedule.operations.index(alike) if schedule is own else 0
+        key = self._job.job, at, None if schedule is own else (alike, schedule.operations[0].size_bytes)
+        return Part(self._job, number, group.members, schedule, place, key, (), firsts, counts)
 
     def legs(self, number: int, operation: Operation) -> list[Leg]:
         """The transfers of an operation of a group, by closed forms."""
         known = self._parts(number, operation)
         return self._launch(operation, known.group, known.rings, None).legs if any(known.rings) else []
 
-    def whole(self, number: int, operation: Operation) -> list[list[Carried]]:
-        """What connections carry in an operation of a group, none of it left out; ring by ring."""
-        return self._parts(number, operation, whole=True).rings
-
-    def on_stage(
-        self,
-        number: int,
-        operation: Operation,
-        carried: Sequence[Carried],
-        stage: Stage,
-        *,
-        joins: bool,
-        closed: bool,
-    ) -> None:
-        """Bring these connections of a group to a stage, as a call or as more of the last one.
-
-        Of a ring that is closed they are the first ones, and the last of them leads to the first rank.
-        """
-        group, schedule = self._job.script.groups[number], self._job.schedules[number]
-        if not is_ring(operation):
-            schedule = schedule.with_operations([operation])
-        self._on_stage(number, group, schedule, operation, carried, {}, stage, joins=joins, closed=closed)
-
-    def staged(self, number: int, operation: Operation) -> Callable[[Stage], None] | None:
-        """What brings all of an operation of a group to a stage; None: there is nothing to do."""
-        known = self._parts(number, operation, whole=True)
-        carried = [one for each in known.rings for one in each]
-        if not carried:
-            return None
-        return partial(self._on_stage, number, known.group, known.schedule, operation, carried, {})
-
     def _parts(self, number: int, operation: Operation, *, whole: bool = False) -> Parts:
         """Who does an operation by which schedule, and what connections carry."""
         group, schedule = self._job.script.groups[number], self._job.schedules[number]
         if is_ring(operation):
-            return Parts(group, schedule, list(self._rings(number, group, schedule, operation)))
+            rings = list(self._rings(number, group, schedule, operation))
+            return Parts(group, schedule.with_operations([operation]), rings)
         loop_bytes, fill = schedule.loop(operation)
         more_bytes = loop_bytes << (fill - 1).bit_length()  # a power of two, as sizes are: same parts of all
         loops = operation.size_bytes // more_bytes - 1 if more_bytes else 0
@@ -266,15 +237,18 @@ class Calls:
         return Parts(group, schedule, [self._graph(number, group, schedule, each)])
 
     def _key(self, number: int, group: Group, operation: Operation, carried: Sequence[Carried]) -> Hashable:
-        """What a rehearsal depends on. Calls inside servers are alike where their NVLinks are."""
+        """What an isolated run depends on. Calls inside servers are alike where their NVLinks are."""
         if any(not one.edge.inside for one in carried):
             return self._job.job, number, operation, tuple(one.edge.first % one.edge.pairs for one in carried)
+        return self._job.job, operation, self._lines(group, carried)
+
+    def _lines(self, group: Group, carried: Sequence[Carried]) -> Hashable:
+        """What connections inside servers are like."""
         places = {rank: place for place, rank in enumerate(group.members)}
-        lines = tuple(
+        return tuple(
             (one.channel, places[one.ranks[0]], places[one.ranks[1]], one.lane, *one.edge.alike())
             for one in carried
         )
-        return self._job.job, operation, lines
 
     def copied_ps(self, number: int, operation: Operation) -> int:
         """What the sender of a transfer takes to copy it into its slots; -1 if they do not hold it."""
@@ -307,113 +281,21 @@ class Calls:
         edge = self._edges.edge(send, receive, rank, slices, *cut)
         return Carried(channel, ranks, lane, slices, edge)
 
-    # ---- rehearsals
-
-    def _on_stage(
-        self,
-        number: int,
-        group: Group,
-        schedule: Schedule,
-        operation: Operation,
-        carried: Sequence[Carried],
-        early_ps: Mapping[int, int],
-        stage: Stage,
-        *,
-        joins: bool = False,
-        closed: bool = False,
-    ) -> None:
-        before = stage.call(self._job.job, self._delays, schedule.protocol(operation), early_ps, joins=joins)
-        channels = operation.channels or schedule.channels
-        walkers = [(channel, place) for channel in range(channels) for place in range(len(group.members))]
-        if closed:
-            senders = {(one.channel, one.ranks[0]) for one in carried}
-            walkers = [
-                (channel, place) for channel, place in walkers if (channel, group.members[place]) in senders
-            ]
-        walks = {(channel, group.members[place]): at for at, (channel, place) in enumerate(walkers, before)}
-        firsts: dict[int, int] = {}
-        places: dict[tuple[int, int, int, int], int] = {}
-        for one in carried:
-            rank, peer = one.ranks
-            first = firsts.setdefault(one.channel, rank)
-            closes = (one.channel, peer) not in walks
-            ends = walks[one.channel, rank], walks[one.channel, first if closes else peer]
-            place = stage.connect(*self._ends(number, one), one.edge, one.slices, ends)
-            places[one.channel, rank, peer, one.lane] = place
-            if closes:
-                before_first, _ = schedule.neighbours(group.members.index(first), one.channel)
-                places[one.channel, group.members[before_first], first, one.lane] = place
-        make = self._graph_moves
-        if is_ring(operation):
-            make = partial(self._ring_moves, max(len(one.slices.sizes) for one in carried))
-        for channel, place in walkers:
-            rank = group.members[place]
-            moves = make(group, schedule, operation, (channel, place), places)
-            stage.walk(rank, self._job.gpus[rank], moves)
-
-    def _ring_moves(
-        self,
-        most: int,
-        group: Group,
-        schedule: Schedule,
-        operation: Operation,
-        at: tuple[int, int],
-        places: Mapping[tuple[int, int, int, int], int],
-    ) -> list[Move]:
-        channel, place = at
-        before, after = (group.members[one] for one in schedule.neighbours(place, channel))
-        rank = group.members[place]
-        came = places.get((channel, before, rank, 0), -1)
-        goes = places.get((channel, rank, after, 0), -1)
-        moves: list[Move] = []
-        for flags, size, _ in _walk(schedule, operation, place, channel):
-            most -= bool(flags & SENDS)
-            if most < 0:  # of a beginning
-                break
-            sends = [goes] if flags & SENDS else []
-            order = [len(moves) - 1] if moves else []
-            moves.append(Move(came if flags & RECEIVES else -1, sends, [size], order))
-        return moves
-
-    def _graph_moves(
-        self,
-        group: Group,
-        schedule: Schedule,
-        operation: Operation,
-        at: tuple[int, int],
-        places: Mapping[tuple[int, int, int, int], int],
-    ) -> list[Move]:
-        channel, place = at
-        members = group.members
-        rank = members[place]
-        slice_bytes = schedule.cuts[schedule.protocol(operation)].slice_bytes
-        steps = schedule.steps(0, channel, place)
-        moves: list[Move] = []
-        for step, after in zip(steps, waits(steps), strict=True):
-            came = -1
-            if step.receive != NOBODY:
-                came = places[channel, members[step.receive], rank, step.lane]
-            sends = [places[channel, rank, members[peer], step.lane] for peer in step.sends]
-            alone = came < 0 and not sends
-            sizes = [step.size_bytes] if alone else _slices(step.size_bytes, slice_bytes)
-            moves.append(Move(came, sends, sizes, list(after)))
-        return moves
-
     def _launch(
-        self, operation: Operation, group: Group, rings: Sequence[Sequence[Carried]], heard: Heard | None
+        self, operation: Operation, group: Group, rings: Sequence[Sequence[Carried]], result: Result | None
     ) -> Launch:
-        """A call, of which a rehearsal told this."""
+        """A call, with the result of its isolated run."""
         carried = [one for each in rings for one in each]
-        over_ps = heard.end_ps if heard else 0
+        over_ps = result.end_ps if result else 0
         legs: list[Leg] = []
         if is_ring(operation):
-            crowds = Counter(one.edge.nic for one in carried if not one.edge.inside)
+            sharing = Counter(one.edge.nic for one in carried if not one.edge.inside)
             for each in rings:
                 known = each[-1].slices
                 edges = [one.edge for one in each]
-                legs.append(_ring_leg(edges, len(known.sizes), known.parts, crowds, over_ps))
-        elif heard is not None:
-            legs = [_graph_leg([one.edge for one in carried], heard)]
+                legs.append(_ring_leg(edges, len(known.sizes), known.parts, sharing, over_ps))
+        elif result is not None:
+            legs = [_graph_leg([one.edge for one in carried], result)]
         elif _independent(operation):
             legs = [_lone_leg(one.edge) for one in carried]
         else:
@@ -421,11 +303,11 @@ class Calls:
             reason = f"flow level goes through this algorithm slice by slice, and {name} has too many"
             key = f"jobs[{self._job.job}].workload"
             accepted = f"fewer ranks or bytes, ring, direct, or {PACKETS}"
-            assert self._rehearsals is not None, operation
-            raise ScenarioError([Problem(self._rehearsals.scenario.name, 0, key, reason, accepted)])
+            assert self._requests is not None, operation
+            raise ScenarioError([Problem(self._edges.scenario.name, 0, key, reason, accepted)])
         sooner_ps: dict[int, int] = {}
-        if heard is not None:
-            ends = zip(group.members, heard.of_ranks, strict=True)
+        if result is not None:
+            ends = zip(group.members, result.of_ranks, strict=True)
             sooner_ps = {rank: over_ps - end_ps for rank, end_ps in ends}
         return Launch(legs, over_ps, sooner_ps)
 
@@ -525,7 +407,7 @@ def _ring_slices(schedule: Schedule, operation: Operation, rank: int, channel: i
 
 
 def has_closed_form(operation: Operation) -> bool:
-    """Whether it need not be rehearsed."""
+    """Whether it need not be run alone."""
     return is_ring(operation) or _independent(operation)
 
 
@@ -547,13 +429,15 @@ def _alike(operation: Operation, ranks: int, channels: int) -> bool:
     return operation.size_bytes % (ranks * channels * 16) == 0
 
 
-def _ring_leg(edges: Sequence[Edge], slices: int, parts: int, crowds: Mapping[int, int], over_ps: int) -> Leg:
+def _ring_leg(
+    edges: Sequence[Edge], slices: int, parts: int, sharing: Mapping[int, int], over_ps: int
+) -> Leg:
     """The one transfer of a channel's ring, of whose edges each carries so many slices in so many chunks.
 
-    `over_ps` is when a rehearsal had the last slice copied out. Without one (0) closed forms say it:
+    `over_ps` is when an isolated run had the last slice copied out. Without one (0) closed forms say it:
 
-    Slices of all channels that leave by one NIC (`crowds`) leave it together where they go in step: the first
-    ones, and those that wait for a slot; others no longer meet.
+    Slices of all channels that leave by one NIC (`sharing`) leave it together where they go in step: the
+    first ones, and those that wait for a slot; others no longer meet.
     """
     whole = max(edge.bits for edge in edges)
     strands: list[Strand] = []
@@ -563,7 +447,7 @@ def _ring_leg(edges: Sequence[Edge], slices: int, parts: int, crowds: Mapping[in
     first_ps = max(firsts_ps)
     tail_ps = max(edge.fixed_ps + edge.copy_ps for edge in edges)
     steps_ps = [edge.step_ps for edge in edges]
-    others_ps = [edge.slice_ps * (crowds.get(edge.nic, 1) - 1) for edge in edges]
+    others_ps = [edge.slice_ps * (sharing.get(edge.nic, 1) - 1) for edge in edges]
     begins_ps = [first + more for first, more in zip(firsts_ps, others_ps, strict=True)]
     rounds_ps = _longest_way(begins_ps, steps_ps, parts) - first_ps - tail_ps
     rounds_ps += max(edge.slice_ps for edge in edges) * (slices - parts) // parts
@@ -603,13 +487,13 @@ def _lone_leg(edge: Edge) -> Leg:
     return Leg(first_ps, shape, edge.bits, edge.fixed_ps + edge.copy_ps)
 
 
-def _graph_leg(edges: Sequence[Edge], heard: Heard) -> Leg:
+def _graph_leg(edges: Sequence[Edge], result: Result) -> Leg:
     """The one transfer of a call by an algorithm whose connections wait for one another."""
     whole = max(edge.bits for edge in edges)
     strands = tuple(strand for edge in edges for strand in edge.strands(whole))
-    first_ps = heard.begun_ps
+    first_ps = min(max(edge.copy_ps, edge.clear_ps) for edge in edges)
     tail_ps = min(edge.fixed_ps + edge.copy_ps for edge in edges)
-    alone_ps = max(heard.end_ps - first_ps - tail_ps, 1)
+    alone_ps = max(result.end_ps - first_ps - tail_ps, 1)
     most = max(whole * PS_OF_BIT_AT_KBPS // alone_ps, 1)
     window = max(edge.slots * edge.slice_bits for edge in edges)
     weight = max(edge.pairs for edge in edges) * UNIT

@@ -149,6 +149,8 @@ class Edge:
     """Slices that its connection carried before."""
     writes: int = 1
     """For a slice."""
+    hops: int = 0
+    """Packets by the links that they cross; over NVLink slices, by two."""
     parts: tuple[int, int] = (1, 1)
     """Of an edge over NVLink: edges that its links carry once (multicasts and reductions of the NVSwitch)."""
 
@@ -158,7 +160,7 @@ class Edge:
         return self.nic < 0
 
     def alike(self) -> tuple[int, ...]:
-        """What two edges over NVLink have in common that are rehearsed alike."""
+        """What two edges over NVLink have in common that take the same."""
         return (self.bits, self.line_kbps, self.slice_bits, self.fixed_ps, self.clear_ps, *self.parts)
 
     @property
@@ -189,7 +191,7 @@ class Edges:
     """Makes the edges of one job's connections."""
 
     def __init__(self, scenario: Scenario, wires: Wires, delays: Delays, *, counted: bool = True) -> None:
-        self._scenario = scenario
+        self.scenario = scenario
         self._counted = counted
         """Whether what they carry is counted on links."""
         self._wires = wires
@@ -208,7 +210,7 @@ class Edges:
         copy_ps = self.copy_ps(largest, protocol)
         if send.inside:
             return self._inside(send, slices, slots, copy_ps)
-        wires, settings = self._wires, self._scenario.ncclx
+        wires, settings = self._wires, self.scenario.ncclx
         key = (send.group, send.channel, rank, send.peer, send.lane)
         first = self._posted.get(key, 0)
         self._posted[key] = first + slices.count
@@ -258,6 +260,10 @@ class Edges:
             send.nic,
             first,
             len(ways) if settings.qp_policy == "split" else 1,
+            sum(
+                -(-load.payload_bytes // mtu_bytes) * len(way.ends)
+                for way, load in zip(ways, loads, strict=True)
+            ),
         )
 
     def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int) -> Edge:
@@ -291,6 +297,7 @@ class Edges:
             copy_ps,
             way_ps + flag_ps if send.control >= 0 else 0,
             slots,
+            hops=2 * slices.count,
             parts=parts,
         )
 
@@ -298,7 +305,7 @@ class Edges:
         """Of a GPU, from when it is asked until it answers."""
         if protocol == LL:
             return 0
-        gpu = self._scenario.gpu
+        gpu = self.scenario.gpu
         topology = self._wires.topology
         end = topology.host_end(topology.gpus[0])
         message_ps = serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps

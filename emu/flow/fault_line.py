@@ -1,8 +1,8 @@
-"""What faults change at flow level, and when: links that lose what they are given, routes, rates, slow GPUs.
+"""What faults change by rates, and when: routes, rates of links, slow GPUs.
 
 The events are those that devices get at packet level (`emu.scenario.faults.events`), so a switch forwards by
-what became of a link exactly when it does there: after debounce, local convergence and convergence, or hop by
-hop. What cannot be told from rates is refused before the run (`emu.flow.refusals`).
+what became of a link exactly when it does there: after local convergence and convergence, or hop by hop. What
+loses packets is rejected before the run (`emu.flow.refusals`).
 """
 
 from __future__ import annotations
@@ -13,35 +13,23 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import Role, Topology
 from actors.kernel.event import NEVER_PS
-from actors.wire.fault import BEGIN_FAULT, COMPUTE, HOLD, RATE, REPAIR_FAULT, ROUTE, SLOW
+from actors.wire.fault import BEGIN_FAULT, COMPUTE, RATE, REPAIR_FAULT, ROUTE, SLOW
 from emu.flow.wires import Wires
 from emu.scenario.faults.convergence import Convergence
-from emu.scenario.faults.events import Fault, LinkFault, all_events, link_changes
+from emu.scenario.faults.events import Fault, all_events
 from emu.scenario.schema import Scenario
 
-KNOWN: Final = (
-    "link_down",
-    "link_up",
-    "link_flap",
-    "degrade",
-    "port_down",
-    "switch_crash",
-    "switch_reboot",
-    "switch_drain",
-    "nic_down",
-    "nic_port_down",
-    "gpu_slow",
-)
-"""Kinds that flow level has; of `degrade` the rate."""
-_OPERATIONS: Final = (int(HOLD), int(RATE), int(SLOW), int(COMPUTE))
+KNOWN: Final = ("degrade", "switch_drain", "gpu_slow")
+"""Kinds that lose nothing; of `degrade` the rate."""
+_OPERATIONS: Final = (int(RATE), int(SLOW), int(COMPUTE))
 _USUAL: Final = 1000
-_LOST: Final = -1
-_MENDED: Final = -2
 
 
 def is_known(fault: Fault) -> bool:
-    """Whether flow level has all that an occurrence changes."""
-    return fault.kind in KNOWN and all(change.op in _OPERATIONS for change in fault.changes)
+    """Whether rates have all that an occurrence changes."""
+    return (
+        fault.kind in KNOWN and not fault.down and all(change.op in _OPERATIONS for change in fault.changes)
+    )
 
 
 class Event(NamedTuple):
@@ -50,7 +38,7 @@ class Event(NamedTuple):
     at_ps: int
     late: int
     op: int
-    """An operation of `actors.wire.fault`; -1 and -2: a link (the place) loses, or carries again."""
+    """An operation of `actors.wire.fault`."""
     device: int
     place: int
     fault: int
@@ -65,7 +53,8 @@ class FaultLine:
         self._topology = topology
         self._wires = wires
         convergence = Convergence(scenario, topology)
-        self.events = sorted([*_of_devices(faults, convergence), *_of_links(faults, convergence)])
+        self.events = sorted(_of_devices(faults, convergence))
+        self._faults = faults
         self._avoided: dict[int, dict[int, list[int]]] = {}
         """By switch and link: the faults for which it is out of use."""
         self._afflicted: dict[tuple[int, int, int], dict[int, int]] = {}
@@ -77,11 +66,7 @@ class FaultLine:
         rated: list[int] = []
         routed: dict[int, None] = {}
         for one in events:
-            if one.op == _LOST:
-                self._wires.lose(one.place)
-            elif one.op == _MENDED:
-                self._wires.mend(one.place)
-            elif one.op == ROUTE:
+            if one.op == ROUTE:
                 self._route(one)
                 routed[one.device] = None
             elif one.op == RATE:
@@ -93,6 +78,14 @@ class FaultLine:
             avoided = [link for link, holds in self._avoided[switch].items() if holds]
             self._wires.route(switch, avoided)
         return rated
+
+    def present(self, now_ps: int) -> tuple[Fault, ...]:
+        """The faults of this time, as if they had been there from the beginning."""
+        return tuple(
+            one._replace(begin_ps=0, end_ps=0)
+            for one in self._faults
+            if one.begin_ps <= now_ps and (not one.end_ps or now_ps < one.end_ps)
+        )
 
     def computed_ps(self, gpu: int, begin_ps: int, duration_ps: int) -> int:
         """How long a GPU computes on something that usually takes so long."""
@@ -136,37 +129,6 @@ def _of_devices(faults: Sequence[Fault], convergence: Convergence) -> Iterator[E
         if one.op in (ROUTE, RATE, SLOW):
             late = int(one.phase != BEGIN_FAULT)
             yield Event(one.at_ps, late, one.op, one.device, one.place, one.fault, one.phase, one.values[0])
-
-
-def _of_links(faults: Sequence[Fault], convergence: Convergence) -> Iterator[Event]:
-    """Of links: a port that noticed an outage carries nothing until it has noticed the end of it."""
-    aimed = [
-        LinkFault(
-            one.begin_ps,
-            one.repairs,
-            one.avoided if one.repairs else one.down,
-            one.end_ps - one.begin_ps if one.end_ps else 0,
-        )
-        for one in faults
-    ]
-    since: dict[int, int] = {}
-    changes = link_changes(aimed)
-    for at, one in enumerate(changes):
-        if not one.up:
-            if one.link not in since:
-                since[one.link] = one.at_ps
-                yield Event(one.at_ps, 0, _LOST, -1, one.link, one.fault, 0, 0)
-            continue
-        down_ps, up_ps = convergence.debounce_ps(one.link)
-        begun_ps = since.get(one.link, one.at_ps)
-        again_ps = next(
-            (other.at_ps for other in changes[at + 1 :] if other.link == one.link and not other.up),
-            int(NEVER_PS),
-        )
-        wait_ps = up_ps if one.at_ps - begun_ps >= down_ps else 0
-        if again_ps > one.at_ps + wait_ps:
-            since.pop(one.link, None)
-            yield Event(one.at_ps + wait_ps, 1, _MENDED, -1, one.link, one.fault, 0, 0)
 
 
 def _slow_spans(topology: Topology, faults: Sequence[Fault]) -> dict[int, list[tuple[int, int]]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from actors.fabric.paths import Delays
 from actors.fabric.paths import crossing_ps as unloaded_ps
@@ -19,11 +20,21 @@ from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import READ_REQUEST, READ_RESPONSE_ONLY, WRITE_MIDDLE, wire_size
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.plan import FlowWork, JobWork
-from emu.flow.crowds import Crowds
 from emu.flow.edges import PS_OF_BIT_AT_KBPS
-from emu.flow.floods import Asks, Floods
 from emu.flow.messages import Load, crossing_ps, host_ps, message_load, read_load
+from emu.flow.script_jobs import Sharing
 from emu.flow.wires import Way, Wires, strands_of
+
+
+class Asks(NamedTuple):
+    """How data is asked for by READs; nothing: it is sent unasked."""
+
+    message_bits: int = 0
+    """What a READ brings, on the wire."""
+    most: int = 0
+    """READs that a queue pair has under way at most."""
+    ask_ps: int = 0
+    """What a request takes to who has the data."""
 
 
 class FlowRun:
@@ -36,49 +47,25 @@ class FlowRun:
         delays: Delays,
         progress: Progress,
         over: Callable[[int], None],
-        floods: Floods | None,
-        crowds: Crowds | None = None,
     ) -> None:
         self.rows: dict[int, list[list[int]]] = {}
         """By host: job, flow, begun, completed, status."""
         self.deliveries: dict[int, list[list[int]]] = {}
         """By receiving NIC: queue pair, message, when, bytes."""
+        self.sharing = Sharing()
         self._work = work
         self._wires = wires
         self._delays = delays
         self._progress = progress
         self._over = over
-        self._floods = floods
-        """With which its flows go unit by unit."""
-        self._crowds = crowds
-        """With which they do that beside calls of the library."""
         self._open = len(work.flows)
         self._proxies: dict[int, int] = {}
         """By host, until when its proxy posts what was asked for so far."""
 
     def begin(self) -> None:
         """Let every flow begin at its time."""
-        post = self._post if self._crowds is None else partial(self._join, self._crowds)
         for flow in self._work.flows:
-            self._progress.at(self._work.start_ps + flow.start_ps, partial(post, flow))
-
-    def _join(self, crowds: Crowds, flow: FlowWork) -> None:
-        """A flow begins among others and calls."""
-        now_ps = self._progress.now_ps
-        writes = -(-flow.size_bytes // flow.write_bytes)
-        messages: list[tuple[int, int, int]] = []
-        for place in range(min(len(flow.pairs), writes)):
-            self._wires.count(self._wires.way(flow.source, flow.pairs[place][0]), self._load(flow, place))
-            mine = (writes - place + len(flow.pairs) - 1) // len(flow.pairs)
-            last_bytes = flow.write_bytes
-            if (writes - 1) % len(flow.pairs) == place:
-                last_bytes = flow.size_bytes - (writes - 1) * flow.write_bytes
-            bits, last_bits = (
-                self._message(flow, size).wire_bytes * 8 for size in (flow.write_bytes, last_bytes)
-            )
-            messages.append((mine, bits, last_bits))
-        delivered, completed = partial(self._deliver, flow), partial(self._ended, flow, now_ps)
-        crowds.flow(self._work.job, flow, self._delays, messages, now_ps, delivered, completed)
+            self._progress.at(self._work.start_ps + flow.start_ps, partial(self._post, flow))
 
     def _post(self, flow: FlowWork) -> None:
         now_ps = self._progress.now_ps
@@ -122,27 +109,23 @@ class FlowRun:
         acks = load.ack_bytes * UNIT // load.wire_bytes
         most_kbps = self._posted_kbps(flow, place, load.wire_bytes * 8)
         asks, asked_kbps = self._asks(flow)
-        if self._floods is None and asked_kbps:
+        if asked_kbps:
             most_kbps = min(most_kbps or asked_kbps, asked_kbps)
         if most_kbps >= way.ends[0][1].rate_bps // 1000:
             most_kbps = 0
-        if self._floods is not None:
-            now_ps, mtu_bytes = self._progress.now_ps, wires.mtu_bytes(flow.source, flow.destination)
-            packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, flow.size_bytes, flow.write_bytes)))
-            arrived = partial(self._arrived, flow, place, way, ended, many, begun_ps)
-            self._floods.add(way, self._delays, load, packet, most_kbps, asks, now_ps, arrived)
-            return
         strands = (
             *strands_of(way.there, UNIT, PAUSING, way.pair),
             *strands_of(way.back, acks, LIGHT, way.pair),
         )
-        done = partial(self._sent, flow, place, way, ended, many, begun_ps)
-        window = asks.most * asks.message_bits
-        self._progress.begin(
-            Shape(strands, most_kbps=most_kbps, window_bits=window, ahead_bits=window),
-            load.wire_bytes * 8,
-            done,
-        )
+        window, bits = asks.most * asks.message_bits, load.wire_bytes * 8
+        shape = Shape(strands, most_kbps=most_kbps, window_bits=window)
+        alone_ps = bits * PS_OF_BIT_AT_KBPS // self._progress.alone_kbps(shape)
+        sent = partial(self._sent, flow, place, way, ended, many, begun_ps)
+        self._progress.begin(shape, bits, partial(self._shared, self._progress.now_ps, alone_ps, sent))
+
+    def _shared(self, begun_ps: int, alone_ps: int, sent: Callable[[], None]) -> None:
+        self.sharing.add(self._progress.now_ps - begun_ps, alone_ps)
+        sent()
 
     def _posted_kbps(self, flow: FlowWork, place: int, bits: int) -> int:
         """The rate at which the host's proxy posts a flow's messages, of which those of one queue pair are so

@@ -3,8 +3,8 @@
 A training step on thousands of GPUs has the same call in thousands of groups at the same time. Where every
 connection carries as much, the last of them ends when the fullest link has carried what it has to: that is
 the time that all take here. What it leaves out: groups that are done earlier, and leave links to others.
-Where queue pairs take whole slices by turns, links are idle by turns, too, and an excerpt of the groups is
-rehearsed (`emu.flow.excerpts`): that is what a call takes then, if links allow it.
+A sample of the groups runs alone, in packets (`emu.flow.samples`): that is what a call takes, if links allow
+it.
 
 What a call takes beside its links is taken from one group, the one with the longest way. Bytes are counted
 for every queue pair; in a ring the slices of the first rank count for all, and the last chunks may be some
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -30,9 +29,10 @@ from actors.switch.routing.walks import Bundle
 from emu.flow.alike import Alike
 from emu.flow.calls import Calls, Launch, Leg, has_closed_form
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
-from emu.flow.excerpts import Cut, Excerpts
+from emu.flow.isolated import Result
 from emu.flow.messages import Load, capacities_kbps, directed, message_load
-from emu.flow.rehearsals import Asked, Heard, Rehearsals
+from emu.flow.requests import Request, Requests
+from emu.flow.samples import Cut, Samples
 from emu.flow.wires import Wires
 from emu.scenario.schema import Scenario
 
@@ -62,12 +62,16 @@ class _Sampled(Edges):
         """By channel, those of the first edge, and whether some go between servers."""
         self.ways = 0
         """Queue pairs of all edges."""
+        self.hops = 0
+        """Packet-hops of all edges."""
 
     def edge(self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int) -> Edge:
         before = self.seen.get(send.channel, (slices, False))
         self.seen[send.channel] = before[0], before[1] or not send.inside
         self.ways += 0 if send.inside else len(send.pairs)
-        return super().edge(send, receive, rank, slices, slots, protocol)
+        found = super().edge(send, receive, rank, slices, slots, protocol)
+        self.hops += found.hops
+        return found
 
 
 @dataclass
@@ -102,7 +106,7 @@ class _Recipe(NamedTuple):
     leg: Leg
     slices: dict[int, tuple[Slices, bool]]
     cut: Cut | None
-    """What of it is rehearsed."""
+    """What of it runs alone."""
 
 
 class InStepCalls:
@@ -113,10 +117,10 @@ class InStepCalls:
         self._job = job
         self._wires = wires
         self._alike = alike
-        self._excerpts = Excerpts(scenario, job, wires, delays)
-        self._rehearsals: Rehearsals | None = None
+        self._samples = Samples(scenario, job, wires)
+        self._requests: Requests | None = None
         self.closed = False
-        """Whether a call was too much to be rehearsed."""
+        """Whether a call was too large to run alone."""
         self._edges = _Sampled(scenario, wires, delays)
         self._calls = Calls(job, self._edges, None, delays)
         self._recipes: dict[tuple[int, Operation], _Recipe | None] = {}
@@ -192,43 +196,38 @@ class InStepCalls:
         if recipe.cut is not None:
             self._ask(number, operation, recipe, recipe.cut, launch)
         else:
-            self.closed = self.closed or self._excerpts.by_turns(many.pairs)
+            self.closed = True
             launch(Launch([recipe.leg], 0, {}))
         self._count(many, recipe)
 
     def _ask(
         self, number: int, operation: Operation, recipe: _Recipe, cut: Cut, launch: Callable[[Launch], None]
     ) -> None:
-        """Have an excerpt of the groups rehearsed."""
-        assert self._rehearsals is not None, "nothing to rehearse with"
-        groups, first = self._alike.groups[number], max(self._many[number].slices, default=0)
+        """Have a sample of the groups run alone."""
+        assert self._requests is not None, "nobody to ask"
+        first = max(self._many[number].slices, default=0)
         shown, outside = next(iter(recipe.slices.values()))
-        kind = cut, operation._replace(iteration=0), shown.sizes[: cut.many]
-        stages = [
-            partial(self._excerpts.on_stage, groups, operation, cut, many, first)
-            for many in (cut.few, cut.many)
-        ]
-        self._rehearsals.ask(
-            Asked(
-                (number, first % max(self._many[number].pairs, 1) if outside else 0, *kind),
-                self._excerpts.racks(groups, cut),
-                cut.events,
+        turn = first % max(self._many[number].pairs, 1) if outside else 0
+        kind = len(cut.groups), cut._replace(groups=()), operation._replace(iteration=0), shown.count
+        self._requests.ask(
+            Request(
+                (number, turn, cut, *kind),
+                self._samples.racks(cut),
+                cut.hops,
+                cut.pairs,
                 needed=False,
-                on_stage=stages[0],
-                heard=lambda heard: launch(self._launch(number, recipe.leg, heard)),
-                more=stages[1] if cut.few < cut.many else None,
-                times=self._excerpts.times(cut, shown),
-                share=cut.share,
+                parts=self._samples.parts(operation, cut, turn),
+                answer=lambda result: launch(self._launch(number, recipe.leg, result)),
                 kind=kind,
             )
         )
 
-    def _launch(self, number: int, leg: Leg, heard: Heard | None) -> Launch:
-        """A call, of which a rehearsal of some of its groups told this."""
-        if heard is None:
-            self.closed = self.closed or self._excerpts.by_turns(self._many[number].pairs)
+    def _launch(self, number: int, leg: Leg, result: Result | None) -> Launch:
+        """A call, with the result of some of its groups."""
+        if result is None:
+            self.closed = True
             return Launch([leg], 0, {})
-        alone_ps = max(heard.end_ps - leg.first_ps - leg.tail_ps, 1)
+        alone_ps = max(result.end_ps - leg.first_ps - leg.tail_ps, 1)
         most = max(leg.bits * PS_OF_BIT_AT_KBPS // alone_ps, 1)
         return Launch([self._fixed(number, leg._replace(shape=leg.shape._replace(most_kbps=most)))], 0, {})
 
@@ -239,9 +238,9 @@ class InStepCalls:
         (rate,) = self.ground.rates([transfer_of(self.footprints, leg.shape)])
         return leg._replace(fixed_ps=-(-leg.bits * PS_OF_BIT_AT_KBPS // max(rate, 1)))
 
-    def rehearse_for(self, progress: Progress) -> None:
-        """Have excerpts rehearsed when calls of this begin."""
-        self._rehearsals = Rehearsals(self._scenario, self._wires, progress)
+    def run_with(self, requests: Requests) -> None:
+        """Have samples run by these."""
+        self._requests = requests
 
     def copied_ps(self, number: int, operation: Operation) -> int:
         """What the sender of a transfer takes to copy it into its slots; -1 if they do not hold it."""
@@ -249,7 +248,7 @@ class InStepCalls:
 
     def _recipe(self, number: int, operation: Operation) -> _Recipe | None:
         edges = self._edges
-        edges.seen, edges.ways = {}, 0
+        edges.seen, edges.ways, edges.hops = {}, 0, 0
         legs = self._calls.legs(self._many[number].sample[1], operation)
         if not legs:
             return None
@@ -275,7 +274,9 @@ class InStepCalls:
         shape = Shape(strands, weight, most)
         leg = Leg(max(leg.first_ps for leg in legs), shape, whole, max(leg.tail_ps for leg in legs))
         groups = self._alike.groups[number]
-        cut = self._excerpts.cut(groups, operation, edges.seen, self._many[number].pairs)
+        cut = self._samples.cut(
+            groups, self._many[number].sample[1], operation, edges.seen, edges.hops, self._many[number].pairs
+        )
         return _Recipe(self._fixed(number, leg), edges.seen, cut)
 
     # ---- bytes
@@ -322,7 +323,11 @@ class InStepProgress(Progress):
     def __init__(self, calls: InStepCalls) -> None:
         super().__init__([])
         self._calls = calls
-        calls.rehearse_for(self)
+
+    def alone_kbps(self, shape: Shape) -> int:
+        """The rate of a transfer while nobody else sends."""
+        (rate,) = self._calls.ground.rates([transfer_of(self._calls.footprints, shape)])
+        return max(rate, 1)
 
     def _loads_of(self, shape: Shape) -> dict[int, int]:
         """Footprints are all over the fabric: all are coupled."""

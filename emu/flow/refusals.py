@@ -123,18 +123,14 @@ def _faults(scenario: Scenario, topology: Topology, faults: Sequence[Fault]) -> 
             continue
         unknown = next((one for one in occurred if not is_known(one)), None)
         if unknown is not None and unknown.kind == "degrade":
-            reason = "flow level loses nothing on the way, but what a link that is down loses"
-            yield key, f"flow level has no loss and no bit errors: {reason}", f"rate alone, or {PACKETS}"
+            reason = "flow level has no loss and no bit errors: it loses nothing"
+            yield key, reason, f"rate alone, or {PACKETS}"
         elif unknown is not None:
             yield f"{key}.kind", f"flow level has no {unknown.kind}", f"{', '.join(KNOWN)}, or {PACKETS}"
-        else:
-            links = [topology.links[link] for one in occurred for link in one.down]
-            ends = {end for link in links for end in (link.a, link.b)}
-            if ends & set(topology.bonded_nics):
-                reason = "flow level has no NIC that goes over to its other port"
-                yield key, reason, f"a link between switches, or {PACKETS}"
-            elif any(topology.nodes[end].network == FRONT_END for end in ends):
-                yield key, "flow level has no faults of the front end", f"the back end, or {PACKETS}"
+        elif any(
+            topology.nodes[one.device].network == FRONT_END for each in occurred for one in each.changes
+        ):
+            yield key, "flow level has no faults of the front end", f"the back end, or {PACKETS}"
 
 
 def _routing(scenario: Scenario) -> Iterator[Line]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from actors.flow.progress import Progress
+from actors.flow.progress import NANOS, Progress
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.operations import Operation
@@ -22,10 +22,30 @@ from actors.wire.message import MESSAGE_BYTES
 from emu.build.plan import JobWork
 from emu.flow.alike import Alike
 from emu.flow.calls import Calls, Launch, Leg
-from emu.flow.crowds import CrowdCalls
 from emu.flow.in_step import InStepCalls
 
 SUCCESS: Final = 0
+
+
+class Sharing:
+    """By how much transfers take longer than alone, since they share links."""
+
+    def __init__(self) -> None:
+        self._took_ps = 0
+        self._alone_ps = 0
+        self.most = 0.0
+        """Of one transfer."""
+
+    def add(self, took_ps: int, alone_ps: int) -> None:
+        """A transfer is over."""
+        self._took_ps += took_ps
+        self._alone_ps += alone_ps
+        self.most = max(self.most, took_ps / max(alone_ps, 1) - 1)
+
+    @property
+    def mean(self) -> float:
+        """Of all together."""
+        return self._took_ps / max(self._alone_ps, 1) - 1
 
 
 class _Rank:
@@ -82,7 +102,7 @@ class ScriptRun:
     def __init__(
         self,
         work: JobWork,
-        calls: Calls | InStepCalls | CrowdCalls,
+        calls: Calls | InStepCalls,
         progress: Progress,
         management_delay_ps: int,
         over: Callable[[int], None],
@@ -92,6 +112,8 @@ class ScriptRun:
         self.operations: list[list[int]] = []
         self.steps: list[list[int]] = []
         self.called: list[list[int]] = []
+        self.sharing = Sharing()
+        """Of operations of a benchmark each by itself, of steps all calls together."""
         self._work = work
         self._job = work.wired
         self._plan = work.wired.script
@@ -221,10 +243,6 @@ class ScriptRun:
             self._known[one] = operation
         key = (number, rank.called[place])
         rank.called[place] += 1
-        if isinstance(self._calls, CrowdCalls):
-            mine = (rank, stream, place, now_ps)
-            self._calls.come(*key, operation, rank.number, partial(self._left, mine, one.label))
-            return True
         meeting = self._meetings.setdefault(key, _Meeting())
         mine = (rank, stream, place, now_ps)
         meeting.came.append(mine)
@@ -256,13 +274,19 @@ class ScriptRun:
             progress.at(now_ps + leg.first_ps, partial(self._send, leg, ends, len(launch.legs) + 1, meeting))
 
     def _send(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting) -> None:
-        sent = partial(self._sent, leg, ends, many, meeting)
+        alone_ps = leg.fixed_ps
+        if alone_ps < 0:
+            alone_ps = leg.bits * NANOS // self._progress.alone_kbps(leg.shape)
+        sent = partial(self._sent, leg, ends, many, meeting, self._progress.now_ps, alone_ps)
         if leg.fixed_ps >= 0:
             self._progress.at(self._progress.now_ps + leg.fixed_ps, sent)
         else:
             self._progress.begin(leg.shape, leg.bits, sent)
 
-    def _sent(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting) -> None:
+    def _sent(
+        self, leg: Leg, ends: list[int], many: int, meeting: _Meeting, begun_ps: int, alone_ps: int
+    ) -> None:
+        self.sharing.add(self._progress.now_ps - begun_ps, alone_ps)
         ends.append(self._progress.now_ps + leg.tail_ps)
         if len(ends) == many:
             self._over_at(meeting, max(ends))

@@ -50,7 +50,7 @@ Paths = tuple[Path, ...]
 class Way:
     """Where the packets of one queue pair go, and their acknowledgements."""
 
-    __slots__ = ("back", "ends", "hole", "line_kbps", "pair", "returns", "there")
+    __slots__ = ("back", "ends", "line_kbps", "pair", "there")
 
     def __init__(self, pair: int, ends: Ends, there: Paths, back: Paths, line_kbps: int) -> None:
         self.pair = pair
@@ -61,15 +61,6 @@ class Way:
         self.back = back
         self.line_kbps = line_kbps
         """What it takes at most, if nobody else sends."""
-        self.hole: tuple[int, ...] | None = None
-        """The links that packets cross before they are lost; None if they arrive."""
-        self.returns = True
-        """Whether acknowledgements come back."""
-
-    @property
-    def open(self) -> bool:
-        """Whether packets and acknowledgements arrive."""
-        return self.hole is None and self.returns
 
 
 def strands_of(paths: Paths, share: int, kind: int, pair: int) -> list[Strand]:
@@ -105,10 +96,8 @@ class Wires:
         self._pairs = plan.pairs
         self.paths = HashedPaths(scenario, topology)
         """Where switches lead packets now."""
-        self.built = HashedPaths(scenario, topology) if scenario.faults else None
-        """Where with every link up; None where that never changes."""
-        self.down: set[int] = set()
-        """Links that lose what they are given."""
+        self._changes = bool(scenario.faults)
+        """Whether that may change."""
         self.rates_bps = [link.rate_bps for link in topology.links for _ in (0, 1)]
         """By directed link."""
         self.slowness: dict[int, int] = {}
@@ -143,49 +132,28 @@ class Wires:
 
     def _way(self, nic: int, index: int) -> Way:
         packet, ack = (*self.packet(nic, index), nic), self.acknowledgement(nic, index)
-        if self.built is None:
-            ends, there = self._paths_of(self.paths, *packet)
-            _, back = self._paths_of(self.paths, *ack)
-            return Way(-1, ends, there, back, self._line_kbps(there))
-        ends, there = self._paths_of(self.paths, *packet)
-        back_ends, back = self._paths_of(self.paths, *ack)
-        hole, back_hole = self._hole(ends, there, ack[2]), self._hole(back_ends, back, nic)
-        if hole is not None:
-            ends, there = self._paths_of(self.built, *packet)
-        if back_hole is not None:
-            _, back = self._paths_of(self.built, *ack)
-        found = Way(nic << _INDEX_BITS | index, ends, there, back, self._line_kbps(there))
-        found.hole, found.returns = hole, back_hole is None
-        return found
+        ends, there = self._paths_of(*packet)
+        _, back = self._paths_of(*ack)
+        pair = nic << _INDEX_BITS | index if self._changes else -1
+        return Way(pair, ends, there, back, self._line_kbps(there))
 
-    def _hole(self, ends: Ends, paths: Paths, destination: int) -> tuple[int, ...] | None:
-        """The links that packets cross before they are lost; None if they arrive."""
-        for path in paths:
-            for place, link in enumerate(path.links):
-                if link // 2 in self.down:
-                    return path.links[:place]
-        return None if ends[-1][1].peer == destination else paths[0].links
-
-    def _paths_of(self, paths: HashedPaths, frame: Frame, port: int, nic: int) -> tuple[Ends, Paths]:
+    def _paths_of(self, frame: Frame, port: int, nic: int) -> tuple[Ends, Paths]:
         """The first path of a packet that leaves a NIC by a port, and all of them."""
         topology = self.topology
-        if not self.spread:
-            ends = paths.ends_of(frame, port, nic)
-            return ends, (Path(UNIT, directed(topology, ends)),)
-        found = paths.spread(frame, port, nic, by_rate=self.spread == "adaptive", down=self.down)
+        found = self._spread(frame, port, nic)
         return found[0][1], tuple(Path(share, directed(topology, ends)) for share, ends in found)
 
+    def _spread(self, frame: Frame, port: int, nic: int) -> list[tuple[int, Ends]]:
+        """Every path of such a packet, with its share of them."""
+        if not self.spread:
+            return [(UNIT, self.paths.ends_of(frame, port, nic))]
+        return list(self.paths.spread(frame, port, nic, by_rate=self.spread == "adaptive"))
+
+    def every_path(self, frame: Frame, port: int, nic: int) -> list[Ends]:
+        """The paths that a packet may take which leaves a NIC by a port."""
+        return [ends for _, ends in self._spread(frame, port, nic)]
+
     # ---- what faults change
-
-    def lose(self, link: int) -> None:
-        """A link loses what it is given from now on."""
-        self.down.add(link)
-        self._changed()
-
-    def mend(self, link: int) -> None:
-        """It carries packets again."""
-        self.down.discard(link)
-        self._changed()
 
     def route(self, switch: int, avoided: Iterable[int]) -> None:
         """A switch forwards without these links from now on."""
@@ -230,18 +198,6 @@ class Wires:
             other.nic, nic, other.udp_source, other.remote_qpn, priority, int(ACKNOWLEDGE)
         )
         return frame, self.paths.port_of(other.nic, other.turn), other.nic
-
-    def queued_acknowledgements(self, nic: int, index: int) -> Ends:
-        """The way of those that wait in the queues of data; nothing if they have a class of their own."""
-        frame, port, peer = self.acknowledgement(nic, index)
-        if frame.priority != self._pairs[nic][index].priority:
-            return ()
-        ends, _ = self._paths_of(self.paths, frame, port, peer)
-        return ends
-
-    def goes_before(self, nic: int, index: int, other: int, other_index: int) -> bool:
-        """Whether the packets of a queue pair are of a higher class than those of another."""
-        return self._pairs[nic][index].priority > self._pairs[other][other_index].priority
 
     def reported_ps(self, ends: Ends) -> int:
         """By how much later all of several packets crosses modular switches than one: what came while the

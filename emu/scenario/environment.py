@@ -105,9 +105,9 @@ class Environment(Section):
     """Which question it answers."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed of every random stream: same scenario and seed, same result, bit for bit."""
-    fidelity: Literal["packet", "flow"] = "packet"
-    """Whether packets are emulated, or flows, whose rates follow from the links that they share: see
-    `docs/flow_level.md` for what that knows and what not."""
+    fidelity: Literal["packet", "flow", "auto"] = "packet"
+    """Whether packets are emulated, or rates follow from the links that flows and calls share: see
+    `docs/flow_level.md`. `auto` takes packets where they are few or queues decide, else rates."""
     topology: Annotated[TopologySection, TOPOLOGIES]
     """The fabric."""
     frontend: FrontendSection = FrontendSection()

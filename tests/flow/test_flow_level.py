@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -18,7 +19,7 @@ import emu
 from emu.api import prepare, run
 from emu.base.errors import ScenarioError
 from emu.flow.cross import differences
-from emu.flow.rehearsals import Heard, Stage
+from emu.flow.isolated import IsolatedRuns, Part, Result
 from emu.measure.summary_report import closing_lines, engine_line
 from emu.results.summary import Summary
 
@@ -85,12 +86,6 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         {"kind": "collective", "op": "all_gather", "algorithm": "ring", "sizes": ["1000001B"]},
         ncclx={"protocol": "simple", "channels": 2, "qps_per_connection": 3},
     ),
-    "flows whose spine goes and comes": of(
-        {"kind": "flows", "flows": [{"src": 0, "dst": 4, "size": "4MiB"}]},
-        routing={"local_convergence": "5us", "convergence": "20us"},
-        transport={"timeout": 5},
-        faults=[{"kind": "link_down", "at": "20us", "for": "30us", "target": "rtsw-1:ctsw-0"}],
-    ),
     "an exchange": of({"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": ["256KiB"]}),
     "a ring over spines whose packets are sprayed": of(
         {"kind": "collective", "op": "all_gather", "algorithm": "ring", "sizes": ["1MiB"]},
@@ -117,16 +112,8 @@ def test_what_flow_level_does_not_know_is_null_and_not_zero() -> None:
     assert summary.never_fired == []
 
 
-@pytest.fixture
-def rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let calls be rehearsed one by one, as those of large jobs are."""
-    monkeypatch.setattr("emu.flow.crowds.MOST_ALONE", 0)
-
-
-@pytest.mark.usefixtures("rehearsed")
 def test_the_line_on_the_run_says_how_often_rates_were_worked_out() -> None:
-    ring = {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["64KiB"]}
-    summary = answer(of(ring), "flow")
+    summary = answer(CASES["a ring that waits for steps"], "flow")
     assert summary.engine.solves
     assert f"rates worked out {summary.engine.solves} times" in engine_line(summary)
 
@@ -145,7 +132,7 @@ REFUSED: Final[dict[str, dict[str, Any]]] = {
         "switch": {"deep_buffer": {"where": "spines", "initial_credit": "16KiB", "most_credit": "64KiB"}}
     },
     "switch.deep_buffer.port_buffer": {"switch": {"deep_buffer": {"where": "spines", "port_buffer": "1MB"}}},
-    "faults[0].kind": {"faults": [{"at": "10us", "kind": "pause_storm", "target": "rtsw-0"}]},
+    "faults[0].kind": {"faults": [{"at": "10us", "kind": "link_down", "target": "rtsw-1:ctsw-0"}]},
     "faults[0]": {"faults": [{"at": "10us", "kind": "degrade", "loss": "1/10", "target": "rtsw-0:ctsw-0"}]},
     "faults[0].target": {"faults": [{"at": "10us", "kind": "link_down", "target": "busiest uplink"}]},
     "payload": {"payload": "real"},
@@ -169,29 +156,28 @@ TREE: Final = of(
 )
 
 
-@pytest.mark.usefixtures("rehearsed")
-def test_a_tree_that_is_too_much_to_go_through_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bound in ("MOST_EVENTS", "MOST_NEEDED_EVENTS"):
-        monkeypatch.setattr(f"emu.flow.rehearsals.{bound}", 100)
-    with pytest.raises(
-        ScenarioError, match="slice by slice, and all_reduce by double_binary_tree of 1,048,576 B"
-    ):
+def test_a_tree_that_is_too_large_to_run_alone_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in ("MOST_HOPS", "MOST_NEEDED_HOPS"):
+        monkeypatch.setattr(f"emu.flow.requests.{bound}", 100)
+    with pytest.raises(ScenarioError, match=r"jobs\[0\].workload: .* all_reduce by double_binary_tree"):
         answer(TREE, "flow")
 
 
-@pytest.mark.usefixtures("rehearsed")
-def test_a_ring_that_is_too_much_to_go_through_has_a_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_that_is_too_large_has_a_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = CASES["a ring between servers"]
-    gone_through = answer(ring, "flow").virtual_ps
-    monkeypatch.setattr("emu.flow.rehearsals.MOST_EVENTS", 100)
-    assert answer(ring, "flow").virtual_ps == pytest.approx(gone_through, rel=0.01)
+    alone = answer(ring, "flow")
+    for bound in ("MOST_HOPS", "MOST_PAIRS"):
+        monkeypatch.setattr(f"emu.flow.requests.{bound}", 1)
+    closed = answer(ring, "flow")
+    assert closed.virtual_ps == pytest.approx(alone.virtual_ps, rel=0.02)
+    assert "closed forms" in closed.engine.doubts[0]
+    assert alone.engine.doubts == []
 
 
-@pytest.mark.usefixtures("rehearsed")
 @pytest.mark.parametrize(
     ("algorithm", "size"), [("double_binary_tree", "4194320B"), ("nvls_tree", "8388608B")]
 )
-def test_a_call_of_many_loops_is_gone_through_in_part(
+def test_a_call_of_many_loops_is_run_in_part(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, size: str
 ) -> None:
     """As long as all of it takes, and with the same bytes on every link: slices over three queue pairs."""
@@ -200,20 +186,21 @@ def test_a_call_of_many_loops_is_gone_through_in_part(
         topology=TWO_RACKS | {"hosts_per_rack": 2, "gpus_per_host": 2},
         ncclx={"protocol": "simple", "channels": 1, "qps_per_connection": 3, "buffsize": "512KiB"},
     )
-    rehearsed: list[int] = []
-    run_stage = Stage.run
+    ran: list[int] = []
+    run_parts = IsolatedRuns.run
 
-    def count(stage: Stage) -> list[Heard]:
-        found = run_stage(stage)
-        rehearsed.append(stage.events)
+    def count(runs: IsolatedRuns, parts: list[Part], most: int = 0) -> list[Result]:
+        before = runs.executed
+        found = run_parts(runs, parts, most)
+        ran.append(runs.executed - before)
         return found
 
-    monkeypatch.setattr(Stage, "run", count)
+    monkeypatch.setattr(IsolatedRuns, "run", count)
     part = answer(call, "flow")
     monkeypatch.setattr("emu.flow.calls.FEWEST", 1000)
     whole = answer(call, "flow")
-    assert len(rehearsed) == 3
-    assert rehearsed[1] < rehearsed[2] * 0.6
+    assert len(ran) == 3
+    assert ran[1] < ran[2] * 0.6
     assert part.virtual_ps == pytest.approx(whole.virtual_ps, rel=0.02)
     sent, as_much = (
         [(one.data_bytes, one.wire_bytes) for one in each.fabric.links] for each in (part, whole)
@@ -221,49 +208,12 @@ def test_a_call_of_many_loops_is_gone_through_in_part(
     assert sent == as_much
 
 
-def test_a_ring_waits_for_the_timer_of_who_sends_to_a_nic_that_lost_its_link() -> None:
-    """Not for the link. What is sent in vain meanwhile counts on the way there, and nowhere else."""
-    packet, flow = (
-        run("single_tor_repair", overrides={"fidelity": one, "expect": []}, local=True).summary
-        for one in ("packet", "flow")
-    )
-    beyond = {one.what: one.part for one in differences(packet, flow, by_load=True) if not one.holds}
-    assert beyond.keys() == {
-        "payload nic-0-0 -> tor-0-0-0",
-        "payload tor-0-0-0 -> nic-0-0",
-        "payload tor-0-0-0 -> nic-1-0",
-        "payload nic-1-1 -> tor-0-1-0",
-        "payload tor-0-1-0 -> agg-0-0-1",
-        "payload agg-0-0-1 -> tor-0-0-0",
-        "bytes on all links",
-    }
-    assert all(abs(part) < 0.21 for part in beyond.values())
-
-
-CONVERGING: Final = {"kind": "ecmp", "local_convergence": "10us", "convergence": "10us"}
-STRUCK: Final[dict[str, dict[str, Any]]] = {
-    "a flow whose NIC has no link when it begins waits there": of(
-        {"kind": "flows", "flows": [{"src": 7, "dst": 1, "size": "2MiB"}]},
-        routing=CONVERGING,
-        transport={"timeout": 5},
-        faults=[{"kind": "nic_port_down", "at": "11us", "for": "127us", "target": "nic-7-0"}],
-    ),
-    "a ring that has no more to send waits for its timer": of(
-        {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["2MiB"]},
-        topology=TWO_RACKS | {"hosts_per_rack": 2, "spines": 2},
-        routing={"kind": "e_ecmp", "local_convergence": "10us", "convergence": "100us"},
-        transport={"timeout": 5},
-        faults=[{"kind": "link_down", "at": "66us", "for": "36us", "target": "rtsw-0:ctsw-1"}],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", STRUCK)
-def test_who_is_struck_goes_on_when_it_does_at_packet_level(name: str) -> None:
-    packet, flow = answer(STRUCK[name], "packet"), answer(STRUCK[name], "flow")
-    times = [one for one in differences(packet, flow, by_load=True) if one.what.startswith("job")]
-    assert times
-    assert [one for one in times if not one.holds] == []
+@pytest.mark.parametrize("name", ["two_jobs", "fair_incast", "voq_victim"])
+def test_what_queues_decide_is_said_to_be_doubtful(name: str) -> None:
+    flow = run(name, overrides={"fidelity": "flow", "expect": []}, local=True).summary
+    (doubt, *_) = flow.engine.doubts
+    assert "share links" in doubt
+    assert f"doubtful at flow level: {doubt}" in closing_lines(flow)
 
 
 def test_a_run_that_breaks_off_says_that_links_have_all_that_was_begun() -> None:
@@ -273,42 +223,70 @@ def test_a_run_that_breaks_off_says_that_links_have_all_that_was_begun() -> None
     assert "busiest links, all that was begun counted whole" in closing_lines(broken)
 
 
-def test_a_run_says_how_often_rates_were_worked_out() -> None:
-    summary = answer(CASES["flows whose spine goes and comes"], "flow")
-    assert summary.engine.solves
-    assert f"rates worked out {summary.engine.solves} times" in engine_line(summary)
+LARGE: Final = of({"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["8GiB"]})
+CHOICES: Final[dict[str, tuple[dict[str, Any], str, str]]] = {
+    "a few packets": (CASES["trees"], "packet", "packet-hops, of at most 20,000,000"),
+    "a large call": (LARGE, "flow", "more than 20,000,000 packet-hops"),
+    "large flows": (
+        of({"kind": "permutation", "size": "32GiB"}),
+        "packet",
+        "more than 20,000,000 packet-hops, but queues decide on the flows of job",
+    ),
+    "large jobs that meet": (
+        LARGE | {"jobs": [*({**LARGE["jobs"][0], "name": name} for name in ("one", "other"))]},
+        "packet",
+        "but one and other meet in queues",
+    ),
+    "what rates do not know": (
+        LARGE | {"transport": {"congestion_control": {"kind": "dcqcn"}}},
+        "packet",
+        "but transport.congestion_control.kind: flow level has no congestion control",
+    ),
+    "a fault that loses packets": (
+        LARGE | {"faults": [{"at": "10us", "kind": "link_down", "target": "rtsw-1:ctsw-0"}]},
+        "packet",
+        "but faults[0].kind: flow level has no link_down",
+    ),
+}
 
 
-def test_a_queue_pair_that_gives_up_is_refused() -> None:
-    scenario = of(
-        FLOWS,
-        transport={"timeout": 1, "retry_count": 1},
-        faults=[{"kind": "link_down", "at": "1us", "target": "rtsw-*:ctsw-*"}],
-    )
-    with pytest.raises(ScenarioError, match=r"gives up at .* and flow level has no failed jobs"):
-        answer(scenario, "flow")
+@pytest.mark.parametrize("name", CHOICES)
+def test_auto_chooses_by_packet_hops_and_by_what_rates_know(name: str) -> None:
+    scenario, fidelity, why = CHOICES[name]
+    prepared = prepare(scenario | {"fidelity": "auto"})
+    assert prepared.scenario == prepare(scenario | {"fidelity": fidelity}).scenario
+    (line,) = prepared.notes
+    assert line.startswith(f"fidelity: auto is {fidelity}: ")
+    assert why in line
+
+
+def test_what_auto_chose_is_in_the_run_directory_and_has_the_digest_of_its_own(tmp_path: Path) -> None:
+    scenario = CASES["trees"]
+    chosen = run(scenario | {"fidelity": "auto"}, local=True, parts=2, out=tmp_path / "auto")
+    given = run(scenario, local=True, out=tmp_path / "packet")
+    written = [(tmp_path / one / "scenario.yaml").read_text("utf-8") for one in ("auto", "packet")]
+    assert written[0] == written[1]
+    assert chosen.summary.digest == given.summary.digest
+    assert chosen.summary.fidelity == "packet"
 
 
 DIGESTS: Final = """
 import json, sys
 from emu.api import run
-from emu.flow import crowds
 scenarios = json.load(sys.stdin)
-print(*[run(one, local=True).summary.digest for one in scenarios])
-crowds.MOST_ALONE = 0
 print(*[run(one, local=True).summary.digest for one in scenarios])
 """
 
 
-def test_interpreted_and_compiled_have_one_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreted_and_compiled_have_one_digest() -> None:
     names = (
         "a parking lot with pauses",
         "a ring of which no two ranks send the same",
         "an exchange",
         "a ring over spines whose packets are sprayed",
-        "flows whose spine goes and comes",
     )
     scenarios = [one | {"fidelity": "flow"} for one in (TREE, *(CASES[name] for name in names))]
+    scenarios.append(CASES["trees"] | {"fidelity": "auto"})
     told = subprocess.run(
         [sys.executable, "-c", DIGESTS],
         input=json.dumps(scenarios),
@@ -317,9 +295,7 @@ def test_interpreted_and_compiled_have_one_digest(monkeypatch: pytest.MonkeyPatc
         text=True,
         check=True,
     )
-    found = [answer(one, "flow").digest for one in scenarios]
-    monkeypatch.setattr("emu.flow.crowds.MOST_ALONE", 0)
-    found += [answer(one, "flow").digest for one in scenarios]
+    found = [run(one, local=True).summary.digest for one in scenarios]
     assert told.stdout.split() == found
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from actors.flow.filling import QUIET, UNIT, Filling
 from actors.flow.footprints import DATA, Footprint, Ground, Transfer
 from emu.api import prepare, run
-from emu.flow import excerpts, in_step, rehearsals
+from emu.flow import in_step, samples
 from emu.flow.alike import Alike, alike
 from emu.flow.cross import differences
 from emu.results.summary import Summary
@@ -52,7 +52,8 @@ def parted(**changes: Any) -> Alike:
 def answer(scenario: Mapping[str, Any], fewest: int, monkeypatch: pytest.MonkeyPatch) -> Summary:
     """The summary by closed forms, where jobs of so many ranks go in step."""
     monkeypatch.setattr(in_step, "FEWEST_RANKS", fewest)
-    monkeypatch.setattr(rehearsals, "MOST_EVENTS", 0)
+    for bound in ("MOST_HOPS", "MOST_PAIRS"):
+        monkeypatch.setattr(f"emu.flow.requests.{bound}", 0)
     return run(scenario, local=True).summary
 
 
@@ -126,17 +127,18 @@ def test_calls_in_step_whose_queue_pairs_take_turns_take_what_their_packets_take
 def test_first_members_and_slices_of_rings_stand_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_step, "FEWEST_RANKS", 1)
     large = by_turns(pp=1, micro_batches=1)
-    whole, part, closed = (_dp_ps(large, most, monkeypatch) for most in (None, 60_000, 0))
+    whole, part = (_dp_ps(large, most, monkeypatch) for most in (None, 600_000))
     assert part != whole
     assert part == pytest.approx(whole, rel=0.05)
-    assert closed < 0.7 * whole
 
 
 def _dp_ps(scenario: Mapping[str, Any], most_events: int | None, monkeypatch: pytest.MonkeyPatch) -> float:
     """What the collectives of the data-parallel groups take beside all else."""
     if most_events is not None:
-        monkeypatch.setattr(excerpts, "WHOLE", 0)
-        monkeypatch.setattr(excerpts, "MOST_OF_PART", most_events)
+        monkeypatch.setattr(samples, "MOST_WHOLE_HOPS", 0)
+        monkeypatch.setattr(samples, "MOST_SAMPLED_PAIRS", 768)
+        monkeypatch.setattr("emu.flow.requests.MOST_HOPS", 0)
+        monkeypatch.setattr("emu.flow.requests.MOST_EVENTS", most_events)
     training = run(scenario, local=True, diagnose=False).summary.jobs["train"].training
     assert training is not None
     assert training.step_ps is not None

@@ -11,7 +11,6 @@ import pytest
 from actors.flow.filling import LIGHT, UNIT
 from actors.flow.progress import Link, Progress, Shape, Strand
 from actors.flow.queues import Buffers
-from actors.flow.voqs import Credit
 
 LINE = 400_000_000
 """In kbit/s."""
@@ -102,7 +101,7 @@ def small_buffers() -> Buffers:
         [4_000_000] * (RACKS + SPINES),
         [UNIT // 8] * (RACKS + SPINES),
         10_000,
-        Credit([], 0, 0, 0, 1, 0),
+        [],
     )
 
 

@@ -10,7 +10,7 @@ import click
 
 import emu
 from emu.base.units import about_size, aligned
-from emu.build.estimate import PACE_MS, Estimate, about_wall, estimate
+from emu.build.estimate import LEAST, PACE_MS, Estimate, about_wall, estimate
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import Prepared, prepare
 
@@ -28,10 +28,14 @@ def command(
     The time is that of this machine while nothing else runs on it. What congestion adds and what an early end
     takes away is not known before the run; at flow level only the least is.
     """
-    found = [
-        (prepared.scenario.name, estimated(prepared))
-        for prepared in (prepare(load_scenario(one, assignments, seed, variant)) for one in scenarios)
-    ]
+    found: list[tuple[str, Estimate]] = []
+    for one in scenarios:
+        loaded = load_scenario(one, assignments, seed, variant)
+        if loaded.scenario.fidelity == "flow":  # a plan of it may take longer than the run
+            found.append((loaded.scenario.name, LEAST._replace(wall_s=LEAST.wall_s * _pace())))
+            continue
+        prepared = prepare(loaded)
+        found.append((prepared.scenario.name, estimated(prepared)))
     if as_json:
         click.echo(json.dumps([{"scenario": name, **one._asdict()} for name, one in found], indent=2))
         return

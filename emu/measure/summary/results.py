@@ -154,7 +154,7 @@ def summarise(
     summary = Summary(
         version=version,
         compiled=compiled,
-        fidelity=scenario.fidelity,
+        fidelity="flow" if flows else "packet",
         scenario=ScenarioName(name=scenario.name, seed=scenario.seed),
         digest=digest,
         ending=ending,

@@ -1,0 +1,170 @@
+"""Requests for isolated runs: which calls are run together, which are known, and which are too large.
+
+Calls that begin at one time and share links are run together, with the ranks as late as they come. The
+results are kept by what a run depends on. A call that would take more than `MOST_HOPS` packet-hops is run in
+part, or not at all: then it has a closed form (`emu.flow.calls`), or is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from actors.flow.progress import Progress
+from emu.flow.isolated import IsolatedRuns, Part, Result
+
+MOST_HOPS: Final = 2_500_000
+"""Packet-hops of an isolated run that is not broken off."""
+MOST_EVENTS: Final = 4_000_000
+"""Of one that is."""
+MOST_NEEDED_HOPS: Final = 20_000_000
+"""Packet-hops of one of a call that has no closed form."""
+MOST_PAIRS: Final = 8192
+"""Queue pairs of one of a call that has one."""
+MOST_IN_ALL: Final = 40_000_000
+"""Events of all isolated runs of a run, but those that are needed."""
+ENOUGH: Final = 8_000_000
+"""Events of all isolated runs of a run, before the first of a kind stands for the others of it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call that begins, for which an isolated run is wanted."""
+
+    key: Hashable
+    """What the run depends on, but for what it shares links with."""
+    links: Iterable[int]
+    """What it uses: those that use the same are run together."""
+    hops: int
+    """Packet-hops of its run, about."""
+    pairs: int
+    """Queue pairs that send in it."""
+    needed: bool
+    """Whether it has no closed form."""
+    parts: Sequence[Part]
+    answer: Callable[[Result | None], None]
+    """To be called with the result; None: it is too large."""
+    longer: Sequence[Part] = ()
+    """Of a call that is run in part: a longer part of it."""
+    times: Fraction | int = 0
+    """How often what the longer part takes more is to be added."""
+    kind: Hashable = None
+    """What it has in common with others whose run stands for its own once runs have cost enough."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be run, in part at least."""
+        if self.needed:
+            return self.hops <= MOST_NEEDED_HOPS
+        return self.pairs <= MOST_PAIRS and (self.hops <= MOST_HOPS or self.parts[0].slices > 0)
+
+    def whole(self, part: Result, longer: Result) -> Result:
+        """The result of the call, by those of two parts of it."""
+        if not self.longer:
+            return part
+        of_ranks = tuple(
+            int(a + self.times * (b - a)) for a, b in zip(part.of_ranks, longer.of_ranks, strict=True)
+        )
+        return Result(int(part.end_ps + self.times * (longer.end_ps - part.end_ps)), of_ranks)
+
+
+class Requests:
+    """The requests of one run of a scenario, answered when all calls of one time have begun."""
+
+    def __init__(self, runs: IsolatedRuns, progress: Progress, epoch: Callable[[], int]) -> None:
+        self._runs = runs
+        self._progress = progress
+        self._epoch = epoch
+        """Another number whenever links, routes or GPUs have changed."""
+        self._open: list[Request] = []
+        self._known: dict[Hashable, list[tuple[Result, Result]]] = {}
+        self._first_of_kind: dict[Hashable, list[tuple[Result, Result]]] = {}
+        self._events = 0
+        self.rejected = 0
+        """Calls that were too large to be run."""
+        self.by_turns = False
+        """Whether a run was broken off in which queue pairs take whole slices by turns."""
+
+    def ask(self, request: Request) -> None:
+        """A call begins now; it is answered when all others of this time have begun."""
+        if not self._open:
+            self._progress.at(self._progress.now_ps, self._answer)
+        self._open.append(request)
+
+    def _answer(self) -> None:
+        requests, self._open = self._open, []
+        found: dict[int, Result] = {}
+        for together in _sharing(requests):
+            asked = [requests[one] for one in together]
+            rings = (
+                all(one.parts[0].slices for one in asked) and sum(one.pairs for one in asked) <= MOST_PAIRS
+            )
+            if rings or sum(one.hops for one in asked) <= MOST_HOPS:
+                self._run(requests, together, found)
+                continue
+            for one in together:
+                if requests[one].fits:
+                    self._run(requests, [one], found)
+        self.rejected += len(requests) - len(found)
+        for at, request in enumerate(requests):
+            request.answer(found.get(at))
+
+    def _run(self, requests: Sequence[Request], together: Sequence[int], found: dict[int, Result]) -> None:
+        asked = [requests[one] for one in together]
+        key = (self._epoch(), *(one.key for one in asked))
+        kind = (self._epoch(), *(one.kind for one in asked))
+        known = self._known.get(key)
+        if known is None and self._events > ENOUGH and None not in kind:
+            known = self._first_of_kind.get(kind)
+        if known is None:
+            if self._events > MOST_IN_ALL and not any(one.needed for one in asked):
+                return
+            short = self._results(asked, [one.parts for one in asked])
+            long = short
+            if any(one.longer for one in asked):
+                long = self._results(asked, [one.longer or one.parts for one in asked])
+            known = self._known[key] = list(zip(short, long, strict=True))
+            self._first_of_kind.setdefault(kind, known)
+        for one, both in zip(together, known, strict=True):
+            found[one] = requests[one].whole(*both)
+
+    def _results(self, asked: Sequence[Request], parts: Sequence[Sequence[Part]]) -> list[Result]:
+        """Of each request, that of all its parts."""
+        before = self._runs.executed
+        large = sum(one.hops for one in asked) > MOST_HOPS and all(one.parts[0].slices for one in asked)
+        most = MOST_EVENTS if large else 0
+        settings = asked[0].parts[0].job.settings
+        by_turns = settings.qp_policy == "round_robin" and settings.qps_per_connection > 1
+        self.by_turns = self.by_turns or (large and by_turns)
+        results = iter(self._runs.run([part for each in parts for part in each], most))
+        self._events += self._runs.executed - before
+        found: list[Result] = []
+        for each in parts:
+            own = [next(results) for _ in each]
+            found.append(Result(max(one.end_ps for one in own), own[0].of_ranks))
+        return found
+
+
+def _sharing(requests: Sequence[Request]) -> list[list[int]]:
+    """Places of requests that share links, directly or by way of others; each set by its first."""
+    if len(requests) == 1:
+        return [[0]]
+    above = list(range(len(requests)))
+
+    def top(one: int) -> int:
+        while above[one] != one:
+            above[one] = above[above[one]]
+            one = above[one]
+        return one
+
+    users: dict[int, int] = {}
+    for at, request in enumerate(requests):
+        for link in request.links:
+            a, b = top(users.setdefault(link, at)), top(at)
+            above[max(a, b)] = min(a, b)
+    found: dict[int, list[int]] = {}
+    for at in range(len(requests)):
+        found.setdefault(top(at), []).append(at)
+    return list(found.values())
