@@ -83,9 +83,9 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
     scenario, why = loaded.scenario, ""
     try:
         topology = build_topology(scenario)
-        blueprint = blueprint_of(scenario, topology)
-        check_devices(scenario, topology)
+        check_devices(scenario, topology)  # before the plan, which takes longest
         check_made(scenario, topology)
+        blueprint = blueprint_of(scenario, topology)
         if scenario.fidelity == "auto":
             scenario, why = choose(scenario, topology, blueprint.plan, blueprint.resolved.faults)
         elif scenario.fidelity == "flow":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final
 
 
 def closest(wrong: str, known: Iterable[str], near: float = 0.6) -> str:
@@ -12,6 +13,21 @@ def closest(wrong: str, known: Iterable[str], near: float = 0.6) -> str:
     lower = [word.lower() for word in words]
     found = get_close_matches(wrong.lower(), lower, n=1, cutoff=near)
     return words[lower.index(found[0])] if found else ""
+
+
+SYNONYMS: Final = {"server": "host", "node": "host", "machine": "host", "accelerator": "gpu", "cable": "link"}
+"""Other words for what names begin with."""
+
+
+def closest_name(wrong: str, known: Iterable[str]) -> str:
+    """The known name of the same thing that is nearest to `wrong`, for names as `host_lost`: thing first."""
+    names = list(known)
+    thing, _, rest = wrong.lower().partition("_")
+    thing = SYNONYMS.get(thing, thing)
+    same = [name for name in names if name.split("_")[0] == thing]
+    if same and rest and thing != wrong.lower().partition("_")[0]:
+        return closest(f"{thing}_{rest}", same, 0.0)
+    return closest(wrong, names)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

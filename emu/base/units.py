@@ -60,8 +60,8 @@ RATE_BPS: Final[dict[str, int]] = {
 
 TIME_ACCEPTED: Final = 'a time with its unit (ps, ns, us, ms, s, min, h, d), like "500ns", or 0'
 SIZE_ACCEPTED: Final = 'a size with its unit (B, KB, KiB, MB, MiB, GB, GiB, TB, TiB), like "4KiB", or 0'
-RATE_ACCEPTED: Final = 'a rate with its unit (bps, K, M, G, T, Gbps, ...), like "400G", or 0'
-FRACTION_ACCEPTED: Final = 'a fraction, like "1/8" or 0.125'
+RATE_ACCEPTED: Final = 'a rate with its unit, like "400G" or "400Gbps" (bits), "267MB/s" (bytes), or 0'
+FRACTION_ACCEPTED: Final = 'a fraction, like "1/8", 0.125 or "12.5%"'
 
 _QUANTITY: Final = re.compile(r"([-+]?)([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z\u00b5\u03bc/]*)")
 _FRACTION: Final = re.compile(r"([-+]?)([0-9]{1,18})\s*/\s*([0-9]{1,18})")
@@ -122,6 +122,8 @@ def _unknown_unit(unit: str, measure: _Measure) -> str:
     prefix = unit.upper()
     if measure is _SIZE and prefix in ("K", "M", "G", "T"):
         return f"{unit!r} may mean {prefix}B (powers of 1000) or {prefix}iB (powers of 1024)"
+    if measure is _RATE and unit in SIZE_BYTES and f"{unit}/s" in measure.units:
+        return f"{unit!r} is a unit of size; did you mean '{unit}/s'?"
     same = [known for known in measure.units if known.lower() == unit.lower()]
     suggestion = f"; did you mean {same[0]!r}?" if same else ""
     return f"{unit!r} is not a unit of {measure.noun}{suggestion}"
@@ -143,7 +145,7 @@ def parse_rate(value: object) -> int:
 
 
 def parse_fraction(value: object) -> Fraction:
-    """The exact fraction of "1/8", "0.125", 0.125 or 1; not negative. Raises `QuantityError`."""
+    """The exact fraction of "1/8", "0.125", "12.5%", 0.125 or 1; not negative. Raises `QuantityError`."""
     result: Fraction | None = None
     if isinstance(value, Fraction):
         result = value
@@ -151,12 +153,14 @@ def parse_fraction(value: object) -> Fraction:
         text = repr(value)
         result = Fraction(Decimal(text)) if text not in ("inf", "-inf", "nan") else None
     elif isinstance(value, str) and len(value) <= _MAX_TEXT:
-        ratio = _FRACTION.fullmatch(value.strip())
-        plain = _QUANTITY.fullmatch(value.strip())
+        text = value.strip()
+        percent = text.endswith("%")
+        ratio = _FRACTION.fullmatch(text)
+        plain = _QUANTITY.fullmatch(text.removesuffix("%").rstrip())
         if ratio is not None and int(ratio[3]) != 0:
             result = Fraction(int(ratio[1] + ratio[2]), int(ratio[3]))
         elif plain is not None and not plain[3]:
-            result = Fraction(Decimal(plain[1] + plain[2].replace("_", "")))
+            result = Fraction(Decimal(plain[1] + plain[2].replace("_", ""))) / (100 if percent else 1)
     if result is None:
         raise QuantityError(f"{_shown(value)} is not a fraction", FRACTION_ACCEPTED)
     if result < 0:

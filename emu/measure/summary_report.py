@@ -360,6 +360,12 @@ def storage_lines(name: str, result: StorageResult | None) -> list[str]:
     lines = [f"# {name}: {moved}"]
     if result.staged_ps is not None:
         lines.append(f"stage one, from GPU to host memory: {about_time(result.staged_ps)}")
+    refused = sum(one.refused for one in result.requests.values())
+    if refused and result.bytes < result.planned_bytes:
+        lines.append(
+            f"{refused:,} refusals by full queues of metadata servers: see frontend.metadata.queue, and"
+            " retries and backoff of the job"
+        )
     elsewhere = sum(one.elsewhere for one in result.requests.values())
     if elsewhere:
         lines.append(f"{counted(elsewhere, 'write')} went to another server, since theirs was gone")

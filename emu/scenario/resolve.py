@@ -60,7 +60,7 @@ from emu.scenario.sections.jobs import (
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
-from emu.scenario.sections.storage import MOST_REQUESTS, Checkpoint, Maintenance, StorageWorkload
+from emu.scenario.sections.storage import MOST_REQUESTS, Checkpoint, Maintenance, Repair, StorageWorkload
 from emu.scenario.sections.switch import StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
@@ -995,6 +995,16 @@ def _check_maintenance(scenario: Scenario, index: int, workload: Maintenance) ->
     if workload.server >= stores:
         reason = f"there is no storage server {workload.server} among {stores}"
         raise ScenarioError([problem_at(scenario, (*where, "server"), reason, f"0 to {stores - 1}")])
+    saved = [
+        (one.workload.stripe, one.workload.parity)
+        for one in scenario.jobs
+        if isinstance(one.workload, Checkpoint) and one.workload.direction == "save"
+    ]
+    layout = workload.stripe, workload.parity
+    if isinstance(workload, Repair) and saved and layout not in saved:
+        reason = f"no checkpoint saves blocks of {layout[0]} + {layout[1]} chunks"
+        accepted = f"the stripe and parity of one: {', '.join(sorted({f'{a} + {b}' for a, b in saved}))}"
+        raise ScenarioError([problem_at(scenario, (*where, "stripe"), reason, accepted)])
     if stores < workload.least_servers():
         reason = f"{workload.kind} takes {workload.least_servers()} storage servers, and there are {stores}"
         accepted = f"frontend.storage.servers: {workload.least_servers()} or more, or fewer chunks"

@@ -124,6 +124,8 @@ def test_what_cannot_be_read_says_why_and_what_would_be(read: object, value: obj
 @pytest.mark.parametrize(
     ("value", "fraction"),
     [
+        ("5%", Fraction(1, 20)),
+        ("12.5 %", Fraction(1, 8)),
         ("1/8", Fraction(1, 8)),
         (0.1, Fraction(1, 10)),
         ("0.1", Fraction(1, 10)),

@@ -13,8 +13,12 @@ import pytest
 from actors.host.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.build.storage_warnings import storage_warnings
 from emu.measure.summary_report import server_lines, storage_lines
 from emu.results.summary import Job
+from emu.runtime.blueprint import blueprint_of
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
 from emu.workload.file_operations import BLOCK, FILE, NAME, READ, WRITE, Service, checkpoint, rebuilding
 from tests.workload.test_checkpoint import OVERRIDES, placed
 
@@ -348,6 +352,7 @@ def test_a_queue_has_room_for_so_many_and_serves_one_after_another() -> None:
         ({"kind": "repair", "stripe": 3, "parity": 1}, {}, {"servers": 1}, "takes 5 storage servers"),
         ({"kind": "rebalance", "protocol": "tectonic"}, {}, {"servers": 1}, "opens no files"),
         ({}, {"servers": 0}, {"servers": 2}, "there is no storage that they could know of"),
+        ({}, {"disk": "267MB"}, {}, "'MB' is a unit of size; did you mean 'MB/s'.*267MB/s"),
     ],
 )
 def test_what_storage_has_no_place_for_is_refused(
@@ -355,6 +360,34 @@ def test_what_storage_has_no_place_for_is_refused(
 ) -> None:
     with pytest.raises(ScenarioError, match=said):
         placed(scenario(workload, storage, metadata))
+
+
+def test_a_repair_rebuilds_blocks_as_they_were_saved() -> None:
+    save = {"kind": "checkpoint", "size": "1MB", "stripe": 2, "parity": 1}
+    repair = {"kind": "repair", "size": "1MB", "parity": 2}
+    jobs = [{"name": "save", "workload": save}, {"name": "rebuild", "workload": repair}]
+    with pytest.raises(ScenarioError, match=r"no checkpoint saves blocks of 1 \+ 2 chunks.*2 \+ 1"):
+        placed(scenario({}, {"servers": 6}, {"servers": 1}, jobs=jobs))
+
+
+@pytest.mark.parametrize(
+    ("queue", "retries", "said"),
+    [(64, 10, ""), (63, 10, "many will be refused"), (8, 1, "clients will give up")],
+)
+def test_queues_that_will_refuse_are_named_before_the_run(queue: int, retries: int, said: str) -> None:
+    """4 clients have 16 files under way each at one server, 4 x 16 x 3 requests of 50 us in all."""
+    reads = {"kind": "reads", "files": 16, "size": "4KB", "protocol": "tectonic", "retries": retries}
+    metadata = {"servers": 1, "operation": "50us", "queue": queue}
+    given = load_mapping(scenario(reads, {}, metadata)).scenario
+    topology = build_topology(given)
+    found = storage_warnings(given, topology, blueprint_of(given, topology).plan)
+    if not said:
+        assert found == []
+        return
+    assert said in found[0]
+    assert f"meta-0 may have 64 requests of save at once, and queues {queue};" in found[0]
+    assert "takes 9.6ms for all" in found[0]
+    assert f"retries: {retries}" in found[0]
 
 
 def test_a_background_service_is_done_by_no_rank() -> None:

@@ -19,6 +19,7 @@ from emu.base.errors import UsageError
 from emu.base.units import counted
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
+from emu.build.storage_warnings import storage_warnings
 from emu.cli.commands.estimate import costs
 from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
@@ -213,6 +214,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         *(f"note: {line}" for line in prepared.notes),
         *(f"warning: {line}" for line in costs(prepared)),
         *(f"warning: {line}" for line in class_warnings(prepared.scenario, topology)),
+        *(f"warning: {line}" for line in storage_warnings(prepared.scenario, topology, prepared.plan)),
         *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),

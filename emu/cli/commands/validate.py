@@ -8,6 +8,7 @@ from actors.fabric.model import Topology
 from emu.base.errors import Problem, ScenarioError
 from emu.base.shipped import scenario_named
 from emu.base.units import counted
+from emu.build.storage_warnings import storage_warnings
 from emu.cli.columns import say_whole
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import prepare
@@ -48,7 +49,11 @@ def command(
                     say_whole(described(loaded, prepared.topology))
                 for line in prepared.notes if not effective else ():
                     say_whole(f"{loaded.source.file}: note: {line}")
-                for line in class_warnings(loaded.scenario, prepared.topology) if not effective else ():
+                warnings = (
+                    *class_warnings(loaded.scenario, prepared.topology),
+                    *storage_warnings(loaded.scenario, prepared.topology, prepared.plan),
+                )
+                for line in warnings if not effective else ():
                     say_whole(f"{loaded.source.file}: warning: {line}")
     if problems:
         raise ScenarioError(problems)

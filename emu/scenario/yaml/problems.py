@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from emu.base.errors import Problem
-from emu.base.spelling import closest, did_you_mean, listed, shown, shown_location
+from emu.base.spelling import closest, closest_name, did_you_mean, listed, shown, shown_location
 from emu.base.units import counted
 from emu.scenario.section import Location, OneOf, PartOf, Section
 from emu.scenario.yaml.document import Node
@@ -139,7 +139,7 @@ def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Exp
     if kind == "missing":
         return location, ("is required", _accepted(shape) or _accepted_plain(located, root))
     if kind == "extra_forbidden":
-        return location, _unknown_key(location, shape_at(root, located[:-1]))
+        return location, _unknown_key(location, shape_at(root, located[:-1]), root)
     if kind in ("union_tag_invalid", "union_tag_not_found") and isinstance(shape, OneOf):
         return _wrong_kind(location, item["input"], shape)
     if kind == "literal_error":
@@ -172,11 +172,30 @@ def _accepted_plain(location: Location, root: type[Section]) -> str:
     return ""
 
 
-def _unknown_key(location: Location, shape: Shape) -> Explained:
+def _unknown_key(location: Location, shape: Shape, root: type[Section]) -> Explained:
     key = str(location[-1])
     known = list(fields(shape)) if isinstance(shape, type) else []
     near = did_you_mean(key, known)
+    if not near and (places := places_of(key, root)):
+        near = f"; there is {listed(places, 3)}"
     return f"unknown key{near}", "" if closest(key, known, SURE) else listed(known, 12 if near else 24)
+
+
+def places_of(key: str, root: type[Section]) -> list[str]:
+    """Where sections inside sections have a key, the outermost first."""
+    found: list[str] = []
+    level: list[tuple[str, type[Section]]] = [("", root)]
+    while level:
+        inside: list[tuple[str, type[Section]]] = []
+        for path, model in level:
+            for name, field in fields(model).items():
+                if name == key:
+                    found.append(path + name)
+                shape = field_shape(field)
+                if isinstance(shape, type):
+                    inside.append((f"{path}{name}.", shape))
+        level = inside
+    return found
 
 
 def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Location, Explained]:
@@ -187,7 +206,9 @@ def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Locat
     if value.get(choice.key) is None:
         return location, ("is required", kinds)
     wrong = str(value[choice.key])
-    return location, (f"there is no {choice.key} {shown(wrong)}{did_you_mean(wrong, choice.table)}", kinds)
+    near = closest_name(wrong, choice.table)
+    hint = f"; did you mean {near!r}?" if near else ""
+    return location, (f"there is no {choice.key} {shown(wrong)}{hint}", kinds)
 
 
 def _wrong_choice(value: object, expected: str) -> Explained:
