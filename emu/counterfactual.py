@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Role, Topology, TopologyError
+from actors.kernel.counters import PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.event import NEVER_PS
 from actors.wire.fault import (
     ALPHA,
@@ -396,7 +397,7 @@ def loads_of_ports(topology: Topology, shown: Mapping[int, Shown]) -> dict[Port,
         (node, port): value
         for node, one in shown.items()
         for (metric, port, *_), value in one.counters.items()
-        if metric == "port_transmit_payload_bytes" and topology.ports(node)[port].kind == FABRIC
+        if metric == PORT_TRANSMIT_PAYLOAD_BYTES and topology.ports(node)[port].kind == FABRIC
     }
 
 

@@ -31,6 +31,7 @@ from typing import Any, Final, Self
 
 import yaml
 
+from actors.kernel.counters import DEVICE_METRICS
 from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list, save_event
 from emu.api import Prepared, prepare
@@ -38,7 +39,7 @@ from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import format_time
 from emu.measure.run_directory.run_directory import SNAPSHOTS, RunDirectory, samples_until, write_whole
 from emu.measure.run_directory.samples import SampleReader
-from emu.results.metrics import DEVICE_METRICS, METRIC_OF
+from emu.results.metrics import METRIC_OF
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import RunOptions

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from actors.fabric.model import Topology
+from actors.kernel.counters import PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
@@ -99,7 +100,7 @@ def _runs(
         end_ps, events = LONGER * view.end_ps, LONGER * events
     own = Counterfactual(healed=[], jobs=view.times(), failed=failed_jobs(view), alarms=view.alarmed())
     loads = {
-        (node, port): view.total("port_transmit_payload_bytes", node, port)
+        (node, port): view.total(PORT_TRANSMIT_PAYLOAD_BYTES, node, port)
         for node in view.networked()
         for port, _ in view.fabric_ports(node)
     }

@@ -43,6 +43,7 @@ from actors.control.store import Store
 from actors.control.traffic_engineering import TrafficEngineer
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.kernel.block import Outbox
+from actors.kernel.counters import TE_INSTALLS, TE_ROUNDS, TE_UNPLACED_DEMANDS
 from actors.kernel.device import Device, Plain, Series, Tally
 from actors.kernel.event import COLLECTION, JOB, NEVER_PS, Message
 from actors.kernel.queue import EventQueue
@@ -610,7 +611,7 @@ class Controller(Device):
     def series(self) -> list[Series]:
         if self.engineer is None:
             return []
-        return [Series("te_rounds"), Series("te_installs"), Series("te_unplaced_demands")]
+        return [Series(TE_ROUNDS), Series(TE_INSTALLS), Series(TE_UNPLACED_DEMANDS)]
 
     def count(self, into: Tally) -> None:
         engineer = self.engineer

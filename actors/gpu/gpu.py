@@ -40,6 +40,13 @@ from mypy_extensions import i64
 
 from actors.gpu.memory import GpuMemory, read_order
 from actors.gpu.nvlink import MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain
+from actors.kernel.counters import (
+    GPU_COPIED_BYTES,
+    GPU_COPIES,
+    GPU_COPY_PS,
+    GPU_OVERTAKEN_COPIES,
+    GPU_UNRESPONSIVE_PS,
+)
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import COPY_DONE, Message
 from actors.kernel.queue import EventQueue
@@ -54,7 +61,7 @@ NVLINK_PORT: Final = 1
 
 MOST_COPY_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""
-SERIES: Final = ("gpu_copies", "gpu_copied_bytes", "gpu_copy_ps", "gpu_unresponsive_ps")
+SERIES: Final = (GPU_COPIES, GPU_COPIED_BYTES, GPU_COPY_PS, GPU_UNRESPONSIVE_PS)
 
 
 class Gpu(Device):
@@ -234,7 +241,7 @@ class Gpu(Device):
         return longest
 
     def series(self) -> list[Series]:
-        found = [series_of("gpu_overtaken_copies")] if self.prioritised else []
+        found = [series_of(GPU_OVERTAKEN_COPIES)] if self.prioritised else []
         if self.domain is not None:
             found += [series_of(name, NVLINK_PORT) for name in NVLINK_SERIES]
         return found + [series_of(name) for name in SERIES]

@@ -31,6 +31,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.block import Outbox
+from actors.kernel.counters import NVLINK_TRANSFERS, NVLINK_TRANSMIT_BYTES
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.queue import EventQueue
@@ -50,7 +51,7 @@ from actors.wire.message import (
 MOST_TRANSFER_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""
 
-NVLINK_SERIES: Final = ("nvlink_transmit_bytes", "nvlink_transfers")
+NVLINK_SERIES: Final = (NVLINK_TRANSMIT_BYTES, NVLINK_TRANSFERS)
 
 _FIELDS: Final = ("free_ps", "flags_free_ps", "sent_bytes", "sent_transfers")
 

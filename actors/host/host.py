@@ -43,6 +43,22 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from actors.kernel.counters import (
+    HOST_COMPUTE_PS,
+    HOST_COMPUTE_WORK_PS,
+    HOST_CONNECT_WAIT_PS,
+    HOST_CTS_RECEIVED,
+    HOST_CTS_WAIT_PEAK_PS,
+    HOST_CTS_WAIT_PS,
+    HOST_DEFERRED_SEGMENTS,
+    HOST_DIRECT_SLICES,
+    HOST_DIVERTED_SLICES,
+    HOST_HELD_SLICES,
+    HOST_MADE_QUEUE_PAIRS,
+    HOST_OVERTAKEN_CALLS,
+    HOST_SLOWER_COMPUTE_PS,
+    HOST_SM_WAIT_PS,
+)
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import COLLECTION, JOB, MAX_PORTS, NEVER_PS, PROXY, Message
 from actors.kernel.queue import EventQueue
@@ -153,24 +169,24 @@ class Attendance:
 
 
 LIBRARY_SERIES: Final = (
-    "host_cts_received",
-    "host_cts_wait_ps",
-    "host_held_slices",
-    "host_deferred_segments",
-    "host_direct_slices",
-    "host_slower_compute_ps",
-    "host_sm_wait_ps",
-    "host_overtaken_calls",
-    "host_cts_wait_peak_ps",
+    HOST_CTS_RECEIVED,
+    HOST_CTS_WAIT_PS,
+    HOST_HELD_SLICES,
+    HOST_DEFERRED_SEGMENTS,
+    HOST_DIRECT_SLICES,
+    HOST_SLOWER_COMPUTE_PS,
+    HOST_SM_WAIT_PS,
+    HOST_OVERTAKEN_CALLS,
+    HOST_CTS_WAIT_PEAK_PS,
 )
 """What a rank of a collective counts. The last is a peak, the others add up over the ranks of a host."""
 
 
-CONNECT_SERIES: Final = ("host_made_queue_pairs", "host_connect_wait_ps")
+CONNECT_SERIES: Final = (HOST_MADE_QUEUE_PAIRS, HOST_CONNECT_WAIT_PS)
 """What a rank counts that makes its queue pairs on demand."""
 
 
-COMPUTE_SERIES: Final = ("host_compute_ps", "host_compute_work_ps")
+COMPUTE_SERIES: Final = (HOST_COMPUTE_PS, HOST_COMPUTE_WORK_PS)
 """What is counted for each GPU that programs compute on: how long they did, over all streams, and how long
 the same takes where the GPU is not slow. A piece counts when it is done."""
 
@@ -754,7 +770,7 @@ class Host(Device):
         if self._counts_library:
             found += [series_of(name) for name in LIBRARY_SERIES]
         if self._diverted >= 0:
-            found.append(series_of("host_diverted_slices"))
+            found.append(series_of(HOST_DIVERTED_SLICES))
         if self._counts_connects:
             found += [series_of(name) for name in CONNECT_SERIES]
         return found

@@ -28,6 +28,31 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.block import Outbox
+from actors.kernel.counters import (
+    NIC_BOND_FAILOVERS,
+    NIC_CONTEXT_MISSES,
+    NIC_DELIVERED_BYTES,
+    NIC_DUPLICATE_REQUEST,
+    NIC_LOCAL_ACK_TIMEOUT_ERR,
+    NIC_NP_CNP_SENT,
+    NIC_NP_ECN_MARKED_ROCE_PACKETS,
+    NIC_OUT_OF_BUFFER,
+    NIC_OUT_OF_SEQUENCE,
+    NIC_PACKET_SEQ_ERR,
+    NIC_PCIE_WAIT_PS,
+    NIC_POSTED_BYTES,
+    NIC_RECEIVE_BUFFER_BYTES,
+    NIC_RECEIVE_BUFFER_PEAK_BYTES,
+    NIC_RETRANSMITTED_FRAMES,
+    NIC_RNR_NAK_RETRY_ERR,
+    NIC_ROCE_ADP_RETRANS,
+    NIC_RP_CNP_HANDLED,
+    NIC_RX_ICRC_ENCAPSULATED,
+    NIC_TRANSMIT_ACKS,
+    NIC_TRANSMIT_NAKS,
+    NIC_UNKNOWN_QPN,
+    PORT_DROPPED_FRAMES,
+)
 from actors.kernel.device import Plain, Series, Tally, by_priority, series_of
 from actors.kernel.event import (
     CONFIGURATION,
@@ -98,27 +123,20 @@ UNKNOWN_PAIR_DROP: Final[i64] = 11
 NO_BOTTLENECK_BPS: Final = 10**15
 
 _PLAIN: Final = (
-    "out_of_sequence",
-    "packet_seq_err",
-    "local_ack_timeout_err",
-    "duplicate_request",
-    "transmit_acks",
-    "transmit_naks",
-    "delivered_bytes",
-    "posted_bytes",
-    "unknown_qpn",
+    NIC_OUT_OF_SEQUENCE,
+    NIC_PACKET_SEQ_ERR,
+    NIC_LOCAL_ACK_TIMEOUT_ERR,
+    NIC_DUPLICATE_REQUEST,
+    NIC_TRANSMIT_ACKS,
+    NIC_TRANSMIT_NAKS,
+    NIC_DELIVERED_BYTES,
+    NIC_POSTED_BYTES,
+    NIC_UNKNOWN_QPN,
 )
-_CONTROL: Final = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
-_RECEIVES: Final = ("rnr_nak_retry_err", "out_of_buffer")
-_STATE: Final = (
-    *_PLAIN,
-    *_CONTROL,
-    *_RECEIVES,
-    "bond_failovers",
-    "roce_adp_retrans",
-    "rx_icrc_encapsulated",
-    "data_packets",
-)
+_CONTROL: Final = (NIC_NP_CNP_SENT, NIC_NP_ECN_MARKED_ROCE_PACKETS, NIC_RP_CNP_HANDLED)
+_RECEIVES: Final = (NIC_RNR_NAK_RETRY_ERR, NIC_OUT_OF_BUFFER)
+_OTHERS: Final = (NIC_BOND_FAILOVERS, NIC_ROCE_ADP_RETRANS, NIC_RX_ICRC_ENCAPSULATED)
+_STATE: Final = (*[one.field for one in (*_PLAIN, *_CONTROL, *_RECEIVES, *_OTHERS)], "data_packets")
 """What a snapshot keeps, on or off."""
 
 
@@ -619,18 +637,18 @@ class Nic(Responder):
 
     def series(self) -> list[Series]:
         """The counters of a NIC, in the order of `count`."""
-        rows = [series_of("nic_" + name) for name in _PLAIN]
-        rows.append(series_of("nic_retransmitted_frames"))
-        rows += [series_of("nic_" + name) for name in self._optional()]
+        rows = [series_of(one) for one in _PLAIN]
+        rows.append(series_of(NIC_RETRANSMITTED_FRAMES))
+        rows += [series_of(one) for one in self._optional()]
         if self._ports[0].fetch is not None:
-            rows.append(series_of("nic_pcie_wait_ps"))
+            rows.append(series_of(NIC_PCIE_WAIT_PS))
         for port in self._ports:
             rows += port_series(port)
             n: int = port.number
-            rows.append(series_of("port_dropped_frames", n, -1, "receive_overrun"))
+            rows.append(series_of(PORT_DROPPED_FRAMES, n, -1, "receive_overrun"))
             if self.counts_receive:
-                rows += by_priority("nic_receive_buffer_bytes", n)
-                rows += by_priority("nic_receive_buffer_peak_bytes", n)
+                rows += by_priority(NIC_RECEIVE_BUFFER_BYTES, n)
+                rows += by_priority(NIC_RECEIVE_BUFFER_PEAK_BYTES, n)
         return rows
 
     def count(self, into: Tally) -> None:
@@ -666,17 +684,17 @@ class Nic(Responder):
     def _optional(self) -> list[str]:
         names: list[str] = []
         if self.corrupt_every > 0:
-            names.append("rx_icrc_encapsulated")
+            names.append(NIC_RX_ICRC_ENCAPSULATED)
         if self.first_timeout_ps != self.timeout_ps:
-            names.append("roce_adp_retrans")
+            names.append(NIC_ROCE_ADP_RETRANS)
         if len(self._ports) > 1:
-            names.append("bond_failovers")
+            names.append(NIC_BOND_FAILOVERS)
         if self.controlled:
             names += list(_CONTROL)
         if self.counted:
             names += list(_RECEIVES)
         if self._contexts() is not None:
-            names.append("context_misses")
+            names.append(NIC_CONTEXT_MISSES)
         return names
 
     def _contexts(self) -> ContextCache | None:

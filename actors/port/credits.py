@@ -30,6 +30,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.kernel.counters import CREDIT_PEAK_BLOCKS, CREDIT_TRANSMIT_UPDATES, PORT_TRANSMIT_WAIT_PS
 from actors.kernel.device import Plain, Series, by_priority
 from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list, load_integers, save_integers
@@ -189,7 +190,7 @@ class Credits:
 def credit_series(number: int) -> list[Series]:
     """The counters of a port with credits, in the order of `credit_counters`."""
     rows: list[Series] = []
-    for metric in ("credit_transmit_updates", "port_transmit_wait_ps", "credit_peak_blocks"):
+    for metric in (CREDIT_TRANSMIT_UPDATES, PORT_TRANSMIT_WAIT_PS, CREDIT_PEAK_BLOCKS):
         rows += by_priority(metric, number)
     return rows
 

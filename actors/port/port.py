@@ -34,6 +34,24 @@ from typing import Final
 from mypy_extensions import i32, i64, mypyc_attr
 
 from actors.kernel.block import Outbox
+from actors.kernel.counters import (
+    PFC_PAUSED_PS,
+    PFC_RECEIVE_TRANSITIONS,
+    PFC_RECEIVE_XOFF_FRAMES,
+    PFC_RECEIVE_XON_FRAMES,
+    PFC_TRANSMIT_PAUSED_PS,
+    PFC_TRANSMIT_TRANSITIONS,
+    PFC_TRANSMIT_XOFF_FRAMES,
+    PFC_TRANSMIT_XON_FRAMES,
+    PORT_DROPPED_FRAMES,
+    PORT_LINK_DOWNED,
+    PORT_RECEIVE_BYTES,
+    PORT_RECEIVE_FRAMES,
+    PORT_TRANSMIT_BYTES,
+    PORT_TRANSMIT_FRAMES,
+    PORT_TRANSMIT_PAYLOAD_BYTES,
+    PORT_UP,
+)
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
 from actors.kernel.event import LINK_STATE, SERVE, Event, Message, pack_key, void
 from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream, mix
@@ -583,21 +601,21 @@ class Port(LinkEnd):
 
 
 PORT_METRICS: Final = (
-    "port_transmit_frames",
-    "port_transmit_bytes",
-    "port_transmit_payload_bytes",
-    "port_receive_frames",
-    "port_receive_bytes",
+    PORT_TRANSMIT_FRAMES,
+    PORT_TRANSMIT_BYTES,
+    PORT_TRANSMIT_PAYLOAD_BYTES,
+    PORT_RECEIVE_FRAMES,
+    PORT_RECEIVE_BYTES,
 )
 PFC_METRICS: Final = (
-    "pfc_transmit_xoff_frames",
-    "pfc_transmit_xon_frames",
-    "pfc_receive_xoff_frames",
-    "pfc_receive_xon_frames",
-    "pfc_transmit_transitions",
-    "pfc_receive_transitions",
-    "pfc_transmit_paused_ps",
-    "pfc_paused_ps",
+    PFC_TRANSMIT_XOFF_FRAMES,
+    PFC_TRANSMIT_XON_FRAMES,
+    PFC_RECEIVE_XOFF_FRAMES,
+    PFC_RECEIVE_XON_FRAMES,
+    PFC_TRANSMIT_TRANSITIONS,
+    PFC_RECEIVE_TRANSITIONS,
+    PFC_TRANSMIT_PAUSED_PS,
+    PFC_PAUSED_PS,
 )
 """What is counted of each priority, in the order of `count_port`."""
 
@@ -606,8 +624,8 @@ def port_series(port: Port) -> list[Series]:
     """The counters that every fabric port has, in the order of `count_port`."""
     number: int = port.number
     rows = [series_of(metric, number) for metric in PORT_METRICS]
-    rows += [series_of("port_dropped_frames", number, -1, reason) for reason in ("link_down", "corrupt")]
-    rows += [series_of("port_up", number), series_of("port_link_downed", number)]
+    rows += [series_of(PORT_DROPPED_FRAMES, number, -1, reason) for reason in ("link_down", "corrupt")]
+    rows += [series_of(PORT_UP, number), series_of(PORT_LINK_DOWNED, number)]
     for metric in PFC_METRICS:
         rows += by_priority(metric, number)
     if port.credits is not None:

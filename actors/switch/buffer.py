@@ -40,6 +40,7 @@ from typing import ClassVar, Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from actors.kernel.counters import HEADROOM_PEAK_BYTES, HEADROOM_POOL_PEAK_BYTES
 from actors.kernel.device import Plain, Tally
 from actors.kernel.knobs import Knob
 from actors.kernel.state import as_list, load_fields, save_fields
@@ -61,7 +62,7 @@ _FIELDS: Final = (
     "held_bytes",
     "peak_bytes",
     "headroom_used_bytes",
-    "headroom_pool_peak_bytes",
+    HEADROOM_POOL_PEAK_BYTES,
 )
 _GROUP_FIELDS: Final = (
     "held_bytes",
@@ -70,7 +71,7 @@ _GROUP_FIELDS: Final = (
     "headroom_used_bytes",
     "stopped",
     "peak_bytes",
-    "headroom_peak_bytes",
+    HEADROOM_PEAK_BYTES,
 )
 
 

@@ -39,6 +39,7 @@ from typing import Final, cast
 from mypy_extensions import i32, i64
 
 from actors.kernel.cache import fetch_behind
+from actors.kernel.counters import CREDIT_GRANTS, VOQ_BYTES, VOQ_PEAK_BYTES
 from actors.kernel.device import Plain, Series, Tally, series_of
 from actors.kernel.event import LINK_STATE, SERVE, WATCHDOG, Message
 from actors.kernel.queue import EventQueue
@@ -599,7 +600,7 @@ class DeepSwitch(Switch):
         rows = super().series()
         for port in self.ports:
             n: int = port.number
-            rows += [series_of("credit_grants", n), series_of("voq_bytes", n), series_of("voq_peak_bytes", n)]
+            rows += [series_of(CREDIT_GRANTS, n), series_of(VOQ_BYTES, n), series_of(VOQ_PEAK_BYTES, n)]
         return rows
 
     def count(self, into: Tally) -> None:

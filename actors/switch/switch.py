@@ -45,6 +45,21 @@ from typing import Final
 from mypy_extensions import i32, i64, u8
 
 from actors.kernel.block import Outbox
+from actors.kernel.counters import (
+    BUFFER_PEAK_BYTES,
+    BUFFER_USED_BYTES,
+    CUT_THROUGH_FRAMES,
+    HEADROOM_PEAK_BYTES,
+    HEADROOM_POOL_PEAK_BYTES,
+    INGRESS_BYTES,
+    INGRESS_PEAK_BYTES,
+    PFC_WATCHDOG_STORMS,
+    PORT_DROPPED_FRAMES,
+    QOS_MOVED_FRAMES,
+    QUEUE_BYTES,
+    QUEUE_MARKED_FRAMES,
+    QUEUE_PEAK_BYTES,
+)
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
 from actors.kernel.errors import RuntimeFailure
 from actors.kernel.event import (
@@ -690,27 +705,27 @@ class Switch(Device):
         return found
 
     def series(self) -> list[Series]:
-        rows = [series_of("buffer_used_bytes"), series_of("buffer_peak_bytes")]
+        rows = [series_of(BUFFER_USED_BYTES), series_of(BUFFER_PEAK_BYTES)]
         if self.buffer.headroom_pool_bytes > 0:
-            rows.append(series_of("headroom_pool_peak_bytes"))
+            rows.append(series_of(HEADROOM_POOL_PEAK_BYTES))
         if self.counts_moved:
-            rows.append(series_of("qos_moved_frames"))
+            rows.append(series_of(QOS_MOVED_FRAMES))
         if self.cuts_through:
-            rows.append(series_of("cut_through_frames"))
+            rows.append(series_of(CUT_THROUGH_FRAMES))
         for port in self.ports:
             n: int = port.number
             rows += port_series(port)
             reasons: int = self._reasons(port)
             found = [reason for reason in range(DROP_COUNTERS) if (reasons >> reason) & 1]
-            rows += [series_of("port_dropped_frames", n, -1, DROP_REASONS[reason]) for reason in found]
+            rows += [series_of(PORT_DROPPED_FRAMES, n, -1, DROP_REASONS[reason]) for reason in found]
             if self.watches:
-                rows += by_priority("pfc_watchdog_storms", n)
-            rows += by_priority("queue_marked_frames", n)[: len(port.aqms)]
-            rows += by_priority("queue_bytes", n)
-            rows += by_priority("queue_peak_bytes", n)
-            rows += by_priority("ingress_bytes", n)
-            rows += by_priority("ingress_peak_bytes", n)
-            rows += by_priority("headroom_peak_bytes", n)
+                rows += by_priority(PFC_WATCHDOG_STORMS, n)
+            rows += by_priority(QUEUE_MARKED_FRAMES, n)[: len(port.aqms)]
+            rows += by_priority(QUEUE_BYTES, n)
+            rows += by_priority(QUEUE_PEAK_BYTES, n)
+            rows += by_priority(INGRESS_BYTES, n)
+            rows += by_priority(INGRESS_PEAK_BYTES, n)
+            rows += by_priority(HEADROOM_PEAK_BYTES, n)
         router = self.router
         if router is not None:
             rows += router.series()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from actors.fabric.model import Role
+from actors.kernel.counters import PORT_DROPPED_FRAMES, PORT_RECEIVE_FRAMES
 from emu.base.units import about_rate, about_time, shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
@@ -46,15 +47,15 @@ def _degraded(view: View) -> Iterator[Finding]:
             meant = view.scenario.link_at(view.topology, view.topology.ports(number)[port].link)
             if not spoilt or meant.bit_error_rate:
                 continue
-            came = view.total("port_receive_frames", number, port) + spoilt
+            came = view.total(PORT_RECEIVE_FRAMES, number, port) + spoilt
             sender = view.name(view.peer(number, port)[0])
             where = f"{sender}>{view.name(number)}"
-            when = view.when("port_dropped_frames", number, port, "corrupt")
+            when = view.when(PORT_DROPPED_FRAMES, number, port, "corrupt")
             parts.setdefault(name, []).append(
                 (
                     f"{spoilt} of {came} frames from {sender} came with a wrong FCS",
                     f'{where}: port_dropped_frames reason "corrupt" {spoilt}{when}',
-                    view.since("port_dropped_frames", number, port, "corrupt"),
+                    view.since(PORT_DROPPED_FRAMES, number, port, "corrupt"),
                     spoilt,
                 )
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from actors.kernel.counters import QUEUE_MARKED_FRAMES
 from emu.base.units import about_size, shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
@@ -137,7 +138,7 @@ def _signs(view: View, drift: Drift) -> tuple[list[str], bool]:
         signs = [f"{dropped} frames were dropped for want of room around {view.port_name(number, port)}"]
         return (signs if dropped else []), False
     if item == ECN:
-        marks = sum(view.total("queue_marked_frames", number, port) for port in drift.ports)
+        marks = sum(view.total(QUEUE_MARKED_FRAMES, number, port) for port in drift.ports)
         return ([f"{name} marked {marks} frames"] if marks else []), False
     if item in (HASH_SEED, HASH_FIELDS):
         for row in view.uplinks:

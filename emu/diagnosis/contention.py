@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from actors.fabric.model import Role
+from actors.kernel.counters import INGRESS_PEAK_BYTES, QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES
 from emu.diagnosis.finding import CONTENTION, Finding
 from emu.diagnosis.view import View
 from emu.measure.summary.jobs import DISABLED
@@ -56,7 +57,7 @@ def found(view: View) -> Iterator[Finding]:
 def _waited(view: View) -> bool:
     """Whether some port held more than a few frames."""
     most_bytes = WAITING_FRAMES * (max(one.mtu_bytes for one in view.scenario.transports) + 100)
-    peaks = ("ingress_peak_bytes", "queue_peak_bytes", "voq_peak_bytes")
+    peaks = (INGRESS_PEAK_BYTES, QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES)
     return any(
         metric in peaks and value > most_bytes
         for switch in view.numbers(Role.SWITCH)

@@ -13,6 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from actors.fabric.model import Role
+from actors.kernel.counters import (
+    INGRESS_PEAK_BYTES,
+    NIC_CONTEXT_MISSES,
+    PFC_PAUSED_PS,
+    PFC_RECEIVE_XOFF_FRAMES,
+    PFC_TRANSMIT_XOFF_FRAMES,
+    PFC_WATCHDOG_STORMS,
+)
 from emu.base.units import about_size, about_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
@@ -42,8 +50,8 @@ def victims(view: View, number: int, port: int) -> list[str]:
         if view.role(node) is Role.SWITCH:
             for own, _ in view.fabric_ports(node):
                 other, other_port = view.peer(node, own)
-                told = view.total("pfc_transmit_xoff_frames", node, own)
-                if told and view.total("pfc_paused_ps", other, other_port):
+                told = view.total(PFC_TRANSMIT_XOFF_FRAMES, node, own)
+                if told and view.total(PFC_PAUSED_PS, other, other_port):
                     order.append(other)
     return [view.name(node) for node in dict.fromkeys(order)]
 
@@ -52,7 +60,7 @@ def _roots(view: View) -> Iterator[Finding]:
     frame_bytes = max(one.mtu_bytes for one in view.scenario.transports) + 100
     for number in view.networked():
         for port, _ in view.fabric_ports(number):
-            sent = view.total("pfc_transmit_xoff_frames", number, port)
+            sent = view.total(PFC_TRANSMIT_XOFF_FRAMES, number, port)
             if not sent and view.role(number) is not Role.NIC:
                 continue
             fills = _fills(view, number, port)
@@ -63,7 +71,7 @@ def _roots(view: View) -> Iterator[Finding]:
             empty = [
                 priority
                 for (metric, own, priority, _), value in view.counters(number).items()
-                if metric == "pfc_transmit_xoff_frames"
+                if metric == PFC_TRANSMIT_XOFF_FRAMES
                 and own == port
                 and value
                 and fills.get(priority, 0) <= EMPTY_FRAMES * frame_bytes
@@ -82,7 +90,7 @@ def _fills(view: View, number: int, port: int) -> dict[int, int]:
     return {
         priority: value
         for (metric, own, priority, _), value in view.counters(number).items()
-        if metric == "ingress_peak_bytes" and own == port
+        if metric == INGRESS_PEAK_BYTES and own == port
     }
 
 
@@ -93,7 +101,7 @@ def _paused(view: View, number: int, port: int) -> int:
         (
             value
             for (metric, own, _, _), value in view.counters(peer).items()
-            if metric == "pfc_paused_ps" and own == peer_port
+            if metric == PFC_PAUSED_PS and own == peer_port
         ),
         default=0,
     )
@@ -111,9 +119,9 @@ def _storm(view: View, number: int, port: int, empty: list[int], fills: dict[int
     peer, peer_port = view.peer(number, port)
     classes = ", ".join(map(str, empty))
     held = about_size(max((fills.get(one, 0) for one in empty), default=0))
-    sent = view.total("pfc_transmit_xoff_frames", number, port)
-    storms = view.total("pfc_watchdog_storms", peer, peer_port)
-    when = view.when("pfc_transmit_xoff_frames", number, port)
+    sent = view.total(PFC_TRANSMIT_XOFF_FRAMES, number, port)
+    storms = view.total(PFC_WATCHDOG_STORMS, peer, peer_port)
+    when = view.when(PFC_TRANSMIT_XOFF_FRAMES, number, port)
     evidence = [
         f"{where}: pfc_transmit_xoff_frames {sent}{when}, its buffer held at most {held}",
         f"{view.port_name(peer, peer_port)}: pfc_paused {about_time(paused_ps)}",
@@ -128,7 +136,7 @@ def _storm(view: View, number: int, port: int, empty: list[int], fills: dict[int
         f"{view.name(number)} told {view.name(peer)} to stop priority {classes} for {about_time(paused_ps)} "
         f"though it held no more than {held}: a pause storm, and the root of what was paused",
         tuple(evidence),
-        view.since("pfc_transmit_xoff_frames", number, port),
+        view.since(PFC_TRANSMIT_XOFF_FRAMES, number, port),
         alarms=storms > 0,
         harms=paused_ps * 1000 >= view.end_ps * HARM_PERMILLE,
     )
@@ -138,19 +146,19 @@ def _slow_receiver(view: View, number: int, port: int, fills: dict[int, int]) ->
     paused_ps = _paused(view, number, port)
     peer, peer_port = view.peer(number, port)
     held = about_size(max(fills.values(), default=0))
-    sent = view.total("pfc_transmit_xoff_frames", number, port)
+    sent = view.total(PFC_TRANSMIT_XOFF_FRAMES, number, port)
     sentence = (
         f"{view.name(number)} does not take what arrives as fast as its link brings it: its receive buffer "
         f"filled to {held}"
     )
     evidence = [f"{view.name(number)}: receive buffer held up to {held}"]
-    misses = view.total("nic_context_misses", number, -1)
+    misses = view.total(NIC_CONTEXT_MISSES, number, -1)
     if misses:
         evidence.append(f"{view.name(number)}: {misses} contexts of queue pairs fetched")
     since_ps = -1
     if sent:
-        since_ps = view.since("pfc_transmit_xoff_frames", number, port)
-        when = view.when("pfc_transmit_xoff_frames", number, port)
+        since_ps = view.since(PFC_TRANSMIT_XOFF_FRAMES, number, port)
+        when = view.when(PFC_TRANSMIT_XOFF_FRAMES, number, port)
         sentence += (
             f" and it paused {view.name(peer)} for {about_time(paused_ps)}; not the network, but memory "
             "behind the NIC is the root of what was paused"
@@ -168,14 +176,14 @@ def _deaf(view: View) -> Iterator[Finding]:
     for number in view.networked():
         for port, _ in view.fabric_ports(number):
             peer, peer_port = view.peer(number, port)
-            sent = view.total("pfc_transmit_xoff_frames", peer, peer_port)
-            heard = view.total("pfc_receive_xoff_frames", number, port)
+            sent = view.total(PFC_TRANSMIT_XOFF_FRAMES, peer, peer_port)
+            heard = view.total(PFC_RECEIVE_XOFF_FRAMES, number, port)
             overruns = view.dropped(peer, peer_port, "headroom_overrun", "receive_overrun")
             in_flight = 0 if overruns else LOST_PAUSES
             if sent - heard <= in_flight or view.rows(number, "downs"):
                 continue
             where = view.port_name(number, port)
-            when = view.when("pfc_transmit_xoff_frames", peer, peer_port)
+            when = view.when(PFC_TRANSMIT_XOFF_FRAMES, peer, peer_port)
             yield Finding(
                 "pause_loss",
                 where,

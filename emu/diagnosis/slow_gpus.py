@@ -13,6 +13,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from actors.fabric.model import Role
+from actors.kernel.counters import (
+    GPU_COPIED_BYTES,
+    GPU_COPIES,
+    GPU_COPY_PS,
+    GPU_UNRESPONSIVE_PS,
+    HOST_COMPUTE_PS,
+    HOST_COMPUTE_WORK_PS,
+)
 from actors.kernel.units import serialisation_ps
 from emu.base.units import about_time, shown_time
 from emu.diagnosis.finding import Finding
@@ -55,10 +63,10 @@ def _lost(view: View) -> Iterator[Finding]:
 
 def _hung(view: View) -> Iterator[Finding]:
     for gpu in view.numbers(Role.GPU):
-        silent_ps = view.total("gpu_unresponsive_ps", gpu)
+        silent_ps = view.total(GPU_UNRESPONSIVE_PS, gpu)
         if silent_ps < HUNG_PS:
             continue
-        when = view.when("gpu_unresponsive_ps", gpu)
+        when = view.when(GPU_UNRESPONSIVE_PS, gpu)
         yield Finding(
             "gpu_hung",
             view.name(gpu),
@@ -66,7 +74,7 @@ def _hung(view: View) -> Iterator[Finding]:
             f"{view.name(gpu)} did nothing of what it was asked for during {about_time(silent_ps)}, and the "
             "other ranks waited for it",
             (f"{view.name(gpu)}: gpu_unresponsive {about_time(silent_ps)}{when}",),
-            view.since("gpu_unresponsive_ps", gpu),
+            view.since(GPU_UNRESPONSIVE_PS, gpu),
             harms=True,
         )
 
@@ -76,12 +84,12 @@ def _ratios(view: View) -> dict[int, int]:
     ratios = {}
     for gpu in view.numbers(Role.GPU):
         section = view.scenario.at(view.topology, gpu).gpu
-        copies = view.total("gpu_copies", gpu)
+        copies = view.total(GPU_COPIES, gpu)
         computed_ps, work_ps = _computed(view, gpu)
         if copies or work_ps:
-            copied = view.total("gpu_copied_bytes", gpu)
+            copied = view.total(GPU_COPIED_BYTES, gpu)
             meant_ps = copies * section.copy_latency_ps + serialisation_ps(copied, section.copy_rate_bps)
-            taken_ps = view.total("gpu_copy_ps", gpu) + computed_ps
+            taken_ps = view.total(GPU_COPY_PS, gpu) + computed_ps
             ratios[gpu] = taken_ps * 1000 // max(meant_ps + work_ps, 1)
     return ratios
 
@@ -90,7 +98,7 @@ def _computed(view: View, gpu: int) -> tuple[int, int]:
     """How long programs computed on a GPU, and how long that takes where it is not slow."""
     end = view.topology.host_end(gpu)
     place = end.peer, end.peer_port
-    return view.total("host_compute_ps", *place), view.total("host_compute_work_ps", *place)
+    return view.total(HOST_COMPUTE_PS, *place), view.total(HOST_COMPUTE_WORK_PS, *place)
 
 
 def _slow(view: View) -> Iterator[Finding]:
@@ -134,8 +142,8 @@ def _behind(view: View, cause: str, place: int, gpus: list[int], slow: dict[int,
 def _evidence(view: View, gpu: int, ratio: int) -> str:
     """What a slow GPU and its host counted."""
     parts = []
-    if copies := view.total("gpu_copies", gpu):
-        parts.append(f"gpu_copy {about_time(view.total('gpu_copy_ps', gpu))} for {copies} copies")
+    if copies := view.total(GPU_COPIES, gpu):
+        parts.append(f"gpu_copy {about_time(view.total(GPU_COPY_PS, gpu))} for {copies} copies")
     computed_ps, work_ps = _computed(view, gpu)
     if computed_ps:
         parts.append(f"host_compute {about_time(computed_ps)} for {about_time(work_ps)} of computing")
@@ -155,7 +163,7 @@ def _harms(view: View, gpu: int, ratio: int) -> bool:
 
 def _excess_ps(view: View, gpu: int, ratio: int) -> int:
     """How much longer the copies of a GPU took than those of its peers."""
-    return view.total("gpu_copy_ps", gpu) * (ratio - 1000) // ratio
+    return view.total(GPU_COPY_PS, gpu) * (ratio - 1000) // ratio
 
 
 def _busy_ps(view: View) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
+from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENCE, PFC_WATCHDOG_STORMS
 from actors.kernel.device import Series
 from emu.base.units import shown_time
 from emu.measure.collected import Changed, JobPlan
@@ -27,9 +28,9 @@ from emu.scenario.schema import Scenario
 
 Row = Sequence[int]
 ALARMED: Final = (
-    "nic_out_of_sequence",
-    "nic_local_ack_timeout_err",
-    "pfc_watchdog_storms",
+    NIC_OUT_OF_SEQUENCE,
+    NIC_LOCAL_ACK_TIMEOUT_ERR,
+    PFC_WATCHDOG_STORMS,
 )
 """Counters that an operator is called for (deploy/prometheus/alerts.yml), besides headroom overruns and ports
 that go down."""

@@ -17,6 +17,7 @@ from actors.fabric.model import FABRIC, NVLINK, Role, Topology
 from actors.flow.pieces import Pieces
 from actors.flow.progress import Progress
 from actors.flow.queues import SCALE, Buffers
+from actors.kernel.counters import NVLINK_TRANSMIT_BYTES, PORT_TRANSMIT_BYTES, PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.device import Series, series_of
 from actors.kernel.event import NEVER_PS
 from emu.build.buffer_sizes import is_deep, port_pools_bytes, shared_pool_bytes
@@ -253,15 +254,15 @@ class FlowLevel:
             for port, end in enumerate(topology.ports(number)):
                 if end.kind == FABRIC:
                     link = 2 * end.link + (topology.links[end.link].a != number)
-                    series.append(series_of("port_transmit_payload_bytes", port))
+                    series.append(series_of(PORT_TRANSMIT_PAYLOAD_BYTES, port))
                     counters.append(self.wires.payload_bytes[link])
-                    series.append(series_of("port_transmit_bytes", port))
+                    series.append(series_of(PORT_TRANSMIT_BYTES, port))
                     counters.append(self.wires.wire_bytes[link])
         elif role is Role.GPU:
             for end in topology.ports(number):
                 if end.kind == NVLINK:
                     link = 2 * end.link + (topology.links[end.link].a != number)
-                    series.append(series_of("nvlink_transmit_bytes"))
+                    series.append(series_of(NVLINK_TRANSMIT_BYTES))
                     counters.append(self.wires.payload_bytes[link])
         return DeviceRecord(number, (), 0, 0, 0, series, counters, results=results)
 

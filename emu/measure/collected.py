@@ -17,6 +17,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from actors.kernel.counters import (
+    INGRESS_PEAK_BYTES,
+    PORT_DROPPED_FRAMES,
+    QUEUE_MARKED_FRAMES,
+    QUEUE_PEAK_BYTES,
+    VOQ_PEAK_BYTES,
+)
 from actors.kernel.device import Series
 from actors.kernel.readings import by_device, joined
 from actors.ncclx.script import REASONS
@@ -26,10 +33,10 @@ from emu.workload.serving import Request, Serving
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
 
-DROPPED: Final = "port_dropped_frames"
-BY_PRIORITY: Final = frozenset({"ingress_peak_bytes", "queue_marked_frames"})
+DROPPED: Final = PORT_DROPPED_FRAMES
+BY_PRIORITY: Final = frozenset({INGRESS_PEAK_BYTES, QUEUE_MARKED_FRAMES})
 """What is added up by priority as well."""
-PEAKS: Final = frozenset({"ingress_peak_bytes", "queue_peak_bytes", "voq_peak_bytes"})
+PEAKS: Final = frozenset({INGRESS_PEAK_BYTES, QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES})
 """Of what the largest is kept by priority."""
 
 Rows = Mapping[str, Sequence[Sequence[int]]]

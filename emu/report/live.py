@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from actors.kernel.counters import NIC_RETRANSMITTED_FRAMES, PORT_DROPPED_FRAMES
 from actors.wire.message import STATUS_SUCCESS
 from emu.base.errors import UsageError
 from emu.base.units import about_rate, about_size, about_time
@@ -38,8 +39,8 @@ from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.topology.outline import describe, summary_line
 
-RETRANSMITTED: Final = "nic_retransmitted_frames"
-COUNTED: Final = ("port_dropped_frames", RETRANSMITTED)
+RETRANSMITTED: Final = NIC_RETRANSMITTED_FRAMES
+COUNTED: Final = (PORT_DROPPED_FRAMES, RETRANSMITTED)
 AT_ONCE: Final = 20
 """A look has at most so many new intervals, each of as many samples as that takes."""
 TIMEOUT_S: Final = 5.0

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from actors.kernel.counters import Kind
 from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean, listed
 from emu.base.units import about_size
@@ -20,7 +21,7 @@ from emu.measure.run_directory.recorded import csv_text
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.run_directory.sample_rows import recorded, tidy_rows
 from emu.measure.summary.percentiles import nearest_rank
-from emu.results.metrics import METRIC_OF, Kind
+from emu.results.metrics import METRIC_OF
 from emu.results.summary import Flow, Summary
 
 if TYPE_CHECKING:

@@ -26,6 +26,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Topology
+from actors.kernel.counters import (
+    PFC_PAUSED_PS,
+    PORT_DROPPED_FRAMES,
+    PORT_TRANSMIT_BYTES,
+    PORT_TRANSMIT_WAIT_PS,
+    QUEUE_BYTES,
+    QUEUE_PEAK_BYTES,
+    VOQ_BYTES,
+    VOQ_PEAK_BYTES,
+)
 from emu.base.errors import UsageError
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.sample_rows import batched
@@ -47,15 +57,15 @@ MEASURES: Final = ("utilisation", "paused", "queue", "drops")
 UTILISATION, PAUSED, QUEUE, DROPS = range(len(MEASURES))
 PEAK: Final = len(MEASURES)
 """A queue that was deeper within an interval than ever before counts for that interval."""
-DROPPED: Final = "port_dropped_frames"
+DROPPED: Final = PORT_DROPPED_FRAMES
 ROLES: Final = {
-    "port_transmit_bytes": UTILISATION,
-    "pfc_paused_ps": PAUSED,
-    "port_transmit_wait_ps": PAUSED,
-    "queue_bytes": QUEUE,
-    "voq_bytes": QUEUE,
-    "queue_peak_bytes": PEAK,
-    "voq_peak_bytes": PEAK,
+    PORT_TRANSMIT_BYTES: UTILISATION,
+    PFC_PAUSED_PS: PAUSED,
+    PORT_TRANSMIT_WAIT_PS: PAUSED,
+    QUEUE_BYTES: QUEUE,
+    VOQ_BYTES: QUEUE,
+    QUEUE_PEAK_BYTES: PEAK,
+    VOQ_PEAK_BYTES: PEAK,
     DROPPED: DROPS,
 }
 

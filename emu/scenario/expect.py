@@ -25,6 +25,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
+from actors.kernel.counters import DEVICE_METRICS, PORT, PORT_TRANSMIT_PAYLOAD_BYTES, Kind, Metric, Unit
 from emu.base.spelling import did_you_mean, listed, shown
 from emu.base.units import (
     parse_time,
@@ -32,15 +33,10 @@ from emu.base.units import (
 from emu.results.metrics import (
     COLLECTIVE,
     CONGESTION_REASONS,
-    DEVICE_METRICS,
     DROP_REASONS,
     ENGINE_METRICS,
     INFO_METRICS,
-    PORT,
     STATE_METRICS,
-    Kind,
-    Metric,
-    Unit,
 )
 from emu.results.places import Bound, Comparison, quantity
 from emu.scenario.section import OneOfKeys, Refusal, RefusedError, Section
@@ -164,7 +160,7 @@ OF_STATE: Final = frozenset(
     {"job_operations", "job_running", "job_failed", "collectives", "faults", "faults_active"}
 )
 """Series of jobs and faults that are known at every time, since it is known when they change."""
-COUNTED_AS: Final = {"routing_group_member_payload_bytes": "port_transmit_payload_bytes"}
+COUNTED_AS: Final = {"routing_group_member_payload_bytes": PORT_TRANSMIT_PAYLOAD_BYTES}
 """Series that are counters of devices under other labels, and which."""
 CONSTANT: Final = frozenset({"port_info", "buffer_pool_bytes"})
 KNOWN: Final[dict[str, Metric]] = {

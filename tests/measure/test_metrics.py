@@ -1,35 +1,32 @@
 """Is there one declaration of every series, and does the documentation say the same?"""
 
-import ast
+import pickle
 import re
 from pathlib import Path
 
 import pytest
 
+from actors.kernel.counters import DEVICE_METRICS, PORT, REASON, Kind, Metric, Unit
 from actors.kernel.device import Series
+from actors.nic.nic import Nic
+from emu import api
 from emu.measure.run_directory.run_directory import ports_csv
 from emu.results.metrics import (
     CONGESTION_REASONS,
     DROP_REASONS,
     METRIC_OF,
     METRICS,
-    PORT,
-    PRIORITY,
-    REASON,
-    Kind,
-    Metric,
-    Unit,
     label_text,
     labels_of,
     markdown,
     seconds,
 )
 from emu.results.summary import Fabric
+from emu.runtime.blueprint import spread
 from tests.measure import handmade
 
 ROOT = Path(__file__).parents[2]
 MEMBERS = "emu_routing_group_member_payload_bytes_total"
-BY_DEVICE = (("device",), PORT, PRIORITY, REASON)
 
 
 def test_names_and_keys_are_unique() -> None:
@@ -71,21 +68,35 @@ def test_a_sum_over_the_fabric_has_the_name_of_its_counter() -> None:
     assert sums <= set(Fabric.model_fields)
 
 
-def test_devices_and_diagnosis_know_no_other_name() -> None:
-    """Every text of their sources that looks like the name of a series is one, or the beginning of one."""
-    families = sorted({metric.key.partition("_")[0] for metric in METRICS if metric.labels in BY_DEVICE})
-    looks = re.compile(
-        rf"({'|'.join(families)})(_[a-z]+)*_(bytes|frames|ps|pauses|stops|storms|err|downs|downed)"
-    )
-    sources = [*ROOT.glob("actors/*/counters.py"), *ROOT.glob("actors/*/counting.py")]
-    sources += [*ROOT.glob("emu/diagnosis/*.py"), *ROOT.glob("emu/measure/summary/*.py")]
-    named = set()
-    for source in sources:
-        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and looks.fullmatch(node.value):
-                named.add(node.value)
-    assert named <= set(METRIC_OF), named - set(METRIC_OF)
-    assert len(named) > 20
+OPTIONS = {
+    "nic.corrupt_every": 1000,
+    "transport.adaptive_retransmission.enabled": True,
+    "transport.receive_queue.depth": 64,
+    "transport.congestion_control": {"kind": "dcqcn"},
+    "expect": [],
+    "faults": [],
+}
+
+
+def test_every_counter_of_a_nic_is_handed_out_under_its_own_name() -> None:
+    """Each attribute that a counter declares is set to a number of its own, and found at its place."""
+    prepared = api.prepare(api.load("dual_tor_planes", OPTIONS))
+    devices = spread(prepared.blueprint, 1).partition(0).devices
+    nic = next(device for device in devices if isinstance(device, Nic) and len(device.ports()) == 2)
+    declared = [metric for metric in DEVICE_METRICS if metric.field]
+    for number, metric in enumerate(declared, 1000):
+        setattr(nic, metric.field, number)
+    counted = dict(zip([one.metric for one in nic.series()], nic.counters(), strict=True))
+    assert {metric.key: counted[metric] for metric in declared} == {
+        metric.key: number for number, metric in enumerate(declared, 1000)
+    }
+    assert len(declared) == 17
+
+
+def test_other_processes_get_the_plain_name_of_a_counter() -> None:
+    for metric in DEVICE_METRICS:
+        sent = pickle.loads(pickle.dumps(metric))
+        assert (type(sent), sent) == (str, metric.key)
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.key)

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 
 import emu
 import emu.api
+from actors.kernel.counters import Kind
 from actors.kernel.device import tally_of
 from emu.api import Result
 from emu.cli.bench.cases import CASES
@@ -25,7 +26,7 @@ from emu.measure.prometheus.exposition import Exposition
 from emu.measure.run_directory.comparison import load_run, parting
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.jobs import planned_bytes
-from emu.results.metrics import METRIC_OF, Kind
+from emu.results.metrics import METRIC_OF
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from emu.scenario.dump import to_mapping

@@ -23,6 +23,7 @@ from typing import ClassVar
 
 from mypy_extensions import i64
 
+from actors.kernel.counters import TE_ENTRIES, TE_ENTRIES_REFUSED, TE_ENTRIES_WITHDRAWN, TE_MATCHED_FRAMES
 from actors.kernel.device import Plain, Series
 from actors.kernel.event import Message
 from actors.kernel.knobs import Knob, Knobs
@@ -182,10 +183,10 @@ class EngineeredRouting(RoutingPolicy):
         if not self.leaf:
             return []
         return [
-            Series("te_entries"),
-            Series("te_matched_frames"),
-            Series("te_entries_withdrawn"),
-            Series("te_entries_refused"),
+            Series(TE_ENTRIES),
+            Series(TE_MATCHED_FRAMES),
+            Series(TE_ENTRIES_WITHDRAWN),
+            Series(TE_ENTRIES_REFUSED),
         ]
 
     def counters(self) -> list[int]:

@@ -16,7 +16,8 @@ import json
 import sys
 from typing import Any, Final, NamedTuple
 
-from emu.results.metrics import DEVICE_METRICS, ENGINE_METRICS, STATE_METRICS, Kind, Metric, Unit
+from actors.kernel.counters import DEVICE_METRICS, Kind, Metric, Unit
+from emu.results.metrics import ENGINE_METRICS, STATE_METRICS
 
 WIDTH: Final = 24
 PANEL_WIDTH: Final = 8

@@ -33,17 +33,14 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
+from actors.kernel.counters import DEVICE_METRICS, Kind, Metric, Unit
 from actors.kernel.device import Series, Tally
 from actors.kernel.units import PS_PER_S
 from emu.measure.collected import Sample
 from emu.measure.prometheus.lines import Lines
 from emu.results.metrics import (
-    DEVICE_METRICS,
     METRIC_OF,
     STATE_METRICS,
-    Kind,
-    Metric,
-    Unit,
     inner_labels,
     label_text,
     labels_of,

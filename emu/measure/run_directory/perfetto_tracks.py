@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
+from actors.kernel.counters import PORT_TRANSMIT_BYTES, QUEUE_BYTES, VOQ_BYTES
 from actors.kernel.event_log import CALLED, COMPUTED, COPIED, GRANTED, OPERATED, PAUSED, RESENT
 from actors.ncclx.operations import announced
 from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS
@@ -32,8 +33,8 @@ from emu.measure.run_directory.sample_rows import fits, recorded
 from emu.measure.run_directory.samples import SampleReader
 from emu.results.summary import Summary
 
-QUEUES: Final = ("queue_bytes", "voq_bytes")
-SENT: Final = "port_transmit_bytes"
+QUEUES: Final = (QUEUE_BYTES, VOQ_BYTES)
+SENT: Final = PORT_TRANSMIT_BYTES
 Event = Sequence[int]
 
 
@@ -263,9 +264,9 @@ def _moves(
             )
     for at_ps, grown in reader.grown(shown):
         moved: dict[Counter, int] = {}
-        for metric, (rows, more) in grown.items():
+        for name, (rows, more) in grown.items():
             for row, by in zip(rows, more, strict=True):
-                counter = shown[metric][row]
+                counter = shown[name][row]
                 if counter is not None:
                     moved[counter] = moved.get(counter, 0) + by
         yield at_ps, moved

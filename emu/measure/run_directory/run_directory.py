@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from actors.fabric.model import Topology
+from actors.kernel.counters import DEVICE_METRICS, Kind
 from actors.kernel.device import Series
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.measure.collected import Changed, DeviceRecord
@@ -55,7 +56,7 @@ from emu.measure.run_directory.samples import (
     mixed_since,
     mixes_line,
 )
-from emu.results.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
+from emu.results.metrics import DROP_REASONS, METRIC_OF
 from emu.results.summary import Collective, Flow, Job, Summary
 
 

@@ -40,6 +40,36 @@ from zlib import compressobj, decompress
 
 from librt.strings import BytesWriter
 
+from actors.kernel.counters import (
+    BUFFER_PEAK_BYTES,
+    CREDIT_GRANTS,
+    CREDIT_PEAK_BLOCKS,
+    CREDIT_TRANSMIT_UPDATES,
+    CUT_THROUGH_FRAMES,
+    DEVICE_METRICS,
+    GPU_COPIED_BYTES,
+    GPU_COPIES,
+    GPU_COPY_PS,
+    HEADROOM_PEAK_BYTES,
+    HEADROOM_POOL_PEAK_BYTES,
+    HOST_CTS_RECEIVED,
+    HOST_CTS_WAIT_PEAK_PS,
+    INGRESS_BYTES,
+    INGRESS_PEAK_BYTES,
+    NIC_POSTED_BYTES,
+    NIC_RECEIVE_BUFFER_PEAK_BYTES,
+    NIC_TRANSMIT_ACKS,
+    NVLINK_TRANSFERS,
+    PFC_RECEIVE_TRANSITIONS,
+    PFC_RECEIVE_XOFF_FRAMES,
+    PFC_RECEIVE_XON_FRAMES,
+    PFC_TRANSMIT_PAUSED_PS,
+    PFC_TRANSMIT_XON_FRAMES,
+    PORT_RECEIVE_BYTES,
+    PORT_RECEIVE_FRAMES,
+    PORT_TRANSMIT_FRAMES,
+    PORT_TRANSMIT_PAYLOAD_BYTES,
+)
 from actors.kernel.device import Series
 from emu.base.errors import UsageError
 from emu.measure.collected import Changed, Layouts, Place, Sample
@@ -52,19 +82,18 @@ from emu.measure.run_directory.growth import (
     Kept,
     write_changes,
 )
-from emu.results.metrics import DEVICE_METRICS
 
 VERSION: Final = 2
 NOT_PLOTTED: Final = frozenset(
     {
-        *("port_transmit_frames", "port_transmit_payload_bytes", "port_receive_frames", "port_receive_bytes"),
-        *("pfc_transmit_xon_frames", "pfc_receive_xoff_frames", "pfc_receive_xon_frames"),
-        *("pfc_receive_transitions", "pfc_transmit_paused_ps", "credit_transmit_updates", "credit_grants"),
-        *("credit_peak_blocks", "ingress_bytes", "ingress_peak_bytes"),
-        *("headroom_peak_bytes", "headroom_pool_peak_bytes", "nic_receive_buffer_peak_bytes"),
-        *("buffer_peak_bytes", "host_cts_wait_peak_ps", "host_cts_received"),
-        *("nic_transmit_acks", "nic_posted_bytes", "nvlink_transfers", "cut_through_frames"),
-        *("gpu_copies", "gpu_copied_bytes", "gpu_copy_ps"),
+        *(PORT_TRANSMIT_FRAMES, PORT_TRANSMIT_PAYLOAD_BYTES, PORT_RECEIVE_FRAMES, PORT_RECEIVE_BYTES),
+        *(PFC_TRANSMIT_XON_FRAMES, PFC_RECEIVE_XOFF_FRAMES, PFC_RECEIVE_XON_FRAMES),
+        *(PFC_RECEIVE_TRANSITIONS, PFC_TRANSMIT_PAUSED_PS, CREDIT_TRANSMIT_UPDATES, CREDIT_GRANTS),
+        *(CREDIT_PEAK_BLOCKS, INGRESS_BYTES, INGRESS_PEAK_BYTES),
+        *(HEADROOM_PEAK_BYTES, HEADROOM_POOL_PEAK_BYTES, NIC_RECEIVE_BUFFER_PEAK_BYTES),
+        *(BUFFER_PEAK_BYTES, HOST_CTS_WAIT_PEAK_PS, HOST_CTS_RECEIVED),
+        *(NIC_TRANSMIT_ACKS, NIC_POSTED_BYTES, NVLINK_TRANSFERS, CUT_THROUGH_FRAMES),
+        *(GPU_COPIES, GPU_COPIED_BYTES, GPU_COPY_PS),
     }
 )
 """Metrics without samples unless they are asked for: no picture and no diagnosis needs them over time. They

@@ -19,10 +19,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
 from actors.fabric.routes import routes
+from actors.kernel.counters import (
+    BUFFER_PEAK_BYTES,
+    DEVICE_METRICS,
+    NIC_DELIVERED_BYTES,
+    NIC_LOCAL_ACK_TIMEOUT_ERR,
+    NIC_OUT_OF_SEQUENCE,
+    NIC_RETRANSMITTED_FRAMES,
+    NIC_RNR_NAK_RETRY_ERR,
+    PFC_PAUSED_PS,
+    PFC_TRANSMIT_XOFF_FRAMES,
+    PFC_TRANSMIT_XON_FRAMES,
+    PORT_TRANSMIT_BYTES,
+    PORT_TRANSMIT_PAYLOAD_BYTES,
+    PORT_TRANSMIT_WAIT_PS,
+    QUEUE_MARKED_FRAMES,
+    TE_ENTRIES,
+    TE_ENTRIES_REFUSED,
+    TE_ENTRIES_WITHDRAWN,
+    TE_INSTALLS,
+    TE_MATCHED_FRAMES,
+    TE_ROUNDS,
+    TE_UNPLACED_DEMANDS,
+    Kind,
+)
 from actors.kernel.units import BIT_PS_PER_BYTE
 from emu.measure.collected import DROPPED, LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.summary.jobs import DISABLED, SUCCESS
@@ -77,14 +101,14 @@ def link_rows(topology: Topology, counts: Counts, ran: int) -> Iterator[Link]:
         if link.kind != "fabric":
             continue
         for sender, port, receiver in ((link.a, link.a_port, link.b), (link.b, link.b_port, link.a)):
-            wire_bytes = counts.port("port_transmit_bytes", sender, port)
-            paused_ps = counts.port_most("pfc_paused_ps", sender, port)
-            paused_ps += counts.port_most("port_transmit_wait_ps", sender, port)  # one of them is 0
+            wire_bytes = counts.port(PORT_TRANSMIT_BYTES, sender, port)
+            paused_ps = counts.port_most(PFC_PAUSED_PS, sender, port)
+            paused_ps += counts.port_most(PORT_TRANSMIT_WAIT_PS, sender, port)  # one of them is 0
             yield Link(
                 source=topology.nodes[sender].name,
                 destination=topology.nodes[receiver].name,
                 name=link.name,
-                data_bytes=counts.port("port_transmit_payload_bytes", sender, port),
+                data_bytes=counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, sender, port),
                 wire_bytes=wire_bytes,
                 utilisation=min(share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * ran), 1.0),
                 paused=min(share(paused_ps, ran), 1.0),
@@ -116,7 +140,7 @@ def other_group_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
         loaded = {
             port
             for port in range(len(topology.ports(switch)))
-            if counts.port("port_transmit_payload_bytes", switch, port)
+            if counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, switch, port)
         }
         if not loaded:
             continue
@@ -127,7 +151,7 @@ def other_group_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
 
 
 def _load_of(topology: Topology, counts: Counts, switch: int, ports: Sequence[int]) -> GroupLoad:
-    loads = [counts.port("port_transmit_payload_bytes", switch, port) for port in ports]
+    loads = [counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, switch, port) for port in ports]
     total = sum(loads)
     return GroupLoad(
         switch=topology.nodes[switch].name,
@@ -203,13 +227,13 @@ def span_rates(
     return SpanRates(
         from_ps=from_ps,
         until_ps=until_ps,
-        delivered_bps=_rate_bps(counts.total("nic_delivered_bytes"), until_ps - from_ps),
+        delivered_bps=_rate_bps(counts.total(NIC_DELIVERED_BYTES), until_ps - from_ps),
         tiers=tier_rows(topology, counts, until_ps - from_ps),
     )
 
 
-_OF_TIER: Final = ("port_transmit_payload_bytes", "port_transmit_bytes", "pfc_transmit_xoff_frames")
-SPAN_METRICS: Final = (*_OF_TIER, "nic_delivered_bytes")
+_OF_TIER: Final = (PORT_TRANSMIT_PAYLOAD_BYTES, PORT_TRANSMIT_BYTES, PFC_TRANSMIT_XOFF_FRAMES)
+SPAN_METRICS: Final = (*_OF_TIER, NIC_DELIVERED_BYTES)
 """What a span takes of the samples at both its ends."""
 
 
@@ -219,30 +243,30 @@ def _rate_bps(size_bytes: int, time_ps: int) -> int:
 
 def engineering_of(counts: Counts) -> Engineering | None:
     """What traffic engineering did; None where nobody counts rounds."""
-    if "te_rounds" not in counts.of_metric:
+    if TE_ROUNDS not in counts.of_metric:
         return None
     return Engineering(
-        rounds=counts.total("te_rounds"),
-        installs=counts.total("te_installs"),
-        unplaced=counts.total("te_unplaced_demands"),
-        entries=counts.total("te_entries"),
-        matched_frames=counts.total("te_matched_frames"),
-        withdrawn=counts.total("te_entries_withdrawn"),
-        refused=counts.total("te_entries_refused"),
+        rounds=counts.total(TE_ROUNDS),
+        installs=counts.total(TE_INSTALLS),
+        unplaced=counts.total(TE_UNPLACED_DEMANDS),
+        entries=counts.total(TE_ENTRIES),
+        matched_frames=counts.total(TE_MATCHED_FRAMES),
+        withdrawn=counts.total(TE_ENTRIES_WITHDRAWN),
+        refused=counts.total(TE_ENTRIES_REFUSED),
     )
 
 
 UNKNOWN: Final = (
     "drops",
-    "pfc_transmit_xoff_frames",
-    "pfc_transmit_xon_frames",
-    "pfc_paused_ps",
-    "queue_marked_frames",
-    "nic_retransmitted_frames",
-    "nic_out_of_sequence",
-    "nic_local_ack_timeout_err",
-    "nic_rnr_nak_retry_err",
-    "buffer_peak_bytes",
+    PFC_TRANSMIT_XOFF_FRAMES,
+    PFC_TRANSMIT_XON_FRAMES,
+    PFC_PAUSED_PS,
+    QUEUE_MARKED_FRAMES,
+    NIC_RETRANSMITTED_FRAMES,
+    NIC_OUT_OF_SEQUENCE,
+    NIC_LOCAL_ACK_TIMEOUT_ERR,
+    NIC_RNR_NAK_RETRY_ERR,
+    BUFFER_PEAK_BYTES,
 )
 """What flow level does not know of the fabric; of a link how long it was paused, of a tier its pauses."""
 
@@ -256,22 +280,21 @@ def known_to_flows(fabric: Fabric) -> Fabric:
     return fabric.model_copy(update=dict.fromkeys(UNKNOWN) | {"links": links, "tiers": tiers})
 
 
+TOTALS: Final = tuple(
+    one for one in DEVICE_METRICS if one.kind is Kind.COUNTER and one.key in Fabric.model_fields
+)
+"""What the section has of the whole fabric: its fields that are called as a counter."""
+
+
 def fabric_of(topology: Topology, counts: Counts, ran: int) -> Fabric:
     """The whole section `fabric` of the summary; `ran` is how long some job did, in ps."""
-    peak_bytes, peak_switch = counts.peak("buffer_peak_bytes")
+    peak_bytes, peak_switch = counts.peak(BUFFER_PEAK_BYTES)
     uplinks = list(uplink_rows(topology, counts))
     used = [row for row in uplinks if row.max_over_mean is not None]
+    totals: dict[str, Any] = {one.key: counts.total(one) for one in TOTALS}
     return Fabric(
         drops=drops_of(counts),
-        pfc_transmit_xoff_frames=counts.total("pfc_transmit_xoff_frames"),
-        pfc_transmit_xon_frames=counts.total("pfc_transmit_xon_frames"),
-        pfc_paused_ps=counts.total("pfc_paused_ps"),
-        queue_marked_frames=counts.total("queue_marked_frames"),
-        nic_retransmitted_frames=counts.total("nic_retransmitted_frames"),
-        nic_out_of_sequence=counts.total("nic_out_of_sequence"),
-        nic_local_ack_timeout_err=counts.total("nic_local_ack_timeout_err"),
-        nic_rnr_nak_retry_err=counts.total("nic_rnr_nak_retry_err"),
-        nic_context_misses=counts.total("nic_context_misses"),
+        **totals,
         buffer_peak_bytes=peak_bytes,
         buffer_peak_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
         links=list(link_rows(topology, counts, ran)),

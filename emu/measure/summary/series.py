@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import Role, Topology
 from actors.fabric.routes import routes
+from actors.kernel.counters import Kind, Unit
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from actors.kernel.units import PS_PER_S
@@ -42,8 +43,6 @@ from emu.measure.summary.steps import step_mfu_ppm
 from emu.results.metrics import (
     COLLECTIVE,
     MEMBER,
-    Kind,
-    Unit,
     algorithm_name,
     collective_name,
     label_text,

@@ -23,6 +23,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from actors.kernel.counters import (
+    CREDIT_GRANTS,
+    CUT_THROUGH_FRAMES,
+    GPU_COPIES,
+    GPU_OVERTAKEN_COPIES,
+    HEADROOM_PEAK_BYTES,
+    HEADROOM_POOL_PEAK_BYTES,
+    HOST_COMPUTE_PS,
+    HOST_DIRECT_SLICES,
+    HOST_DIVERTED_SLICES,
+    HOST_HELD_SLICES,
+    HOST_OVERTAKEN_CALLS,
+    HOST_SLOWER_COMPUTE_PS,
+    INGRESS_PEAK_BYTES,
+    NIC_BOND_FAILOVERS,
+    NIC_CONTEXT_MISSES,
+    NIC_OUT_OF_BUFFER,
+    NIC_PCIE_WAIT_PS,
+    NIC_RECEIVE_BUFFER_PEAK_BYTES,
+    NIC_ROCE_ADP_RETRANS,
+    NIC_RP_CNP_HANDLED,
+    NIC_RX_ICRC_ENCAPSULATED,
+    NVLINK_TRANSFERS,
+    PFC_TRANSMIT_XOFF_FRAMES,
+    PFC_WATCHDOG_STORMS,
+    PORT_LINK_DOWNED,
+    PORT_TRANSMIT_WAIT_PS,
+    QOS_MOVED_FRAMES,
+    QUEUE_MARKED_FRAMES,
+    QUEUE_PEAK_BYTES,
+    VOQ_PEAK_BYTES,
+)
 from actors.ncclx.operations import POINT_TO_POINT
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.base.spelling import listed
@@ -51,7 +83,7 @@ def _chosen(fabric: Fabric) -> bool:
 def _unpaused(scenario: Scenario, fabric: Fabric, counts: Counts) -> str:
     """What was seen where no pause was sent."""
     pfc = scenario.switch.pfc
-    held = counts.highest(("ingress_peak_bytes",), pfc.priorities)
+    held = counts.highest((INGRESS_PEAK_BYTES,), pfc.priorities)
     lossless = listed(map(str, pfc.priorities))
     reason = f"no pause was sent; lossless priority groups ({lossless}) held {about_size(held)} at most"
     dropped = _drops(fabric).by_reason.get("no_shared_room", 0)
@@ -60,7 +92,7 @@ def _unpaused(scenario: Scenario, fabric: Fabric, counts: Counts) -> str:
 
 def _unmarked(counts: Counts, queues: Sequence[int]) -> str:
     """What was seen where no frame was marked in some queues."""
-    depths = "queue_peak_bytes", "voq_peak_bytes"
+    depths = QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES
     held = counts.highest(depths, queues)
     reason = f"no frame was marked; its queues ({listed(map(str, queues))}) held {about_size(held)} at most"
     others = [queue for queue in range(8) if queue not in queues]
@@ -74,11 +106,11 @@ def _unmarked(counts: Counts, queues: Sequence[int]) -> str:
 def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
     """What switches were told to do with packets."""
     deep = scenario.switch.deep_buffer
-    if deep != type(deep)() and deep.where != "none" and counts.total("credit_grants") == 0:
+    if deep != type(deep)() and deep.where != "none" and counts.total(CREDIT_GRANTS) == 0:
         yield Unfired(feature="switch.deep_buffer", reason="no packet crossed a modular switch")
-    if scenario.switch.forwarding == "cut_through" and counts.total("cut_through_frames") == 0:
+    if scenario.switch.forwarding == "cut_through" and counts.total(CUT_THROUGH_FRAMES) == 0:
         yield Unfired(feature="switch.forwarding", reason="every frame waited for its tail")
-    if scenario.classified and counts.total("qos_moved_frames") == 0:
+    if scenario.classified and counts.total(QOS_MOVED_FRAMES) == 0:
         yield Unfired(feature="switch.qos", reason="no map moved a frame")
     if scenario.nic.ttl != type(scenario.nic)().ttl and _drops(fabric).by_reason.get("ttl", 0) == 0:
         yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
@@ -95,13 +127,13 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
 def _routes(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
     """What switches were told about links that fail."""
     link, routing = scenario.link, scenario.routing
-    if counts.total("port_link_downed") == 0 and _drops(fabric).by_reason.get("link_down", 0) == 0:
+    if counts.total(PORT_LINK_DOWNED) == 0 and _drops(fabric).by_reason.get("link_down", 0) == 0:
         for key in ("down_debounce", "up_debounce"):
             if getattr(link, f"{key}_ps"):
                 yield Unfired(feature=f"link.{key}", reason="no link lost its signal")
     silent = any(isinstance(fault, Degrade) and fault.loss == 1 for fault in scenario.faults)
     drained = any(fault.kind == "switch_drain" for fault in scenario.faults)
-    if counts.total("port_link_downed") or silent or drained:
+    if counts.total(PORT_LINK_DOWNED) or silent or drained:
         return
     reason = "no link was taken out of use"
     if routing.paths != "auto":
@@ -113,7 +145,7 @@ def _routes(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
 
 
 def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
-    if scenario.credited and counts.total("port_transmit_wait_ps") == 0:
+    if scenario.credited and counts.total(PORT_TRANSMIT_WAIT_PS) == 0:
         reason = "no virtual lane ran out of credits"
         yield Unfired(feature="link.flow_control", reason=reason)
     if scenario.switch.pfc.enabled and not scenario.credited and fabric.pfc_transmit_xoff_frames == 0:
@@ -128,7 +160,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         for at, one in enumerate(scenario.overrides):
             if one.has("switch.pfc.enabled"):
                 yield Unfired(feature=f"overrides[{at}].switch.pfc.enabled", reason=reason)
-    if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_watchdog_storms") == 0:
+    if scenario.switch.pfc.watchdog.enabled and counts.total(PFC_WATCHDOG_STORMS) == 0:
         reason = "no queue with frames waiting was paused for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)
     ecn = scenario.switch.ecn
@@ -138,7 +170,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     yield from _profiles(scenario, fabric, counts)
     yield from _congestion_control(scenario, fabric, counts)
     if scenario.nic.receive.enabled:
-        peak_bytes, _ = counts.peak("nic_receive_buffer_peak_bytes")
+        peak_bytes, _ = counts.peak(NIC_RECEIVE_BUFFER_PEAK_BYTES)
         if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
             yield Unfired(feature="nic.receive", reason="no packet waited on its way to memory")
     if not _chosen(fabric):
@@ -153,12 +185,12 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
     """Thresholds of the buffer, its headroom and its queues that nothing came near."""
     buffer = scenario.switch.buffer
     configured = [one.headroom_bytes for one in (buffer, *buffer.profiles)]
-    if any(size is not None for size in configured) and counts.total("headroom_peak_bytes") == 0:
+    if any(size is not None for size in configured) and counts.total(HEADROOM_PEAK_BYTES) == 0:
         yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
-    if buffer.headroom_pool_bytes is not None and counts.total("headroom_pool_peak_bytes") == 0:
+    if buffer.headroom_pool_bytes is not None and counts.total(HEADROOM_POOL_PEAK_BYTES) == 0:
         yield Unfired(feature="switch.buffer.headroom_pool", reason="no frame went into headroom")
     for at, profile in enumerate(buffer.profiles):
-        if counts.priorities("ingress_peak_bytes", profile.priorities) == 0:
+        if counts.priorities(INGRESS_PEAK_BYTES, profile.priorities) == 0:
             reason = "nothing of its priority groups had to wait"
             yield Unfired(feature=f"switch.buffer.profiles[{at}]", reason=reason)
     if buffer.xoff_bytes is not None and fabric.pfc_transmit_xoff_frames == _drops(fabric).congestion == 0:
@@ -170,7 +202,7 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
         yield Unfired(feature=f"switch.buffer.{key}", reason="no queue came to its limit")
     ecn = scenario.switch.ecn
     for at, marking in enumerate(ecn.profiles if isinstance(ecn, EcnSection) and ecn.enabled else ()):
-        if counts.priorities("queue_marked_frames", marking.priorities) == 0:
+        if counts.priorities(QUEUE_MARKED_FRAMES, marking.priorities) == 0:
             reason = _unmarked(counts, marking.priorities)
             yield Unfired(feature=f"switch.ecn.profiles[{at}]", reason=reason)
 
@@ -186,19 +218,19 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
                 )
     if scenario.transport.udp_source_port == "disjoint" and not _chosen(fabric):
         yield Unfired(feature="transport.udp_source_port", reason=NO_CHOICE)
-    if scenario.nic.corrupt_every and counts.total("nic_rx_icrc_encapsulated") == 0:
+    if scenario.nic.corrupt_every and counts.total(NIC_RX_ICRC_ENCAPSULATED) == 0:
         yield Unfired(feature="nic.corrupt_every", reason="no NIC got so many data packets")
-    if scenario.nic.bond != type(scenario.nic)().bond and counts.total("nic_bond_failovers") == 0:
+    if scenario.nic.bond != type(scenario.nic)().bond and counts.total(NIC_BOND_FAILOVERS) == 0:
         yield Unfired(feature="nic.bond", reason="no queue pair had to leave its port")
     if transport.recovery != default.recovery and not (
         fabric.nic_out_of_sequence or fabric.nic_retransmitted_frames
     ):
         yield Unfired(feature="transport.recovery", reason="no packet was out of order or sent again")
     adaptive = transport.adaptive_retransmission
-    if adaptive.enabled and transport.timeout_ps and counts.total("nic_roce_adp_retrans") == 0:
+    if adaptive.enabled and transport.timeout_ps and counts.total(NIC_ROCE_ADP_RETRANS) == 0:
         feature = "transport.adaptive_retransmission"
         yield Unfired(feature=feature, reason="no acknowledgement was overdue by the first timeout")
-    if transport.receive_queue.depth and counts.total("nic_out_of_buffer") == 0:
+    if transport.receive_queue.depth and counts.total(NIC_OUT_OF_BUFFER) == 0:
         yield Unfired(feature="transport.receive_queue", reason="every message found a receive posted")
     elif not transport.receive_queue.depth:
         for knob in ("rnr_timer", "rnr_retry"):
@@ -213,7 +245,7 @@ def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> I
     """Whether what should have slowed queue pairs down never had a reason to."""
     section = scenario.transport.congestion_control
     feature = "transport.congestion_control"
-    if section.kind == "dcqcn" and counts.total("nic_rp_cnp_handled") == 0:
+    if section.kind == "dcqcn" and counts.total(NIC_RP_CNP_HANDLED) == 0:
         yield Unfired(feature=feature, reason="no CNP came to a sender")
     elif section.kind not in ("none", "dcqcn") and fabric.buffer_peak_bytes == 0:
         yield Unfired(feature=feature, reason="no packet waited in a switch")
@@ -222,9 +254,9 @@ def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> I
 def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator[Unfired]:
     """What the collective library was told beyond its defaults."""
     ncclx = scenario.ncclx
-    if ncclx.outstanding != type(ncclx.outstanding)() and counts.total("host_held_slices") == 0:
+    if ncclx.outstanding != type(ncclx.outstanding)() and counts.total(HOST_HELD_SLICES) == 0:
         yield Unfired(feature="ncclx.outstanding", reason="no slice waited for a limit")
-    if ncclx.qp_policy == "least_loaded" and counts.total("host_diverted_slices") == 0:
+    if ncclx.qp_policy == "least_loaded" and counts.total(HOST_DIVERTED_SLICES) == 0:
         reason = "every slice went to the queue pair next in turn, as with round_robin"
         yield Unfired(feature="ncclx.qp_policy", reason=reason)
     if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
@@ -237,7 +269,7 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
     usual = type(ncclx).model_fields["p2p_chunk_bytes"].default
     if ncclx.p2p_chunk_bytes not in (None, usual) and all(others):
         yield Unfired(feature="ncclx.p2p_chunk", reason="no collective is made of sends and receives")
-    if ncclx.zero_copy and counts.total("host_direct_slices") == 0:
+    if ncclx.zero_copy and counts.total(HOST_DIRECT_SLICES) == 0:
         yield Unfired(feature="ncclx.zero_copy", reason="no slice went without the GPU")
     if ncclx.watchdog_ps is not None and not timed_out:
         yield Unfired(feature="ncclx.watchdog", reason="every operation was over in time")
@@ -247,14 +279,14 @@ def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
     """What servers have inside beyond the defaults."""
     nvlink = scenario.host.nvlink
     entries = scenario.nic.context_cache.entries
-    if entries and counts.peak("nic_context_misses")[0] <= entries:
+    if entries and counts.peak(NIC_CONTEXT_MISSES)[0] <= entries:
         reason = "no NIC used more queue pairs than it has entries for"
         yield Unfired(feature="nic.context_cache", reason=reason)
-    if scenario.host.pcie.enabled and counts.total("nic_pcie_wait_ps") == 0:
-        peak_bytes, _ = counts.peak("nic_receive_buffer_peak_bytes")
+    if scenario.host.pcie.enabled and counts.total(NIC_PCIE_WAIT_PS) == 0:
+        peak_bytes, _ = counts.peak(NIC_RECEIVE_BUFFER_PEAK_BYTES)
         if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
             yield Unfired(feature="host.pcie", reason="no packet waited for PCIe on its way in or out")
-    if nvlink != type(nvlink)() and nvlink.enabled and counts.total("nvlink_transfers") == 0:
+    if nvlink != type(nvlink)() and nvlink.enabled and counts.total(NVLINK_TRANSFERS) == 0:
         yield Unfired(feature="host.nvlink", reason="nothing was sent over NVLink")
 
 
@@ -288,7 +320,7 @@ def never_fired(
     found += _overridden(scenario, fabric, counts)
     others = FlowsWorkload, StorageWorkload
     collective = any(not isinstance(job.workload, others) for job in scenario.jobs)
-    if scenario.ncclx.sms_per_channel and counts.total("host_slower_compute_ps") == 0:
+    if scenario.ncclx.sms_per_channel and counts.total(HOST_SLOWER_COMPUTE_PS) == 0:
         reason = "no computing was slowed by a collective"
         found.append(Unfired(feature="ncclx.sms_per_channel", reason=reason))
     if not collective and scenario.ncclx != type(scenario.ncclx)():
@@ -305,7 +337,7 @@ def never_fired(
         prioritised = isinstance(workload, ProgramWorkload) and any(
             one.priority for one in workload.communicators
         )
-        passed = counts.total("gpu_overtaken_copies") + counts.total("host_overtaken_calls")
+        passed = counts.total(GPU_OVERTAKEN_COPIES) + counts.total(HOST_OVERTAKEN_CALLS)
         if prioritised and passed == 0:
             feature = f"jobs[{at}].workload.communicators"
             found.append(Unfired(feature=feature, reason="no copy or call passed one of a lower priority"))
@@ -315,15 +347,15 @@ def never_fired(
     return found
 
 
-_PAUSED: Final = "pfc_transmit_xoff_frames"
+_PAUSED: Final = PFC_TRANSMIT_XOFF_FRAMES
 _UNMOVED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "pause_loss": ((_PAUSED,), "no pause was sent that could be lost"),
-    "headroom_drift": (("headroom_peak_bytes", "headroom_overrun"), "no frame needed headroom"),
+    "headroom_drift": ((HEADROOM_PEAK_BYTES, "headroom_overrun"), "no frame needed headroom"),
     "alpha_drift": ((_PAUSED, "no_shared_room"), "no buffer filled up to its threshold"),
     "pfc_drift": ((_PAUSED, "no_shared_room"), "nothing was paused, and nothing dropped for want of room"),
-    "credit_drift": (("credit_grants",), "no packet crossed a modular switch"),
-    "gpu_slow": (("gpu_copies", "host_compute_ps"), "no GPU had anything to do"),
-    "gpu_hung": (("gpu_copies", "host_compute_ps"), "no GPU had anything to do"),
+    "credit_drift": ((CREDIT_GRANTS,), "no packet crossed a modular switch"),
+    "gpu_slow": ((GPU_COPIES, HOST_COMPUTE_PS), "no GPU had anything to do"),
+    "gpu_hung": ((GPU_COPIES, HOST_COMPUTE_PS), "no GPU had anything to do"),
 }
 """By kind: counters, or reasons of drops, all of which are 0 where it did nothing, and how to say so."""
 _HASHES: Final = ("hash_seed_drift", "hash_fields_drift")

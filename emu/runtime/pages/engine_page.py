@@ -14,8 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as ClientMetric
 from prometheus_client.registry import Collector
 
+from actors.kernel.counters import Kind, Metric, Unit
 from actors.kernel.units import PS_PER_S
-from emu.results.metrics import ENGINE_METRICS, METRIC_OF, Kind, Metric, Unit
+from emu.results.metrics import ENGINE_METRICS, METRIC_OF
 
 
 class EnginePage(Collector):

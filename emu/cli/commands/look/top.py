@@ -24,6 +24,13 @@ from rich.live import Live
 from rich.text import Text
 
 from actors.fabric.model import FABRIC, Topology
+from actors.kernel.counters import (
+    NIC_RETRANSMITTED_FRAMES,
+    PFC_PAUSED_PS,
+    PORT_DROPPED_FRAMES,
+    PORT_TRANSMIT_BYTES,
+    PORT_TRANSMIT_WAIT_PS,
+)
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_rate, about_time, aligned, counted, percent
@@ -56,11 +63,11 @@ _NAMES: Final = {
     METRIC_OF[key].name: key
     for key in (
         "virtual_ps",
-        "port_transmit_bytes",
-        "pfc_paused_ps",
-        "port_transmit_wait_ps",
-        "port_dropped_frames",
-        "nic_retransmitted_frames",
+        PORT_TRANSMIT_BYTES,
+        PFC_PAUSED_PS,
+        PORT_TRANSMIT_WAIT_PS,
+        PORT_DROPPED_FRAMES,
+        NIC_RETRANSMITTED_FRAMES,
         "job_operations",
         "job_running",
         "job_failed",
@@ -101,13 +108,13 @@ class Look:
         for key, labels, value in _series(page):
             if key == "virtual_ps":
                 virtual_ps = round(value * PS_PER_S)
-            elif key == "port_transmit_bytes":
+            elif key == PORT_TRANSMIT_BYTES:
                 self.sent_bytes[_port(labels)] = value
-            elif key in ("pfc_paused_ps", "port_transmit_wait_ps"):
+            elif key in (PFC_PAUSED_PS, PORT_TRANSMIT_WAIT_PS):
                 self.paused_s[_port(labels)] = max(self.paused_s.get(_port(labels), 0.0), value)
-            elif key == "port_dropped_frames":
+            elif key == PORT_DROPPED_FRAMES:
                 self.dropped[labels["reason"]] = self.dropped.get(labels["reason"], 0.0) + value
-            elif key == "nic_retransmitted_frames":
+            elif key == NIC_RETRANSMITTED_FRAMES:
                 self.retransmitted += value
             elif key == "job_operations":
                 self.operations[labels["job_name"]] = int(value)
