@@ -87,6 +87,8 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.transport.clear_to_send",
     "actors.ncclx.transport.channel",
     "actors.ncclx.sm_share",
+    "actors.ncclx.group_calls",
+    "actors.ncclx.streams",
     "actors.ncclx.rank_program",
     "actors.flow.filling",
     "actors.flow.footprints",

@@ -50,8 +50,9 @@ from mypy_extensions import i64
 
 from actors.host.host import Host, Program
 from actors.kernel.device import Plain, Tally
-from actors.kernel.event import NEVER_PS, Message
-from actors.kernel.event_log import CALLED, COMPUTED, OPERATED
+from actors.kernel.event import Message
+from actors.kernel.event_log import CALLED, OPERATED
+from actors.kernel.event_log import COMPUTED as COMPUTED_EVENT
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.ncclx.flight_records import (
@@ -63,7 +64,9 @@ from actors.ncclx.flight_records import (
     Recorder,
 )
 from actors.ncclx.gpu_orders import Orders
+from actors.ncclx.group_calls import NOT_WAITED, Calls
 from actors.ncclx.sm_share import MEMBER, TURNS, Share
+from actors.ncclx.streams import ANYTHING, COMPUTE, COMPUTING, NOTHING, Streams
 from actors.ncclx.transport.channel import Channel
 from actors.ncclx.transport.clear_to_send import (
     RECEIVE_CONTROL,
@@ -89,13 +92,6 @@ from actors.wire.message import (
     STATUS_TIMED_OUT,
 )
 
-# As in actors.ncclx.script.
-COMPUTE: Final[i64] = 0
-CALL: Final[i64] = 1
-WAIT: Final[i64] = 2
-RECORD: Final[i64] = 3
-COMPUTING: Final[i64] = -1
-
 PIECE_PS: Final[i64] = 1_000_000_000
 PAIR_GONE: Final = 0
 """The state RESET of `actors.nic.queue_pair.queue_pair`: nothing is sent, and what comes is dropped."""
@@ -107,7 +103,6 @@ _FIELDS: Final = (
     "begun_ps",
     "end_ps",
     "status",
-    "waiting_since_ps",
     "compute_ps",
     "computed_ps",
     "computed_work_ps",
@@ -123,29 +118,22 @@ _FIELDS: Final = (
     "halted",
 )
 
-# What a group has to have acknowledged before one of its calls is over.
-_NUMBER: Final[i64] = 0
-_SINCE: Final[i64] = 1
-_END: Final[i64] = 2
-_MARK: Final[i64] = 3
-
-
-class Line:
-    """The instructions of a stream: kind, a and b of each, one behind the other."""
-
-    def __init__(self, instructions: list[tuple[int, int, int]]) -> None:
-        self.count: i64 = len(instructions)
-        self.code: vec[i64] = vec[i64]([number for one in instructions for number in one])
-        self.computes: bool = COMPUTE in [one[0] for one in instructions]
+# Kinds of timers, in the order in which those of one instant are executed.
+COMPUTED: Final[i64] = 0
+"""A stream's computing is over. Where its pace changed the timer is another one: `LATER` and its turn."""
+WATCHED: Final[i64] = 1
+"""A look at a group's oldest call (`watchdog_ps`)."""
+CONNECTED: Final[i64] = 2
+"""The queue pairs of a group's call are there, or a piece of that time is over."""
+LATER: Final[i64] = 3
+"""Like `COMPUTED`, of a stream's later turns: one kind for each."""
 
 
 class ScriptProgram(Program):
     """One rank with a script: its channels, and the ends of all their connections.
 
-    `groups` holds the places in `channels` of each group's channels, the walkers of rings before those of
-    graphs; `rings` how many of them walk rings; `ringed`, by group and call, whether those serve it.
-    `group_reasons` is what calling a group on stream 0 counts to; `streams` the instructions as (kind, a, b);
-    `labels`, by group and call, under what the results list it.
+    `streams` are its streams, and `groups` what it keeps of each group's calls, whose channels are in
+    `channels` one group behind the other.
     """
 
     def __init__(  # noqa: PLR0915  a line for each field
@@ -154,20 +142,12 @@ class ScriptProgram(Program):
         start_ps: int,
         rank: int,
         gpu_port: int,
-        single: bool,
         channels: list[Channel],
         sends: list[SendEnd],
         receives: list[ReceiveEnd],
         waits: Waits,
-        groups: list[list[int]],
-        rings: list[int],
-        ringed: list[list[bool]],
-        streams: list[list[tuple[int, int, int]]],
-        events: int,
-        reasons: int,
-        group_reasons: list[int],
-        labels: list[list[int]],
-        calls: list[list[tuple[int, int]]],
+        groups: list[Calls],
+        streams: Streams,
         recorder: Recorder,
         watchdog_ps: int,
         absent: bool,
@@ -178,35 +158,67 @@ class ScriptProgram(Program):
         self.rank: i64 = rank
         self.gpu_port: i64 = gpu_port
         """The host's port to the rank's GPU."""
-        self.factor: i64 = 1000
-        """Thousandths of its time that computing takes; 0 while it stands still."""
-        self.computed_ps: i64 = 0
-        """How long it has computed, over all streams and steps."""
-        self.computed_work_ps: i64 = 0
-        """How long that takes where the GPU is not slow."""
-        self.single: bool = single
+        self.streams: Streams = streams
+        self.groups: vec[Calls] = vec[Calls](groups)
         self.channels: vec[Channel] = vec[Channel](channels)
         self.sends: vec[SendEnd] = vec[SendEnd](sends)
         self.receives: vec[ReceiveEnd] = vec[ReceiveEnd](receives)
+        self.group_of: vec[i64] = vec[i64](
+            [number for number, group in enumerate(groups) for _ in range(int(group.count))]
+        )
+        """The group of each channel."""
         self.waits: Waits = waits
         """Of the clear-to-sends that came to its ends."""
         self.recorder: Recorder = recorder
+        self.share: Share | None = share
+        """Of the SMs; None where channels take none."""
+        self.orders: Orders | None = orders
+        """Where payload is real: what its channels tell the GPU."""
         self.watchdog_ps: i64 = watchdog_ps
         """How long a call may take before it is given up; 0 for ever."""
+        self.totals: Totals = Totals()
+        self.chooses: bool = any(send.sender.policy == LEAST_LOADED for send in sends)
+        # The operation.
+        self.operation: i64 = -1
+        self.running: bool = False
+        self.copying: bool = False
+        """Whether a stream has not come to its end in this operation."""
+        self.begun_ps: i64 = 0
+        self.end_ps: i64 = 0
+        self.status: i64 = STATUS_SUCCESS
+        # Computing.
+        self.factor: i64 = 1000
+        """Thousandths of its time that computing takes; 0 while it stands still."""
+        self.compute_ps: i64 = 0
+        """How long stream 0 computed in this operation."""
+        self.computed_ps: i64 = 0
+        """How long all streams have computed, in all steps."""
+        self.computed_work_ps: i64 = 0
+        """How long that takes where the GPU is not slow."""
+        # Queue pairs that are made at their first use.
+        self.pair_ps: i64 = 0
+        """What it takes to make a queue pair; 0: all are there."""
+        self.exchange_ps: i64 = 0
+        """What it takes to exchange their numbers."""
+        self.connects_ps: i64 = 0
+        """Until when it makes queue pairs."""
+        self.made: i64 = 0
+        """Queue pairs made on demand."""
+        self.connecting_ps: i64 = 0
+        """How long calls waited for them."""
+        # Memberships: a job that goes on without a rank begins again on a communicator of the others.
         self.qpns: dict[int, int] = {}
         """Numbers of its queue pairs by (host's port << 20) | index."""
         self.psns: dict[int, tuple[int, int]] = {}
-        """Likewise, of a rank whose job has several memberships, the PSN that it begins with and the one that
-        it expects first."""
-        self.orders: Orders | None = orders
-        """Where payload is real: what its channels tell the GPU."""
+        """By the same key, of a rank whose job has several memberships: the PSN with which it begins, and the
+        one that it expects first."""
         self.spare: list[list[tuple[int, int]]] = []
         """Of a rank whose job has several memberships: by group, port and index of each queue pair; of
         one whose process may be ended: of all that it has."""
         self.spans: list[tuple[int, int]] = []
-        """And by membership the rank's groups, first and behind the last; both -1 where it takes no part."""
+        """By membership the rank's groups, first and behind the last; both -1 where it takes no part."""
         self.scripts: list[list[list[tuple[int, int, int]]]] = []
-        """And its streams."""
+        """By membership its streams."""
         self.membership: i64 = 0
         self.first: i64 = 0
         """The first group of the present one, from which calls count."""
@@ -221,90 +233,9 @@ class ScriptProgram(Program):
         """Whether the process was ended."""
         self.absent: bool = absent
         """Whether it never joins: its process hangs, or was never started."""
-        self.share: Share | None = share
-        """Of the SMs; None where channels take none."""
-        self.operation: i64 = -1
-        self.running: bool = False
-        self.copying: bool = False
-        """Whether a stream has not come to its end in this operation."""
-        self.begun_ps: i64 = 0
-        self.end_ps: i64 = 0
-        self.status: i64 = STATUS_SUCCESS
-        self.calls: list[list[tuple[int, int]]] = calls
-        """By group and call, what it announces (`actors.ncclx.operations.Announcement`), and bytes."""
-        self.groups: list[list[int]] = groups
-        self.starts: vec[i64] = vec[i64]([places[0] if places else 0 for places in groups])
-        """By group its first channel, with the others behind it; how many there are; how many walk rings."""
-        self.counts: vec[i64] = vec[i64]([len(places) for places in groups])
-        self.rings: vec[i64] = vec[i64](rings)
-        self.ringed: list[list[bool]] = ringed
-        group_of = [0] * len(channels)
-        for number, places in enumerate(groups):
-            assert not places or places == list(range(places[0], places[0] + len(places))), places
-            for place in places:
-                group_of[place] = number
-        self.group_of: vec[i64] = vec[i64](group_of)
-        self.calling: vec[bool] = vec[bool]([False] * len(groups))
-        """By group, whether its stream is at a call of it."""
-        self.pair_ps: i64 = 0
-        """What it takes to make a queue pair at its first use; 0: all are there."""
-        self.exchange_ps: i64 = 0
-        """And to exchange their numbers."""
-        self.beyond: i64 = len(groups)
-        """Subjects of timers between those of streams and their later ones: for each group the watchdog's,
-        and with connections on demand that of these."""
-        self.connects_ps: i64 = 0
-        """Until when it makes queue pairs."""
-        self.made: i64 = 0
-        """Queue pairs made on demand."""
-        self.connecting_ps: i64 = 0
-        """How long calls waited for them."""
-        self.ready_ps: vec[i64] = vec[i64]([-1] * len(groups))
-        """By group, when those are there that its call waits for; -1 where it waits for none."""
-        self.watched: list[bool] = [False] * len(groups)
-        """By group, whether a look at it is a pending timer."""
-        self.asked_ps: vec[i64] = vec[i64]([0] * len(groups))
-        """By group, when its stream came to its call."""
-        self.since_ps: vec[i64] = vec[i64]([0] * len(groups))
-        """By group, when its call began: when it had its SMs."""
-        self.held_by: vec[i64] = vec[i64]([-1] * len(groups))
-        """By group, whose collectives held the SMs that its call waited for; -1 where it did not wait."""
-        self.freed: vec[i64] = vec[i64]([0] * len(groups))
-        """By group, how many of the slices that it sent were acknowledged, since the job began."""
-        self.owing: list[list[list[int]]] = [[] for _ in groups]
-        """By group, calls that were copied and are not over: number, when asked, when copied, and how many
-        slices the group had sent then."""
-        self.owed: vec[i64] = vec[i64]([NEVER_PS] * len(groups))
-        """By group, that of the first; NEVER_PS where there is none."""
-        self.streams: list[list[tuple[int, int, int]]] = streams
-        self.lines: vec[Line] = vec[Line]([Line(stream) for stream in streams])
-        """What they are, as numbers."""
-        self.computes: bool = any(line.computes for line in self.lines)
-        self.places: vec[i64] = vec[i64]([0] * len(streams))
-        """By stream, its instruction."""
-        self.busy: vec[bool] = vec[bool]([False] * len(streams))
-        """By stream, whether the instruction is under way."""
-        self.stuck: vec[i64] = vec[i64]([0] * len(streams))
-        """What a stream was found to wait for, so that it is not looked at until that happens: COMPUTING, or
-        a group's channels, as its number + 1; 0: it may be able to go on. No state, as 0 is never wrong."""
-        self.left_ps: list[int] = [0] * len(streams)
-        """By stream, what is left of its computing after the present piece, at full pace."""
-        self.piece_ps: list[int] = [0] * len(streams)
-        """By stream, the present piece of its computing, at full pace."""
-        self.from_ps: list[int] = [0] * len(streams)
-        """By stream, when the present piece began."""
-        self.turns: list[int] = [0] * len(streams)
-        """By stream, which of its timers counts: another one since the pace changed during a piece."""
-        self.recorded: list[bool] = [False] * events
-        self.waiting_since_ps: i64 = -1
-        """Since when stream 0 waits for an event."""
-        self.compute_ps: i64 = 0
-        self.waited_ps: vec[i64] = vec[i64]([0] * reasons)
-        self.group_reasons: vec[i64] = vec[i64](group_reasons)
-        self.labels: list[list[int]] = labels
-        self.totals: Totals = Totals()
-        self.chooses: bool = any(send.sender.policy == LEAST_LOADED for send in sends)
+        # Results.
         self.rows: list[list[int]] = []
+        """Of each step: job, rank, step, begin, end, computing, and waiting by reason."""
         self.called: list[list[int]] = []
         """Of labelled calls that ended: job, rank, step, label, begun_ps, end_ps."""
 
@@ -312,7 +243,49 @@ class ScriptProgram(Program):
         """Make queue pairs at their first use."""
         self.pair_ps = pair_ps
         self.exchange_ps = exchange_ps
-        self.beyond = 2 * len(self.groups)
+
+    # ---- timers: a kind, and the number of a stream or group, as one subject
+
+    def _first_subject(self, kind: i64) -> i64:
+        """The subject of a kind's timer for stream or group 0; those of the others follow it.
+
+        Subjects lie close together, and in the order of the kinds, because they are part of the digest and of
+        the order of events.
+        """
+        streams: i64 = len(self.streams.each)
+        groups: i64 = len(self.groups)
+        if kind == COMPUTED:
+            return 1
+        if kind == WATCHED:
+            return 1 + streams
+        if kind == CONNECTED:
+            return 1 + streams + groups
+        first: i64 = 1 + streams + groups
+        if self.pair_ps > 0:
+            first += groups
+        return first + (kind - LATER) * streams
+
+    def _set_timer(self, host: Host, at_ps: i64, kind: i64, number: i64) -> None:
+        """Set the timer of a kind for a stream or group."""
+        host.set_timer(self.number, at_ps, self._first_subject(kind) + number)
+
+    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
+        if self.status != STATUS_SUCCESS:
+            return False
+        later: i64 = subject - self._first_subject(LATER)
+        if later < 0 and subject >= self._first_subject(CONNECTED):
+            return self._on_connected(host, subject - self._first_subject(CONNECTED), now)
+        if later < 0 and subject >= self._first_subject(WATCHED):
+            return self._watch(host, subject - self._first_subject(WATCHED), now)
+        turn: i64 = 0
+        number: i64 = subject - 1
+        if later >= 0:
+            turn = later // len(self.streams.each)
+            number = later % len(self.streams.each)
+        share = self.share
+        if share is not None:
+            return turn == share.turns[number] and self._on_share(host, share, number, now)
+        return turn == self.streams.each[number].turn and self._on_computed(host, number, now)
 
     def _add_up(self) -> None:
         """Share the totals with the ends and channels, which count from what they have."""
@@ -346,19 +319,16 @@ class ScriptProgram(Program):
             self.on_lost(host, self.gpu_port, STATUS_GPU_LOST, now)
             return
         assert not self.running, (self.job, self.rank, self.operation, operation)
-        if self.single or self.operation != operation or not self.again:
+        if self.streams.single or self.operation != operation or not self.again:
             self.begun_ps = now
         self.again = False
         self.operation = operation
         self.running = True
         self.copying = True
-        first: i64 = operation if self.single else 0
-        self.places = vec[i64]([int(first)] * len(self.streams))
-        self.recorded = [False] * len(self.recorded)
+        self.streams.begin(operation)
         self.compute_ps = 0
         if self.share is not None:
             self.share.first_ps = 0
-        self.waited_ps = vec[i64]([0] * len(self.waited_ps))
         self._look(host, now)
 
     def on_members(self, host: Host, membership: i64, now: i64) -> bool:
@@ -376,22 +346,16 @@ class ScriptProgram(Program):
         self.status = STATUS_SUCCESS
         self.running = False
         self.copying = False
-        self.waiting_since_ps = -1
-        stream: i64 = 0
-        while stream < len(self.streams):
-            if self._computes(stream):  # its timer means nothing from now on
-                self.turns[stream] = self.turns[stream] % (TURNS - 1) + 1
-            self.busy[stream] = False
-            self.left_ps[stream] = 0
-            stream += 1
-        self._take_streams(self.scripts[membership])
-        group: i64 = 0
-        while group < len(self.groups):
-            self.calling[group] = False
-            self.ready_ps[group] = -1
-            self.owing[group] = []
-            self.owed[group] = NEVER_PS
-            group += 1
+        streams = self.streams
+        streams.waiting_since_ps = -1
+        for stream in streams.each:
+            if streams.computing(stream):  # its timer means nothing from now on
+                stream.turn = stream.turn % (TURNS - 1) + 1
+            stream.busy = False
+            stream.left_ps = 0
+        streams.take(self.scripts[membership])
+        for group in self.groups:
+            group.abort()
         while 0 <= was < until:
             for port, pair in self.spare[was]:
                 host.modify(port, pair, PAIR_GONE, 0)
@@ -438,67 +402,53 @@ class ScriptProgram(Program):
 
     def _look(self, host: Host, now: i64) -> None:
         """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
-        stream: i64 = 0
-        while stream < len(self.stuck):
-            self.stuck[stream] = 0
-            stream += 1
+        self.streams.wake()
         self._go_through(host, now)
         self._stir(host, now)
 
-    def _look_on(self, host: Host, waited: i64, now: i64) -> None:
-        """The same, where nothing has happened but what one stream may wait for, as `stuck` has it."""
-        stream: i64 = 0
-        while stream < len(self.stuck):
-            if self.stuck[stream] == waited:
-                self.stuck[stream] = 0
-            stream += 1
+    def _look_for(self, host: Host, happened: i64, now: i64) -> None:
+        """Let those streams go on that wait for this, where nothing else has happened."""
+        self.streams.wake_for(happened)
         self._go_through(host, now)
         self._stir(host, now)
 
     def _go_through(self, host: Host, now: i64) -> None:
         """Let every stream go on; is the operation over?"""
+        streams = self.streams
         if self.copying:
             share = self.share
-            moved: bool = True
-            while moved:
-                moved = False
-                stream: i64 = 0
-                while stream < len(self.streams):
-                    if self.stuck[stream] == 0 and self._go_on(host, stream, now):
-                        moved = True
-                    stream += 1
+            again: bool = True
+            while again:
+                streams.moved = False
+                number: i64 = 0
+                while number < len(streams.each):
+                    if streams.each[number].waits_for == ANYTHING:
+                        self._go_on(host, number, now)
+                    number += 1
+                again = streams.moved
                 if share is not None and share.settle():
-                    moved = True
+                    again = True
             if share is not None:
                 self._reshare(host, share, now)
-            at: i64 = 0
-            while at < len(self.streams):
-                if self.places[at] < self._last(at):
-                    return
-                at += 1
+            if not streams.done():
+                return
             self.copying = False
             self.end_ps = now
             events = host.events
             if events is not None:
                 events.note(OPERATED, self.number, self.operation, 0, 0, self.begun_ps, now)
-            if not self.single:
+            if not streams.single:
                 self._note_step(now)
         if not self.running:
             return
-        for owing in self.owing:
-            if owing:
+        for group in self.groups:
+            if group.copied:
                 return
         self.running = False
         self.waits.close(self.job, self.operation)
         host.step_done(self.number)
         told: i64 = self._told(STATUS_SUCCESS)
         host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, told)
-
-    def _last(self, stream: i64) -> i64:
-        """Where a stream is at its end in this operation."""
-        if self.single:
-            return self.operation + 1
-        return self.lines[stream].count
 
     def _note_step(self, now: i64) -> None:
         """The row of a step that is over."""
@@ -507,53 +457,43 @@ class ScriptProgram(Program):
         if self.membership > 0 and self.rows and self.rows[-1][2] == self.operation:  # or the step did
             self.rows.pop()
         row: list[int] = [self.job, self.rank, self.operation, self.begun_ps, now, self._computed_ps()]
-        self.rows.append(row + list(self.waited_ps))
+        self.rows.append(row + list(self.streams.waited_ps))
 
-    def _go_on(self, host: Host, stream: i64, now: i64) -> bool:
-        """Carry out what can be; whether an event was recorded or a call ended, for which others may wait."""
-        moved: bool = False
-        line = self.lines[stream]
-        last: i64 = line.count
-        if self.single:
-            last = self.operation + 1
-        while self.places[stream] < last:
-            place: i64 = 3 * self.places[stream]
-            kind: i64 = line.code[place]
-            a: i64 = line.code[place + 1]
-            b: i64 = line.code[place + 2]
-            if kind == COMPUTE:
-                if not self.busy[stream]:
-                    self.busy[stream] = True
-                    self._compute(host, stream, a, now)
-                self.stuck[stream] = COMPUTING
-                return moved
-            if kind == CALL:
-                if not self._is_over(host, stream, a, b, now):
-                    if self.busy[stream]:
-                        self.stuck[stream] = self.first + a + 1
-                    return moved
-            elif kind == WAIT:
-                if not self.recorded[a]:
-                    if stream == 0 and self.waiting_since_ps < 0:
-                        self.waiting_since_ps = now
-                    return moved
-                if stream == 0 and self.waiting_since_ps >= 0:
-                    self.waited_ps[b] += now - self.waiting_since_ps
-                    self.waiting_since_ps = -1
-            else:
-                self.recorded[a] = True
-                moved = True
-            self.places[stream] += 1
-        return moved
+    def _go_on(self, host: Host, number: i64, now: i64) -> None:
+        """Let a stream go on, and begin what it comes to, until it has to wait."""
+        streams = self.streams
+        stream = streams.each[number]
+        while True:
+            due: i64 = streams.step(number, now)
+            if due == NOTHING:
+                return
+            if due == COMPUTE:
+                if not stream.busy:
+                    stream.busy = True
+                    self._compute(host, number, stream.a(), now)
+                stream.waits_for = COMPUTING
+                return
+            group: i64 = self.first + stream.a()
+            call: i64 = stream.b()
+            if not stream.busy:
+                if not self._begin_call(host, group, call, now):
+                    return
+                stream.busy = True
+            if not self._is_copied(group, call):
+                stream.waits_for = group + 1
+                return
+            self._end_call(host, number, group, call, now)
+            stream.over()
 
     # ---- computing
 
-    def _compute(self, host: Host, stream: i64, duration_ps: i64, now: i64) -> None:
+    def _compute(self, host: Host, number: i64, duration_ps: i64, now: i64) -> None:
+        stream = self.streams.each[number]
         share = self.share
+        stream.from_ps = now
         if share is not None:
-            share.begin(stream, duration_ps, now)
-            self.from_ps[stream] = now
-            self._go_at(host, share, stream, now)
+            share.begin(number, duration_ps, now)
+            self._go_at(host, share, number, now)
             return
         factor: i64 = self.factor
         piece: i64 = duration_ps
@@ -562,17 +502,15 @@ class ScriptProgram(Program):
             most = PIECE_PS * 1000 // factor
         if piece > most:
             piece = most
-        self.left_ps[stream] = duration_ps - piece
-        self.piece_ps[stream] = piece
-        self.from_ps[stream] = now
+        stream.left_ps = duration_ps - piece
+        stream.piece_ps = piece
         if factor == 0:
             return
         takes_ps: i64 = piece if factor == 1000 else (piece * factor + 999) // 1000
-        turn: i64 = self.turns[stream]
-        subject: i64 = stream + 1
-        if turn > 0:
-            subject += len(self.streams) * (turn + 1) + self.beyond
-        host.set_timer(self.number, now + takes_ps, subject)
+        kind: i64 = COMPUTED
+        if stream.turn > 0:
+            kind = LATER + stream.turn
+        self._set_timer(host, now + takes_ps, kind, number)
 
     def on_paced(self, host: Host, gpu_port: i64, factor: i64, now: i64) -> None:
         if gpu_port != self.gpu_port:
@@ -582,34 +520,29 @@ class ScriptProgram(Program):
         share = self.share
         if share is not None:
             share.pace(factor, now)
-        stream: i64 = 0
-        while stream < len(self.streams):
+        streams = self.streams
+        number: i64 = 0
+        while number < len(streams.each):
             if share is None:
-                if self._computes(stream):
-                    self._begin_anew(host, stream, before, now)
-            elif share.from_ps[stream] >= 0:
-                self._go_at(host, share, stream, now)
-            stream += 1
+                if streams.computing(streams.each[number]):
+                    self._begin_anew(host, number, before, now)
+            elif share.from_ps[number] >= 0:
+                self._go_at(host, share, number, now)
+            number += 1
 
-    def _computes(self, stream: i64) -> bool:
-        """Whether a stream's computing is under way."""
-        place: i64 = self.places[stream]
-        if not self.busy[stream] or place >= self._last(stream):
-            return False
-        return self.lines[stream].code[3 * place] == COMPUTE
-
-    def _begin_anew(self, host: Host, stream: i64, before: i64, now: i64) -> None:
+    def _begin_anew(self, host: Host, number: i64, before: i64, now: i64) -> None:
         """The pace was `before` and is another: begin what is left of the computing anew."""
-        spent_ps: i64 = now - self.from_ps[stream]
+        stream = self.streams.each[number]
+        spent_ps: i64 = now - stream.from_ps
         done_ps: i64 = 0
         if before > 0:
             done_ps = spent_ps * 1000 // before
-        if done_ps > self.piece_ps[stream]:
-            done_ps = self.piece_ps[stream]
-        self._count(stream, spent_ps, done_ps)
-        self._note_computed(host, stream, now)
-        self.turns[stream] = self.turns[stream] % (TURNS - 1) + 1
-        self._compute(host, stream, self.piece_ps[stream] - done_ps + self.left_ps[stream], now)
+        if done_ps > stream.piece_ps:
+            done_ps = stream.piece_ps
+        self._count(number, spent_ps, done_ps)
+        self._note_computed(host, number, now)
+        stream.turn = stream.turn % (TURNS - 1) + 1
+        self._compute(host, number, stream.piece_ps - done_ps + stream.left_ps, now)
 
     def _count(self, stream: i64, spent_ps: i64, work_ps: i64) -> None:
         """A stream has computed for so long what takes `work_ps` at full pace."""
@@ -621,17 +554,10 @@ class ScriptProgram(Program):
     def _note_computed(self, host: Host, stream: i64, now: i64) -> None:
         events = host.events
         if events is not None:
-            events.note(COMPUTED, self.number, stream, 0, 0, self.from_ps[stream], now)
-
-    def _take_streams(self, streams: list[list[tuple[int, int, int]]]) -> None:
-        """Those of another membership."""
-        self.streams = streams
-        self.lines = vec[Line]([Line(stream) for stream in streams])
-        self.computes = any(line.computes for line in self.lines)
-        self.stuck = vec[i64]([0] * len(streams))
+            events.note(COMPUTED_EVENT, self.number, stream, 0, 0, self.streams.each[stream].from_ps, now)
 
     def computes_on(self) -> i64:
-        if self.computes:
+        if self.streams.computes:
             return self.gpu_port
         return -1
 
@@ -661,8 +587,7 @@ class ScriptProgram(Program):
             self._go_at(host, share, stream, now)
             return False
         self._note_computed(host, stream, now)
-        self.busy[stream] = False
-        self.places[stream] += 1
+        self.streams.each[stream].over()
         self._look(host, now)
         return True
 
@@ -674,14 +599,13 @@ class ScriptProgram(Program):
         turn: i64 = share.turn(stream)
         if share.factor == 0:
             return
-        subject: i64 = len(self.streams) * (turn + 1) + self.beyond + stream + 1
-        host.set_timer(self.number, now + left_ps, subject)
+        self._set_timer(host, now + left_ps, LATER + turn, stream)
 
     def _reshare(self, host: Host, share: Share, now: i64) -> None:
         """Calls began or ended: go on computing with the SMs that are left."""
         if share.change(now):
             stream: i64 = 0
-            while stream < len(self.streams):
+            while stream < len(self.streams.each):
                 if share.from_ps[stream] >= 0:
                     self._go_at(host, share, stream, now)
                 stream += 1
@@ -705,77 +629,77 @@ class ScriptProgram(Program):
 
     # ---- calls
 
-    def _is_over(self, host: Host, stream: i64, group: i64, call: i64, now: i64) -> bool:
-        """Whether a stream's call was copied; it begins when the stream has come to it, and SMs are free."""
-        group += self.first
+    def _begin_call(self, host: Host, number: i64, call: i64, now: i64) -> bool:
+        """Begin a call that a stream has come to; false if it waits for queue pairs or SMs."""
         share = self.share
-        first: i64 = 0
-        last: i64 = self.counts[group]
-        if self.ringed[group][call]:
-            last = self.rings[group]
-        else:
-            first = self.rings[group]
-        start: i64 = self.starts[group]
-        first += start
-        last += start
-        if not self.busy[stream] and not self._begin_call(host, stream, group, call, first, last, now):
+        group = self.groups[number]
+        if not group.asked:
+            group.asked = True
+            group.asked_ps = now
+            op, size_bytes = group.announced[call]
+            self.recorder.begin(number, op, size_bytes, now)
+            self._look_after(host, number, now)
+            if self.pair_ps > 0:
+                self._connect(host, number, call, now)
+        if group.ready_ps >= 0:
             return False
-        at: i64 = first
-        while at < last:
+        if share is not None and not self._take(host, share, number, now):
+            return False
+        group.since_ps = now
+        orders = self.orders
+        if orders is not None:
+            orders.begin(number)
+        at: i64 = group.first_channel(call)
+        end: i64 = group.end_channel(call)
+        while at < end:
+            self.channels[at].begin(host, call)
+            at += 1
+        return True
+
+    def _is_copied(self, number: i64, call: i64) -> bool:
+        """Whether the GPU has done the last copy of every channel of a call."""
+        group = self.groups[number]
+        at: i64 = group.first_channel(call)
+        end: i64 = group.end_channel(call)
+        while at < end:
             if not self.channels[at].copied_all():
                 return False
             at += 1
-        self.busy[stream] = False
-        self.calling[group] = False
-        self.held_by[group] = -1
-        if share is not None:
-            share.give_back(group)
-        if stream == 0:
-            self.waited_ps[self.group_reasons[group]] += now - self.asked_ps[group]
-        self._copied(group, now)
-        events = host.events
-        if events is not None and not self.single:
-            events.note(
-                CALLED, self.number, group, call, self.calls[group][call][0], self.since_ps[group], now
-            )
-        label: i64 = self.labels[group][call]
-        if label >= 0:
-            self.called.append([self.job, self.rank, self.operation, label, self.since_ps[group], now])
         return True
 
-    def _begin_call(
-        self, host: Host, stream: i64, group: i64, call: i64, first: i64, last: i64, now: i64
-    ) -> bool:
-        """Begin a call that a stream has come to, on some channels; false if it has to wait."""
+    def _end_call(self, host: Host, stream: i64, number: i64, call: i64, now: i64) -> None:
+        """A stream's call was copied: give back its SMs and note it. It is over when all is acknowledged."""
+        group = self.groups[number]
         share = self.share
-        if not self.calling[group]:
-            self.calling[group] = True
-            self.asked_ps[group] = now
-            op, size_bytes = self.calls[group][call]
-            self.recorder.begin(group, op, size_bytes, now)
-            self._look_after(host, group, now)
-            if self.pair_ps > 0:
-                self._connect(host, group, first, last, now)
-        if self.ready_ps[group] >= 0:
-            return False
-        if share is not None and not self._take(host, share, group, now):
-            return False
-        self.busy[stream] = True
-        self.since_ps[group] = now
-        orders = self.orders
-        if orders is not None:
-            orders.begin(group)
-        while first < last:
-            self.channels[first].begin(host, call)
-            first += 1
-        return True
+        group.asked = False
+        group.held_by = NOT_WAITED
+        if share is not None:
+            share.give_back(number)
+        if stream == 0:
+            self.streams.waited_ps[group.reason] += now - group.asked_ps
+        sent: i64 = 0
+        at: i64 = group.start
+        end: i64 = at + group.count
+        while at < end:
+            sent += self.channels[at].sent
+            at += 1
+        group.note_copied(self.recorder, number, sent, now)
+        events = host.events
+        if events is not None and not self.streams.single:
+            events.note(CALLED, self.number, number, call, group.announced[call][0], group.since_ps, now)
+        label: i64 = group.labels[call]
+        if label >= 0:
+            self.called.append([self.job, self.rank, self.operation, label, group.since_ps, now])
 
-    def _connect(self, host: Host, group: i64, first: i64, last: i64, now: i64) -> None:
+    def _connect(self, host: Host, number: i64, call: i64, now: i64) -> None:
         """Make the queue pairs that a call is the first to use."""
+        group = self.groups[number]
         pairs: i64 = 0
-        while first < last:
-            pairs += self.channels[first].connect()
-            first += 1
+        at: i64 = group.first_channel(call)
+        end: i64 = group.end_channel(call)
+        while at < end:
+            pairs += self.channels[at].connect()
+            at += 1
         if pairs == 0:
             return
         if self.connects_ps < now:
@@ -784,25 +708,26 @@ class ScriptProgram(Program):
         self.made += pairs
         ready_ps: i64 = self.connects_ps + self.exchange_ps
         self.connecting_ps += ready_ps - now
-        self.ready_ps[group] = ready_ps
-        self._go_on_connecting(host, group, now)
+        group.ready_ps = ready_ps
+        self._go_on_connecting(host, number, now)
 
     def _go_on_connecting(self, host: Host, group: i64, now: i64) -> None:
         """Set a group's timer for when its queue pairs are there, or a piece before."""
-        at_ps: i64 = self.ready_ps[group]
+        at_ps: i64 = self.groups[group].ready_ps
         if at_ps > now + PIECE_PS:
             at_ps = now + PIECE_PS
-        host.set_timer(self.number, at_ps, len(self.streams) + len(self.groups) + group + 1)
+        self._set_timer(host, at_ps, CONNECTED, group)
 
-    def _on_connected(self, host: Host, group: i64, now: i64) -> bool:
+    def _on_connected(self, host: Host, number: i64, now: i64) -> bool:
         """The timer of a group that is connected on demand; whether it is done."""
-        if self.ready_ps[group] < 0:
+        group = self.groups[number]
+        if group.ready_ps < 0:
             return False  # the communicator was aborted
         host.progress += 1
-        if self.ready_ps[group] > now:
-            self._go_on_connecting(host, group, now)
+        if group.ready_ps > now:
+            self._go_on_connecting(host, number, now)
             return False
-        self.ready_ps[group] = -1
+        group.ready_ps = NOT_WAITED
         self._look(host, now)
         return True
 
@@ -812,12 +737,12 @@ class ScriptProgram(Program):
         """
         if share.take(group, now):
             return True
-        if self.held_by[group] < 0:
+        if self.groups[group].held_by < 0:
             holder: int = -1
             for number in share.gpu.programs:
                 if holder < 0:
                     holder = host.programs[number].holding()
-            self.held_by[group] = holder
+            self.groups[group].held_by = holder
         return False
 
     def holding(self) -> int:
@@ -828,93 +753,54 @@ class ScriptProgram(Program):
 
     def sm_rows(self) -> list[list[int]]:
         rows: list[list[int]] = []
-        for group, holder in enumerate(list(self.held_by)):
-            if holder >= 0:
-                asked_ps, since_ps = self.asked_ps[group], self.since_ps[group]
-                number = self.recorder.begun[group] - 1
+        for place, group in enumerate(list(self.groups)):
+            if group.held_by >= 0:
+                asked_ps, since_ps = int(group.asked_ps), int(group.since_ps)
+                number = self.recorder.begun[place] - 1
                 had_ps = since_ps if since_ps > asked_ps else -1
-                place = self.recorder.groups[group]
-                rows.append([int(self.job), int(self.rank), place, number, asked_ps, had_ps, holder])
+                whole = self.recorder.groups[place]
+                holder = int(group.held_by)
+                rows.append([int(self.job), int(self.rank), whole, number, asked_ps, had_ps, holder])
         return rows
-
-    def _copied(self, group: i64, now: i64) -> None:
-        """A group's call was copied; it is over if nothing that it sent is on its way."""
-        sent: i64 = 0
-        at: i64 = self.starts[group]
-        last: i64 = at + self.counts[group]
-        while at < last:
-            sent += self.channels[at].sent
-            at += 1
-        number: i64 = self.recorder.begun[group] - 1
-        if self.freed[group] == sent:
-            self.recorder.end(group, number, now)
-        else:
-            self.owing[group].append([number, self.asked_ps[group], now, sent])
-            if self.owed[group] == NEVER_PS:
-                self.owed[group] = sent
 
     def _look_after(self, host: Host, group: i64, since_ps: i64) -> None:
         """Look whether a call of the group that began then is over when it should be. One look is pending at
         a time, however many calls there are meanwhile.
         """
-        if self.watchdog_ps > 0 and not self.watched[group]:
-            self.watched[group] = True
-            subject: i64 = len(self.streams) + group + 1
-            host.set_timer(self.number, since_ps + self.watchdog_ps, subject)
+        if self.watchdog_ps > 0 and not self.groups[group].watched:
+            self.groups[group].watched = True
+            self._set_timer(host, since_ps + self.watchdog_ps, WATCHED, group)
 
-    def _watch(self, host: Host, group: i64, now: i64) -> bool:
-        """The watchdog: the call that was under way should be over; whether it is not."""
-        self.watched[group] = False
-        since_ps: i64 = self.asked_ps[group]
-        owing = self.owing[group]
-        if owing:
-            since_ps = owing[0][_SINCE]
-        elif not self.calling[group]:
+    def _watch(self, host: Host, number: i64, now: i64) -> bool:
+        """The watchdog: the call that was begun should be over; whether it is not."""
+        group = self.groups[number]
+        group.watched = False
+        since_ps: i64 = group.asked_ps
+        if group.copied:
+            since_ps = group.copied[0].asked_ps
+        elif not group.asked:
             return False
         if since_ps + self.watchdog_ps > now:
-            self._look_after(host, group, since_ps)
+            self._look_after(host, number, since_ps)
             return False
-        start: i64 = self.starts[group]
-        why, peer, port, pair = self.waiting(start, start + self.counts[group])
-        self._fail(host, group, STATUS_TIMED_OUT, why, peer, port, pair, now)
+        why, peer, port, pair = self.waiting(group.start, group.start + group.count)
+        self._fail(host, number, STATUS_TIMED_OUT, why, peer, port, pair, now)
         return True
 
     # ---- what is reported
 
-    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
-        if self.status != STATUS_SUCCESS:
-            return False
-        streams: i64 = len(self.streams)
-        stream: i64 = subject - 1
-        if stream >= streams:
-            stream -= streams
-            if stream < len(self.groups):
-                return self._watch(host, stream, now)
-            stream -= len(self.groups)
-            if self.pair_ps > 0:
-                if stream < len(self.groups):
-                    return self._on_connected(host, stream, now)
-                stream -= len(self.groups)
-            share = self.share
-            turn: i64 = stream // streams
-            stream %= streams
-            if share is not None:
-                return turn == share.turns[stream] and self._on_share(host, share, stream, now)
-            return turn == self.turns[stream] and self._on_computed(host, stream, now)
-        return self.turns[stream] == 0 and self._on_computed(host, stream, now)
-
-    def _on_computed(self, host: Host, stream: i64, now: i64) -> bool:
+    def _on_computed(self, host: Host, number: i64, now: i64) -> bool:
         """The timer of a stream that computes; whether it is done."""
+        stream = self.streams.each[number]
         host.progress += 1
-        self._count(stream, now - self.from_ps[stream], self.piece_ps[stream])
-        self._note_computed(host, stream, now)
-        if self.left_ps[stream] > 0:  # a piece of a long computation, for the stall check
-            self._compute(host, stream, self.left_ps[stream], now)
+        self._count(number, now - stream.from_ps, stream.piece_ps)
+        self._note_computed(host, number, now)
+        if stream.left_ps > 0:  # a piece of a long computation, for the stall check
+            self._compute(host, number, stream.left_ps, now)
             return False
-        self.busy[stream] = False
-        self.places[stream] += 1
-        self.stuck[stream] = 0
-        self._look_on(host, 0, now)
+        stream.over()
+        stream.waits_for = ANYTHING
+        self._look_for(host, ANYTHING, now)
         return True
 
     def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
@@ -952,28 +838,14 @@ class ScriptProgram(Program):
         if freed == 0:
             return
         channel = self.channels[send.channel]
-        group: i64 = self.group_of[send.channel]
-        self.freed[group] += freed
+        number: i64 = self.group_of[send.channel]
+        group = self.groups[number]
+        group.freed += freed
         channel.on_room(host, send)
         if channel.in_line and self.copying and channel.copied_all():
             self._look(host, now)
-        if self.owed[group] > self.freed[group]:
-            return
-        owing = self.owing[group]
-        while owing and owing[0][_MARK] <= self.freed[group]:
-            self.recorder.end(group, owing[0][_NUMBER], owing[0][_END])
-            owing.pop(0)
-        self._note_owed(group)
-        if not owing and not self.copying:
+        if group.note_freed(self.recorder, number) and not group.copied and not self.copying:
             self._look(host, now)
-
-    def _note_owed(self, group: i64) -> None:
-        """Keep what the first call of a group that is not over has to have acknowledged."""
-        owing = self.owing[group]
-        if owing:
-            self.owed[group] = owing[0][_MARK]
-        else:
-            self.owed[group] = NEVER_PS
 
     def copies(self, channel: i64) -> bool:
         return 0 <= channel < len(self.channels)
@@ -986,7 +858,7 @@ class ScriptProgram(Program):
         channel = self.channels[message.a]
         channel.on_copied(host, message)
         if channel.copied_all():
-            self._look_on(host, self.group_of[message.a] + 1, now)
+            self._look_for(host, self.group_of[message.a] + 1, now)
 
     # ---- what goes wrong
 
@@ -1052,8 +924,8 @@ class ScriptProgram(Program):
         self.status = status
         qpn: i64 = self.qpns.get((port << 20) | pair, -1)
         number: i64 = self.recorder.begun[group] - 1
-        if self.owing[group]:
-            number = self.owing[group][0][_NUMBER]
+        if self.groups[group].copied:
+            number = self.groups[group].copied[0].number
         self.recorder.fail(group, number, status, why, peer, port, qpn, now)
         if self.share is not None:
             self.share.leave()
@@ -1130,24 +1002,14 @@ class ScriptProgram(Program):
         channels: list[Plain] = [channel.save() for channel in self.channels]
         sends: list[Plain] = [send.save() for send in self.sends]
         receives: list[Plain] = [receive.save() for receive in self.receives]
-        streams: list[Plain] = [
-            list[Plain](one) for one in (self.places, self.busy, self.left_ps, self.recorded, self.waited_ps)
-        ]
-        streams += [list[Plain](one) for one in (self.piece_ps, self.from_ps, self.turns)]
-        groups: list[Plain] = [
-            list[Plain](one) for one in (self.calling, self.watched, self.asked_ps, self.since_ps, self.freed)
-        ]
-        groups.append(list[Plain](self.held_by))
-        groups.append(list[Plain](self.ready_ps))
-        owing: list[Plain] = [_save_rows(calls) for calls in self.owing]
+        groups: list[Plain] = [group.save() for group in self.groups]
         return [
             save_fields(self, _FIELDS),
             channels,
             sends,
             receives,
-            streams,
+            self.streams.save(),
             groups,
-            owing,
             _save_rows(self.rows),
             _save_rows(self.called),
             self.waits.save(),
@@ -1157,16 +1019,15 @@ class ScriptProgram(Program):
         ]
 
     def load(self, state: list[Plain]) -> None:
-        fields, channels, sends, receives, streams, groups, owing, rows, called = state[:9]
-        waits, recorder, orders, share = state[9:]
+        fields, channels, sends, receives, streams, groups, rows, called = state[:8]
+        waits, recorder, orders, share = state[8:]
         if self.share is not None:
             self.share.load(share)
         if self.orders is not None:
             self.orders.load(orders)
         load_fields(self, _FIELDS, fields)
-        self.stuck = vec[i64]([0] * len(self.streams))
         if self.scripts:
-            self._take_streams(self.scripts[self.membership])
+            self.streams.take(self.scripts[self.membership])
         for channel, saved in zip(list(self.channels), as_list(channels), strict=True):
             channel.load(as_list(saved))
         for send, saved in zip(list(self.sends), as_list(sends), strict=True):
@@ -1175,26 +1036,9 @@ class ScriptProgram(Program):
             receive.load(saved)
         self.totals = Totals()
         self._add_up()
-        places, busy, left, recorded, waited, pieces, since_ps, turns = as_list(streams)
-        self.piece_ps = [as_int(value) for value in as_list(pieces)]
-        self.from_ps = [as_int(value) for value in as_list(since_ps)]
-        self.turns = [as_int(value) for value in as_list(turns)]
-        self.places = vec[i64]([as_int(value) for value in as_list(places)])
-        self.busy = vec[bool]([as_int(value) == 1 for value in as_list(busy)])
-        self.left_ps = [as_int(value) for value in as_list(left)]
-        self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
-        self.waited_ps = vec[i64]([as_int(value) for value in as_list(waited)])
-        calling, watched, asked, since, freed, held_by, ready = as_list(groups)
-        self.ready_ps = vec[i64]([as_int(value) for value in as_list(ready)])
-        self.held_by = vec[i64]([as_int(value) for value in as_list(held_by)])
-        self.calling = vec[bool]([as_int(value) == 1 for value in as_list(calling)])
-        self.watched = [as_int(value) == 1 for value in as_list(watched)]
-        self.asked_ps = vec[i64]([as_int(value) for value in as_list(asked)])
-        self.since_ps = vec[i64]([as_int(value) for value in as_list(since)])
-        self.freed = vec[i64]([as_int(value) for value in as_list(freed)])
-        self.owing = [_load_rows(calls) for calls in as_list(owing)]
-        for group in range(len(self.owing)):
-            self._note_owed(group)
+        self.streams.load(streams)
+        for group, saved in zip(list(self.groups), as_list(groups), strict=True):
+            group.load(saved)
         self.rows = _load_rows(rows)
         self.called = _load_rows(called)
         self.waits.load(waits)

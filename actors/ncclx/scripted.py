@@ -16,12 +16,14 @@ from actors.host.host import Attendance, Host
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingChannel
 from actors.ncclx.flight_records import Recorder
 from actors.ncclx.gpu_orders import GroupOrders, Orders
+from actors.ncclx.group_calls import Calls
 from actors.ncclx.operations import Announcement
 from actors.ncclx.payload import group_orders
 from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import LINE, GroupCall
 from actors.ncclx.sm_share import GpuSms, Share
+from actors.ncclx.streams import Streams
 from actors.ncclx.transport.channel import Channel, GraphChannel
 from actors.ncclx.transport.clear_to_send import (
     CTS_BYTES,
@@ -142,23 +144,14 @@ class _Builder:
             job.start_ps,
             self._rank,
             self._gpu_port,
-            plan.single,
             self._channels,
             self._sends,
             self._receives,
             self._waits,
-            self._of_group,
-            self._rings,
-            self._ringed,
-            [list(stream) for stream in script.streams],
-            script.events,
-            len(plan.reasons),
-            [plan.groups[number].reason for number in script.groups],
-            [[call.label for call in calls] for calls in script.calls],
-            [
-                [(self._code(number, call), call.size_bytes) for call in calls]
-                for number, calls in zip(script.groups, script.calls, strict=True)
-            ],
+            [self._calls(place) for place in range(len(script.groups))],
+            Streams(
+                [list(stream) for stream in script.streams], script.events, len(plan.reasons), plan.single
+            ),
             Recorder(self._settings.flight_recorder, list(script.groups)),
             self._settings.watchdog_ps,
             self._rank in job.absent,
@@ -180,6 +173,18 @@ class _Builder:
         for port, index, context in self._bound:
             self._host.bind(port, index, int(program.number), context)
         return program
+
+    def _calls(self, place: int) -> Calls:
+        """What the rank keeps of a group's calls."""
+        number, calls = self._script.groups[place], self._script.calls[place]
+        return Calls(
+            self._of_group[place],
+            self._rings[place],
+            self._ringed[place],
+            self._plan.groups[number].reason,
+            [call.label for call in calls],
+            [(self._code(number, call), call.size_bytes) for call in calls],
+        )
 
     def bound(self) -> list[tuple[int, int]]:
         """The host's port and the index of each of its queue pairs."""

@@ -126,7 +126,7 @@ def test_buffers_are_never_overrun_and_every_slice_arrives_whole(
             else:
                 assert [arrived[slice_] for slice_ in sorted(arrived)] == expected
     for program in toy.ranks():
-        assert not any(program.owing)
+        assert not any(group.copied for group in program.groups)
         assert all(send.freed == send.issued for send in program.sends)
         assert all(receive.recycled == receive.ready == receive.expected for receive in program.receives)
 

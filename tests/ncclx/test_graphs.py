@@ -241,7 +241,7 @@ def test_graphs_keep_the_bounds_of_the_data_path_and_end(algorithm: str, op: str
         toy.run(partial(check_bounds, toy))
         assert [row[4] for row in toy.controller.operations] == [0] * (1 if op == "barrier" else 2)
         for program in toy.ranks():
-            assert not any(program.owing)
+            assert not any(group.copied for group in program.groups)
             assert all(send.freed == send.issued for send in program.sends)
             assert all(receive.recycled == receive.expected for receive in program.receives)
 
