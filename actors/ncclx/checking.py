@@ -12,7 +12,8 @@ What each collective starts from and ends with is in `beginning` and `ending`. A
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from actors.kernel.errors import EmuError
@@ -21,6 +22,10 @@ from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Call, Extent, Extents, Step
 _NOTHING: Final = -1
 MOST_NAMED: Final = 1 << 40
 """Bytes of one rank's buffer at most: where symbols of all_to_all begin for the next rank."""
+
+
+FORM: Final = 1
+"""Of what is proved here. Raise it with every change, so that no earlier proof counts."""
 
 
 class GraphError(EmuError):
@@ -151,6 +156,31 @@ class _Walk:
             if step.receive != NOBODY:
                 self.receiving.setdefault((step.receive, step.lane), deque()).append(number)
 
+        self.awaited: dict[int, list[int]] = {}
+        """For each step, those that wait for it."""
+        for number, before in enumerate(self.waits):
+            for one in before:
+                self.awaited.setdefault(one, []).append(number)
+
+    def next_from(self, peer: int, lane: int) -> Iterable[int]:
+        """The step whose turn it is to receive from a peer."""
+        return islice(self.receiving.get((peer, lane), ()), 1)
+
+    def next_to(self, peer: int, lane: int) -> Iterable[int]:
+        """The step whose turn it is to send to a peer."""
+        return islice(self.sending.get((peer, lane), ()), 1)
+
+    def behind(self, number: int) -> list[int]:
+        """The steps that may begin now that one is over: those that waited for it, and the next of its
+        connections."""
+        step = self.steps[number]
+        found = list(self.awaited.get(number, ()))
+        for peer in step.sends:
+            found += self.next_to(peer, step.lane)
+        if step.receive != NOBODY:
+            found += self.next_from(step.receive, step.lane)
+        return found
+
     def over(self, number: int) -> bool:
         return self.issued[number] == self.slices[number]
 
@@ -204,20 +234,23 @@ def _carry_out(
     walks: Sequence[_Walk], buffers: list[list[Memory]], known: list[int], slice_bytes: int, slots: int
 ) -> None:
     lines: dict[tuple[int, int, int], deque[_Line]] = {}
-    active: deque[tuple[_Walk, int]] = deque((walk, at) for walk in walks for at in range(len(walk.steps)))
-    idle = 0
-    while active:
-        walk, number = active.popleft()
-        if _advance(walk, number, lines, buffers, known, slice_bytes, slots):
-            idle = 0
-        else:
-            idle += 1
-        if not walk.over(number):
-            active.append((walk, number))
-            if idle > len(active):
-                raise GraphError(_why_stuck(walk, number, lines))
-        else:
-            idle = 0
+    ready = deque((walk.rank, at) for walk in walks for at in range(len(walk.steps)) if not walk.waits[at])
+    while ready:
+        rank, number = ready.popleft()
+        walk = walks[rank]
+        if walk.over(number) or not _advance(walk, number, lines, buffers, known, slice_bytes, slots):
+            continue
+        step = walk.steps[number]
+        for peer in step.sends:  # it may receive, and whoever is next here may send
+            ready.extend((peer, one) for one in walks[peer].next_from(rank, step.lane))
+        if step.receive != NOBODY:  # there is room again
+            ready.extend((step.receive, one) for one in walks[step.receive].next_to(rank, step.lane))
+        if walk.over(number):
+            ready.extend((rank, one) for one in walk.behind(number))
+    stuck = [(walk, at) for walk in walks for at in range(len(walk.steps)) if not walk.over(at)]
+    if stuck:
+        waiting = [one for one in stuck if all(map(one[0].over, one[0].waits[one[1]]))]
+        raise GraphError(_why_stuck(*(waiting or stuck)[0], lines))
     for (source, target, lane), line in lines.items():
         if line:
             raise GraphError(f"rank {target} never receives what rank {source} sends on lane {lane}")

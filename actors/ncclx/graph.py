@@ -252,15 +252,14 @@ def within(extents: Extents, start: int, size: int) -> list[Extent]:
 
 def parts(extent: Extent, count: int) -> list[Extent]:
     """An extent in `count` parts of equal size, rounded up to 16 B; the last may be shorter or empty."""
+    return [part(extent, count, at) for at in range(count)]
+
+
+def part(extent: Extent, count: int, at: int) -> Extent:
+    """One of `parts`."""
     each = up(-(-extent.size_bytes // count))
-    return [
-        Extent(
-            extent.buffer,
-            extent.offset_bytes + at * each,
-            min(max(extent.size_bytes - at * each, 0), each),
-        )
-        for at in range(count)
-    ]
+    size_bytes = min(max(extent.size_bytes - at * each, 0), each)
+    return Extent(extent.buffer, extent.offset_bytes + at * each, size_bytes)
 
 
 class StepList:

@@ -12,9 +12,10 @@ Ranks are known by their places in the communicator.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
-from typing import Final
+from typing import Final, Protocol
 
 from actors.ncclx.algorithms.bruck import Bruck
 from actors.ncclx.algorithms.chain import Chain
@@ -25,7 +26,7 @@ from actors.ncclx.algorithms.pat import Pat
 from actors.ncclx.algorithms.recursive import HalvingDoubling, RecursiveDoubling
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.algorithms.trees import DoubleBinaryTree
-from actors.ncclx.checking import GraphError, check
+from actors.ncclx.checking import FORM, GraphError, check
 from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
 from actors.ncclx.operations import POINT_TO_POINT, SIMPLE_ONLY, Operation
 from actors.ncclx.protocols import PROTOCOLS, SIMPLE
@@ -87,6 +88,15 @@ def operations_of(calls: Iterable[GroupCall]) -> list[Operation]:
         )
         for call in calls
     ]
+
+
+class Proofs(Protocol):
+    """Which graphs were proved to be the collective that they claim to be, by a digest of their content."""
+
+    def __contains__(self, key: str) -> bool: ...
+
+    def add(self, key: str) -> None:
+        """Remember one."""
 
 
 class Schedule:
@@ -271,8 +281,11 @@ class Schedule:
         algorithm = LIBRARY[operation.algorithm] if own is None else own
         return algorithm.steps(self.call(operation, channel), rank)
 
-    def faults(self) -> Iterator[tuple[Operation, str]]:
-        """Operations of which an algorithm of the user's is no correct collective, and why."""
+    def faults(self, proofs: Proofs) -> Iterator[tuple[Operation, str]]:
+        """Operations of which an algorithm of the user's is no correct collective, and why.
+
+        What `proofs` has is not proved again.
+        """
         for operation in dict.fromkeys(one._replace(iteration=0, warmup=False) for one in self.operations):
             own = operation.own
             if own is None:
@@ -281,7 +294,11 @@ class Schedule:
             try:
                 graphs = [[own.steps(call, rank) for rank in range(len(self.nodes))] for call in calls]
                 cut = self.cuts[self.protocol(operation)]
-                check(calls, graphs, cut.slice_bytes, cut.slots)
+                content = (FORM, calls, graphs, cut.slice_bytes, cut.slots)
+                key = hashlib.sha256(repr(content).encode()).hexdigest()
+                if key not in proofs:
+                    check(calls, graphs, cut.slice_bytes, cut.slots)
+                    proofs.add(key)
             except GraphError as error:
                 yield operation, str(error)
 

@@ -58,6 +58,7 @@ from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.base.errors import Problem, ScenarioError
 from emu.build.buffer_sizes import is_deep
 from emu.build.disjoint_paths import DisjointPaths
+from emu.build.proofs import KeptProofs
 from emu.measure.collected import ServingFacts, TrainingFacts
 from emu.measure.summary.steps import facts_of, trace_facts
 from emu.scenario.operated_jobs import SAVES, TESTS, TRAINS
@@ -360,7 +361,7 @@ def _scripted(
     nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
     settings = settings_of(scenario, topology, job.section)
     schedules = schedules_of(settings, topology, script, job.gpus)
-    for label, operation, fault in own_faults(script, schedules):
+    for label, operation, fault in own_faults(script, schedules, KeptProofs()):
         place = "" if label == UNLABELLED else f".operations[{label}]"
         reason = f"{operation.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"
         accepted = "an algorithm after which everybody has every contribution once"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Algorithm, Call, Extent, Step, parts, total
+from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Algorithm, Call, Extent, Step, part, total
 from actors.ncclx.operations import BLOCKWISE
 
 
@@ -55,11 +55,11 @@ class Given(Algorithm):
 
     def _chunk(self, call: Call, rank: int, buffer: int, chunk: int) -> Extent:
         if call.op not in BLOCKWISE:
-            return parts(call.whole(buffer), self._chunks)[chunk]
+            return part(call.whole(buffer), self._chunks, chunk)
         each = self._chunks // call.ranks
         block = call.block(chunk // each, buffer)
         if call.op in ("all_to_all", "all_to_allv") and buffer == DATA:
             block = call.outgoing(rank, chunk // each)
         elif call.op in ("all_to_all", "all_to_allv") and buffer == OUTPUT:
             block = call.incoming(chunk // each, rank)
-        return parts(block, each)[chunk % each]
+        return part(block, each, chunk % each)

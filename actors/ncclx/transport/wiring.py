@@ -31,7 +31,7 @@ from typing import NamedTuple
 from actors.fabric.model import Topology
 from actors.ncclx.graph import NVLS_MULTICAST, NVLS_REDUCE
 from actors.ncclx.operations import Operation
-from actors.ncclx.schedule import KnownPlans, Schedule, operations_of
+from actors.ncclx.schedule import KnownPlans, Proofs, Schedule, operations_of
 from actors.ncclx.script import COLLECTIVE, Group, GroupCall, ScriptPlan
 from actors.ncclx.settings import Settings, channel_count, exchange_channels
 from actors.nic.queue_pair.numbers import assign_qpns
@@ -396,9 +396,11 @@ def _called(plan: ScriptPlan) -> tuple[list[Sequence[GroupCall]], list[int]]:
     return found, of_group
 
 
-def own_faults(plan: ScriptPlan, schedules: Sequence[Schedule]) -> Iterator[tuple[int, Operation, str]]:
+def own_faults(
+    plan: ScriptPlan, schedules: Sequence[Schedule], proofs: Proofs
+) -> Iterator[tuple[int, Operation, str]]:
     """Calls, by their label, of which an algorithm of the user's is no correct collective, and why."""
     kinds, of_group = _called(plan)
     for schedule, kind in zip(schedules, of_group, strict=True):
-        for operation, fault in schedule.faults():
+        for operation, fault in schedule.faults(proofs):
             yield kinds[kind][schedule.operations.index(operation)].label, operation, fault
