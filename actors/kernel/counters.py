@@ -354,6 +354,13 @@ NIC_LOCAL_ACK_TIMEOUT_ERR: Final = counter(
     "Times the requester's acknowledgement timer expired.",
     field="local_ack_timeout_err",
 )
+NIC_LATE_NAKS: Final = counter(
+    "nic_late_naks",
+    Unit.COUNT,
+    DEVICE,
+    "NAKs that an acknowledgement of what they ask for has overtaken; they are dropped.",
+    field="late_naks",
+)
 NIC_DUPLICATE_REQUEST: Final = counter(
     "nic_duplicate_request",
     Unit.COUNT,

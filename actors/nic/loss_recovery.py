@@ -44,7 +44,7 @@ from typing import ClassVar
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
-from actors.kernel.knobs import MTU, Knob, Knobs
+from actors.kernel.knobs import AUTO, MTU, Knob, Knobs
 from actors.kernel.vectors import vec
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import NO_PSN, HeldPackets, QueuePair, unwrap
@@ -87,7 +87,8 @@ class Recovery:
             window *= 2
         if hold > 0:
             pair.held = HeldPackets(window)
-            pair.sacked = vec[i64]([0] * window)
+            if self.selective or self.self_clocked:
+                pair.sacked = vec[i64]([0] * window)
             pair.came = vec[i64]([0] * window)
         self.begin(pair)
 
@@ -181,18 +182,19 @@ class GoBackN(Recovery):
         Knob(
             "reorder",
             "number",
-            128,
-            1,
+            0,
+            0,
             65536,
             "With `out_of_order`: a packet counts as lost, and is asked for, once one that is more than so "
-            "many later has come. A choice: what 8 sprayed paths with 16 packets of difference reorder.",
+            "many later has come. 0: half of what `window` holds.",
         ),
         Knob(
             "window",
             "bytes",
-            "1MB",
+            AUTO,
             MTU,
-            doc="With `out_of_order`: what a responder keeps beyond a gap.",
+            doc="With `out_of_order`: what a responder keeps beyond a gap. `auto`: what the NIC's port sends "
+            "in 64 us, as long as a queue at Kmax (3.2 MB at 400G) holds a packet; at least twice `reorder`.",
         ),
     )
 
@@ -200,7 +202,7 @@ class GoBackN(Recovery):
         super().__init__(mtu_bytes, knobs)
         if knobs.placement == "out_of_order":
             self.hold_packets = knobs.window_bytes // mtu_bytes
-            self.reorder_packets = knobs.reorder
+            self.reorder_packets = knobs.reorder or max(self.hold_packets // 2, 1)
 
     @staticmethod
     def out_of_order(knobs: Knobs) -> bool:

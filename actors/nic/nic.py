@@ -33,6 +33,7 @@ from actors.kernel.counters import (
     NIC_CONTEXT_MISSES,
     NIC_DELIVERED_BYTES,
     NIC_DUPLICATE_REQUEST,
+    NIC_LATE_NAKS,
     NIC_LOCAL_ACK_TIMEOUT_ERR,
     NIC_NP_CNP_SENT,
     NIC_NP_ECN_MARKED_ROCE_PACKETS,
@@ -126,6 +127,7 @@ _PLAIN: Final = (
     NIC_OUT_OF_SEQUENCE,
     NIC_PACKET_SEQ_ERR,
     NIC_LOCAL_ACK_TIMEOUT_ERR,
+    NIC_LATE_NAKS,
     NIC_DUPLICATE_REQUEST,
     NIC_TRANSMIT_ACKS,
     NIC_TRANSMIT_NAKS,
@@ -656,6 +658,7 @@ class Nic(Responder):
         into.add(self.out_of_sequence)
         into.add(self.packet_seq_err)
         into.add(self.local_ack_timeout_err)
+        into.add(self.late_naks)
         into.add(self.duplicate_request)
         into.add(self.transmit_acks)
         into.add(self.transmit_naks)

@@ -45,6 +45,7 @@ from actors.nic.congestion.tcp_window import TcpWindow
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair, unwrap
+from actors.wire.fault import TIMER_EXPIRED
 from actors.wire.frame import (
     ECN_CONGESTED,
     PSN_MASK,
@@ -365,6 +366,7 @@ class Tcp(Recovery):
             flow.at_once = False
         if 0 < flow.due_ps <= now and pair.una_psn < pair.next_psn:
             nic.local_ack_timeout_err += 1
+            nic.note(int(TIMER_EXPIRED), int(pair.index), [int(pair.qpn), int(self._timeout_ps(flow)), 0])
             flow.backoff += 1
             if flow.backoff > self.retries:
                 nic.flush(pair, STATUS_RETRY_EXCEEDED)

@@ -82,6 +82,9 @@ COMPUTE_HUNG: Final[i64] = 25
 ROWS: Final[i64] = 26
 """d rows of the memory of the GPU behind a port (the place) of a host were remapped, so far."""
 
+TIMER_EXPIRED: Final[i64] = 27
+"""In logs alone: the timer of a queue pair (the place) expired."""
+
 FAULT_OPERATIONS: Final = (
     "none",
     "hold",
@@ -110,6 +113,7 @@ FAULT_OPERATIONS: Final = (
     "compute",
     "compute_hung",
     "rows",
+    "timer_expired",
 )
 PORT_FAULTS: Final[i64] = 0x3400BFA
 """A bit for each operation whose place is a port."""

@@ -88,7 +88,7 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
             f"{place}transport.congestion_control.kind": partial(
                 control_of, view.transport.congestion_control, rate_bps, view.transport.mtu_bytes
             ),
-            f"{place}transport.recovery.kind": partial(recovery_of, view.transport),
+            f"{place}transport.recovery.kind": partial(recovery_of, view.transport, rate_bps),
             f"{place}nic.arbiter.kind": partial(arbiter_of, view.nic.arbiter, largest),
             f"{place}switch.buffer.admission.kind": partial(pool_of, view.switch.buffer, largest, 1, 0),
             f"{place}switch.ecn.kind": partial(aqm_of, view.switch.ecn, trial_queue),

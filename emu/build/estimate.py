@@ -167,7 +167,8 @@ def _runs_again(scenario: Scenario, plan: Plan) -> int:
 
 def _slots(scenario: Scenario, topology: Topology, nic: int) -> int:
     """Packets that each queue pair of a NIC has room for, beyond the one it expects."""
-    held = int(recovery_of(scenario.at(topology, nic).transport).hold_packets)
+    rate_bps = max(end.rate_bps for end in topology.ports(nic) if end.kind == FABRIC)
+    held = int(recovery_of(scenario.at(topology, nic).transport, rate_bps).hold_packets)
     return 1 << (held - 1).bit_length() if held else 0
 
 

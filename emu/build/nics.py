@@ -28,7 +28,7 @@ from actors.nic.bond import Bond, Reach
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.congestion.dcqcn import Dcqcn
 from actors.nic.egress_port import NicPort
-from actors.nic.loss_recovery import Recovery
+from actors.nic.loss_recovery import GoBackN, Recovery
 from actors.nic.memory_path import ContextCache, Fetch, ReceiveBuffer, ReceiveGroup
 from actors.nic.nic import NO_BOTTLENECK_BPS, CreditNic, Nic
 from actors.nic.queue_pair.endpoint import EndpointSettings
@@ -37,9 +37,9 @@ from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
 from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
-from emu.base.units import format_rate
+from emu.base.units import format_rate, format_time
 from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
-from emu.build.round_trip import settled
+from emu.build.round_trip import loaded_round_trip_ps, settled
 from emu.build.switches import OutboxFor, give_credits, give_debounce, give_errors, give_pfc, has_pfc, wire_of
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
@@ -133,7 +133,7 @@ def build_nic(
         0,
         outbox_for(host_end.peer),
     )
-    recovery = recovery_of(transport)
+    recovery = recovery_of(transport, fabric[0].rate_bps)
     kind = CreditNic if scenario.credited else Nic
     nic = kind(number, queue, host, endpoint_settings(transport, section), recovery)
     ports: list[NicPort] = []
@@ -294,10 +294,24 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
 
 
 def control_warnings(scenario: Scenario, topology: Topology) -> list[str]:
-    """A line if congestion control recovers slowly at the rate of the fastest NIC."""
+    """A line if congestion control recovers slowly at the rate of the fastest NIC, and one if the timer of
+    queue pairs is shorter than a round trip may take."""
     transport = scenario.transport
     rates = [end.rate_bps for nic in topology.nics for end in topology.ports(nic) if end.kind == FABRIC]
-    return recovery_warnings(transport.congestion_control, max(rates), transport.mtu_bytes)
+    slow = recovery_warnings(transport.congestion_control, max(rates), transport.mtu_bytes)
+    return [*slow, *_timeout_warnings(scenario, topology)]
+
+
+def _timeout_warnings(scenario: Scenario, topology: Topology) -> list[str]:
+    timeout_ps = scenario.transport.timeout_ps
+    if not timeout_ps or scenario.transport.is_tcp:
+        return []
+    loaded_ps = loaded_round_trip_ps(scenario, topology)
+    if timeout_ps >= loaded_ps:
+        return []
+    written = f"transport.timeout: {scenario.transport.timeout} is {format_time(timeout_ps)}"
+    takes = f"a round trip behind a queue at ECN's default Kmin takes {format_time(loaded_ps)}"
+    return [f"{written}, and {takes}: timers may expire though nothing is lost"]
 
 
 def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | None:
@@ -308,9 +322,17 @@ def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | N
     return made
 
 
-def recovery_of(transport: TransportSection) -> Recovery:
-    """The recovery scheme of a NIC."""
-    made: Recovery = policy_of(transport.recovery)(transport.mtu_bytes, transport.recovery)
+REORDERED_PS: Final = 64_000_000
+"""So long a queue at the default Kmax holds a packet, at any rate."""
+
+
+def recovery_of(transport: TransportSection, line_bps: int) -> Recovery:
+    """The recovery scheme of a NIC whose ports have this rate."""
+    section, mtu_bytes = transport.recovery, transport.mtu_bytes
+    if issubclass(section.policy, GoBackN) and section.window_bytes is None:
+        window_bytes = max(line_bps * REORDERED_PS // (8 * 10**12), 2 * section.reorder * mtu_bytes)
+        section = section.model_copy(update={"window_bytes": max(window_bytes, mtu_bytes)})
+    made: Recovery = policy_of(section)(mtu_bytes, section)
     return made
 
 

@@ -66,6 +66,15 @@ def longest_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
     return found
 
 
+QUEUED_PS: Final = 16 * US_PS
+"""So long a queue at the default Kmin (800 KB at 400G) holds a packet, at any rate."""
+
+
+def loaded_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
+    """The longest round trip behind a queue at which senders are not slowed down yet."""
+    return longest_round_trip_ps(scenario, topology) + QUEUED_PS
+
+
 def settled(scenario: Scenario, topology: Topology, nic: int) -> CongestionSection:
     """The section of congestion control of a NIC with what is `auto` worked out. Raises ScenarioError."""
     section = scenario.at(topology, nic).transport.congestion_control

@@ -62,7 +62,10 @@ PAIR_ERROR: Final = 10
 GPU_GONE: Final = 11
 """the GPU behind a host's port (the place) is gone,"""
 BOOTED: Final = 12
-"""a host has booted."""
+"""a host has booted,"""
+TIMER: Final = 13
+"""the timer of a queue pair (the place) expired: its number, how long it ran in ps, and whether a NAK that an
+acknowledgement had overtaken asked for something sent before."""
 REMEMBERED: Final = ("operations", "flights", "failures", "steps")
 """Tables of results that are kept with them."""
 

@@ -32,6 +32,7 @@ from emu.base.units import (
 )
 from emu.measure.summary.recoveries import operator_lines
 from emu.measure.summary.servers import limit_line
+from emu.measure.summary.timers import timer_lines
 from emu.results.places import quantity
 from emu.results.summary import (
     Collective,
@@ -256,7 +257,11 @@ def closing_lines(summary: Summary) -> list[str]:
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),
         balance_lines("uplinks", summary.fabric.uplinks),
         balance_lines("other groups of equal ports", summary.fabric.groups),
-        [fabric_line(summary.fabric), *fault_lines(summary.faults)],
+        [
+            fabric_line(summary.fabric),
+            *timer_lines(summary.fabric.timers),
+            *fault_lines(summary.faults),
+        ],
         [*diagnosis_lines(summary.diagnosis), *uncompared_lines(summary.uncompared_events)],
         [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
         [f"doubtful at flow level: {one}" for one in summary.engine.doubts],

@@ -545,6 +545,21 @@ class ServerLoad(Part):
     worked on requests."""
 
 
+class Timers(Part):
+    """Timers of queue pairs that expired, short ones of adaptive retransmission included."""
+
+    expired: int
+    """How often."""
+    nic: str
+    """Whose was the first."""
+    at_ps: int
+    """When that was."""
+    ran_ps: int
+    """How long it had run."""
+    why: str
+    """The reasons that were counted."""
+
+
 class Fabric(Part):
     """What the network did. What flow level does not know (`fidelity`) is null."""
 
@@ -566,6 +581,8 @@ class Fabric(Part):
     """Times that an acknowledgement timer expired."""
     nic_rnr_nak_retry_err: int | None
     """Times that a requester waited because its responder had no receive posted."""
+    timers: Timers | None = None
+    """Null if no timer of a queue pair expired, and at flow level."""
     buffer_peak_bytes: int | None
     """Largest use of a switch's shared buffer."""
     buffer_peak_switch: str | None

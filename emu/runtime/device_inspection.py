@@ -42,6 +42,7 @@ from emu.measure.device_state import (
     PFC,
     ROUTE,
     SPEED,
+    TIMER,
 )
 from emu.runtime.waiting import held_in_queues
 
@@ -60,6 +61,7 @@ _ITEMS = {
     "pair_error": PAIR_ERROR,
     "gpu_gone": GPU_GONE,
     "lost": BOOTED,
+    "timer_expired": TIMER,
 }
 """What devices note, by the name of what they were told, and the item it is."""
 """Of one port, how many of the last times that it was down are told."""

@@ -55,8 +55,9 @@ class PolicySection(Section, Knobs):
     def misfits(self, mtu_bytes: int) -> Iterator[Refusal]:
         """What of the knobs does not go with packets of this payload."""
         for name, knob in self.knobs.items():
-            if knob.least == MTU and getattr(self, knob.attribute) < mtu_bytes:
-                reason = f"the {name} of {getattr(self, knob.attribute)} bytes holds no packet of {mtu_bytes}"
+            size_bytes = getattr(self, knob.attribute) if knob.least == MTU else None
+            if size_bytes is not None and size_bytes < mtu_bytes:
+                reason = f"the {name} of {size_bytes} bytes holds no packet of {mtu_bytes}"
                 yield Refusal((name,), reason, "at least `mtu`")
 
 

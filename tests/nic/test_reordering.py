@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.kernel.state import load_frame, save_event
+from actors.wire.fault import TIMER_EXPIRED
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.base.errors import ScenarioError
@@ -139,3 +140,35 @@ def test_a_packet_cannot_be_later_than_what_a_responder_keeps(scheme: dict[str, 
     recovery["reorder"] = 65
     with pytest.raises(ScenarioError, match=r"keeps 64 packets.*none can be 65 late; accepted: at most 64"):
         scenario(star(2), transport={"mtu": 1024, "recovery": recovery})
+
+
+LATE_PS, LATER_PS = 1_000_000, 3_000_000
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_nak_that_an_acknowledgement_overtook_is_dropped_and_leaves_the_rest_to_the_timer(
+    behind: int,
+) -> None:
+    """Of three packets the third overtakes the second: it is thrown away, and the second asked for. That one
+    comes by itself, and its acknowledgement overtakes the NAK, which then asks for what is acknowledged.
+    Nobody has the third, and nobody asks for it: but for the timer, or a packet behind it.
+    """
+    fabric = Fabric(scenario(graph([("nic-0", "nic-1")]), transport={"timeout": 1}), [(0, 1)])
+    disturb(fabric, "nic-0", LATE_PS, {1: (KEEP, 1)})
+    disturb(fabric, "nic-1", LATE_PS, {1: (KEEP, 3)})
+    fabric.post(0, 0, 3 * 4096)
+    if behind:
+        fabric.post(LATER_PS, 0, 4096, number=1)
+    fabric.run()
+    sender, receiver = fabric.nics
+    assert receiver.delivered_bytes == (3 + behind) * 4096
+    assert (sender.late_naks, sender.packet_seq_err) == (1, behind)
+    assert receiver.transmit_naks == 1 + behind
+    assert sender.local_ack_timeout_err == 1 - behind
+    if not behind:
+        # The second packet has left at 83,880 + 83,560 and is there 500,000 + 1,000,001 later, its ACK back
+        # after 1,720 + 500,000. From then on the timer of 8,192,000 runs.
+        expired_ps = 83_880 + 83_560 + 500_000 + LATE_PS + 1 + 1_720 + 500_000 + 8_192_000
+        pair = fabric.pair(fabric.connections[0])
+        assert sender.log == [[expired_ps, TIMER_EXPIRED, pair.index, pair.qpn, 8_192_000, 1]]
+        assert fabric.deliveries(0)[-1].time_ps == expired_ps + 83_560 + 500_000

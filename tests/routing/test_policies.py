@@ -107,7 +107,8 @@ def test_a_flowlet_stays_and_a_gap_ends_it() -> None:
 
 
 def test_adaptive_takes_what_would_send_first() -> None:
-    one = fabric({"kind": "adaptive", "granularity": "packet", "allow_reordering": True})
+    exact = {"granularity": "packet", "grade": "1B"}
+    one = fabric({"kind": "adaptive", "allow_reordering": True, **exact})
     # Four at once fill four uplinks; a fifth at half rate would wait for the first of them.
     taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(8)], every_ps=10_000)
     assert sorted(taken[:4]) == [0, 1, 2, 3]
@@ -143,11 +144,23 @@ def test_a_flowlet_leaves_a_link_that_goes_down_with_its_next_packet(routing: di
     assert then not in (first, -1)
 
 
-@pytest.mark.parametrize("granularity", ["packet", "flowlet"])
-def test_adaptive_among_equals_takes_turns(granularity: str) -> None:
-    one = fabric({"kind": "adaptive", "granularity": granularity, "gap": "1us", "allow_reordering": True})
+def test_flowlets_among_equals_take_turns() -> None:
+    one = fabric({"kind": "adaptive", "gap": "1us", "allow_reordering": True})
     taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(8)])
     assert sorted(taken[:4]) == sorted(taken[4:]) == [0, 1, 2, 3]
+
+
+def test_packets_draw_among_members_of_a_grade_and_leave_one_that_is_fuller() -> None:
+    packets = {"granularity": "packet", "allow_reordering": True}
+    one = fabric({"kind": "adaptive", **packets})
+    taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(400)])
+    for member in range(4):  # a quarter each, within six standard deviations
+        assert abs(taken.count(member) - 100) < 6 * (400 * 3 / 16) ** 0.5
+    # 40 frames at once: nobody is a grade of 8 frames and one on the wire ahead of the emptiest.
+    one = fabric({"kind": "adaptive", **packets, "grade": f"{8 * 4178}B"})
+    send(one, [frame(one, DOWN, psn=turn) for turn in range(40)], every_ps=1)
+    waiting = [port.queues[3].queued_bytes // 4178 for port in list(leaf(one).ports)[DOWN:]]
+    assert max(waiting) - min(waiting) <= 8 + 1
 
 
 def test_weights_hold_in_every_hash() -> None:

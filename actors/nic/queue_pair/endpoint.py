@@ -93,6 +93,8 @@ class Endpoint(Device):
         """Messages that are here whole: queue pair, number of the message, time, size."""
         self.out_of_sequence: i64 = 0
         self.packet_seq_err: i64 = 0
+        self.late_naks: i64 = 0
+        """NAKs that an acknowledgement of what they ask for has overtaken."""
         self.local_ack_timeout_err: i64 = 0
         self.duplicate_request: i64 = 0
         self.transmit_naks: i64 = 0

@@ -190,6 +190,7 @@ _FIELDS: Final = (
     "resent_psn",
     "sacked_psn",
     "backoff",
+    "late_nak_psn",
     "next_send_ps",
     "paced",
     "timed_psn",
@@ -285,6 +286,8 @@ class QueuePair(Connection):
         self.rnr_retries: i64 = 0
         self.backoff: i64 = 0
         """Adaptive retransmission: how often the timer ran out since there was progress."""
+        self.late_nak_psn: i64 = NO_PSN
+        """The end of what had been sent when the last NAK came that was overtaken."""
         # What is rare, or is a message's.
         self.tail: WorkRequest | None = None
         self.end_psn: i64 = first_psn
@@ -498,9 +501,10 @@ class QueuePair(Connection):
         self.rnr_retries = 0
         self.backoff = 0
         at: i64 = 0
-        while at < len(self.sacked):
-            self.sacked[at] = 0
+        while at < len(self.came):
             self.came[at] = 0
+            if at < len(self.sacked):
+                self.sacked[at] = 0
             at += 1
 
     def go_back(self, psn: i64) -> None:

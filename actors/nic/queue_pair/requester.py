@@ -3,6 +3,12 @@
 Acknowledgements. One covers everything up to its PSN, a NAK everything before it, and asks for it again. Work
 requests complete in order. What is sent again is for the recovery scheme to say.
 
+Late NAKs. A responder that expects a packet asks for it once. If the packet was not lost but late, the
+responder goes on from there, and its acknowledgements may overtake the NAK where paths reorder. Such a NAK
+asks for what is acknowledged, and is dropped, as the specification has it of every response before the oldest
+packet in flight. What the responder had thrown away meanwhile is asked for again by the next packet out of
+order; behind the last packet sent there is none, and the timer is what is left (`nic_late_naks`).
+
 Timeouts. The retransmission timer is one pending event per queue pair, pushed when a packet goes out and
 looked at again when it fires, so that an acknowledgement costs no timer operation. After `retry_count`
 timeouts without progress the queue pair is in error and everything posted is flushed. With adaptive
@@ -54,6 +60,7 @@ from actors.nic.queue_pair.queue_pair import (
     unwrap,
 )
 from actors.port.link import MessagePort
+from actors.wire.fault import TIMER_EXPIRED
 from actors.wire.frame import (
     ACKNOWLEDGE,
     ECN_CONGESTED,
@@ -72,6 +79,8 @@ from actors.wire.message import (
 
 RNR_PORT: Final[i64] = 2047
 """The port number of the timer that ends a wait for a receiver, which no port has."""
+MOST_TIMERS_NOTED: Final = 128
+"""Notes in a NIC's log beyond which timers that expire are counted only."""
 FOR_EVER: Final[i64] = 7
 """The value of `rnr_retry` that never gives up."""
 _UNITS: Final = (
@@ -133,6 +142,9 @@ class Requester(Endpoint):
             self.recovery.on_nak(self, pair, frame, now)
             if pair.has_packets():
                 self.activate(pair, now)
+        elif nak:  # overtaken by an acknowledgement of what it asks for
+            self.late_naks += 1
+            pair.late_nak_psn = pair.high_psn
 
     def _advance(self, pair: QueuePair, una: i64, frame: Frame, now: i64) -> None:
         """Everything before `una` is acknowledged, by this frame."""
@@ -170,6 +182,12 @@ class Requester(Endpoint):
         overdue: bool = now >= pair.deadline_ps
         if overdue:
             timeout_ps: i64 = self.timeout_ps
+            if len(self.log) < MOST_TIMERS_NOTED:
+                ran_ps: i64 = self.first_timeout_ps << pair.backoff
+                if ran_ps > timeout_ps:
+                    ran_ps = timeout_ps
+                late: int = 1 if pair.una_psn < pair.late_nak_psn else 0
+                self.note(int(TIMER_EXPIRED), int(pair.index), [int(pair.qpn), int(ran_ps), late])
             if self.first_timeout_ps << pair.backoff < timeout_ps:
                 self.roce_adp_retrans += 1
                 pair.backoff += 1

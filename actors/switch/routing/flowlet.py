@@ -6,15 +6,19 @@ indexed by the flow's hash, holds for each entry the path and the time of the la
 entry share its fate. A new flowlet takes a random member (`flowlet`) or the one with the least waiting
 (`adaptive` per flowlet).
 
-`adaptive` per packet takes the least loaded member for every packet. Load is what waits at the egress port,
-over all queues, plus the rest of the frame on the wire, as time. Among equals the one after the last choice
-wins.
+Load is what waits at the egress port, over all queues, plus the rest of the frame on the wire, as time. A
+flowlet takes the least loaded member, the one after the last choice among equals.
+
+`adaptive` per packet chooses for every packet, and compares load in steps of `grade` bytes; among equals a
+random member wins. Flows that send at line rate meet each port free at the same phase again and again, so
+with exact loads each would keep to a port of its own, and they would collide further on like hashed flows.
 
 A switch knows which of its own links are down, so neither policy chooses such a member, and a flowlet whose
 link goes down takes another path with its next packet; groups follow when routing has converged.
 
 Sources: Sinha, Kandula and Katabi (2004) and Let It Flow (NSDI 2017) for flowlets; Meta (SIGCOMM 2024) tried
-gaps of 128 to 512 us.
+gaps of 128 to 512 us. Switches compare load in grades: thresholds of queue bytes in FBOSS's
+`FlowletSwitchingConfig` and in Huawei's `adaptive-routing buffer`.
 
 Not modelled: load of links beyond the next hop.
 """
@@ -39,13 +43,17 @@ class LeastLoaded(RoutingPolicy):
     def __init__(self, switch: SwitchView, knobs: object) -> None:
         super().__init__(switch, knobs)
         self._turn: i64 = 0
+        self._grade_bytes: i64 = 0
+        """Loads are compared in steps of so much, and equals drawn; 0 for exact loads, and equals in turn."""
 
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         return self.least(group, now)
 
     def least(self, group: Group, now: i64) -> i64:
-        """The member with the least waiting, in time; the next after the last choice among equals."""
+        """The member with the least waiting, in time."""
         count: i64 = group.count
+        if self._grade_bytes > 0:
+            self._turn = self.switch.stream.below(count)
         best: i64 = -1
         best_ps: i64 = 0
         best_at: i64 = 0
@@ -61,6 +69,8 @@ class LeastLoaded(RoutingPolicy):
             load_ps: i64 = port.serialisation(waiting) if waiting > 0 else 0
             if port.free_ps > now:
                 load_ps += port.free_ps - now
+            if self._grade_bytes > 0:
+                load_ps //= port.serialisation(self._grade_bytes)
             if best < 0 or load_ps < best_ps:
                 best = number
                 best_ps = load_ps
@@ -152,6 +162,14 @@ class Adaptive(FlowletTable):
         Knob("gap", "ps", "128us", "1ps", doc="Silence after which a flow takes a new path; for flowlets."),
         Knob("entries", "number", 4096, 1, 2**20, "Size of the flowlet table."),
         Knob(
+            "grade",
+            "bytes",
+            "64KiB",
+            "1B",
+            doc="For packets: members whose load differs by less are equals, among which one is drawn. A "
+            "choice; FBOSS's profiles hold queues below 1 to 100 KB for equal.",
+        ),
+        Knob(
             "allow_reordering",
             "flag",
             default=False,
@@ -163,6 +181,8 @@ class Adaptive(FlowletTable):
         packets: bool = knobs.granularity == "packet"
         super().__init__(switch, knobs, knobs.gap_ps, 1 if packets else knobs.entries, least_loaded=True)
         self._packets: bool = packets
+        if packets:
+            self._grade_bytes = knobs.grade_bytes
 
     @staticmethod
     def by_packet(knobs: Knobs) -> bool:

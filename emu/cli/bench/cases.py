@@ -418,6 +418,7 @@ ROUTINGS: Final[dict[str, dict[str, Any]]] = {
         **_BY_FLOWLET,
         "kind": "adaptive",
         "granularity": "flowlet",
+        "grade": "64KiB",
         "allow_reordering": False,
     },
     "adaptive-packet": {
@@ -425,6 +426,7 @@ ROUTINGS: Final[dict[str, dict[str, Any]]] = {
         **_BY_FLOWLET,
         "kind": "adaptive",
         "granularity": "packet",
+        "grade": "64KiB",
         "allow_reordering": False,
     },
     "traffic-engineering": {

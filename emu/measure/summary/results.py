@@ -28,6 +28,7 @@ from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.recoveries import operator_result, operator_rows
 from emu.measure.summary.series import State
 from emu.measure.summary.servers import server_loads
+from emu.measure.summary.timers import timers_of
 from emu.measure.summary.unfired import idle_captures, idle_faults, idle_span, never_fired
 from emu.measure.summary.verdict import evaluate
 from emu.results.summary import Ending, Engine, Judged, OperatorResult, ScenarioName, Summary
@@ -136,6 +137,8 @@ def summarise(
     if scenario.frontend.storage.servers:
         loads = server_loads(topology, scenario.frontend, fabric)
         fabric = fabric.model_copy(update={"servers": loads})
+    logs = [(record.number, record.shown.get("log", ())) for record in records]
+    fabric = fabric.model_copy(update={"timers": timers_of(topology, logs, counts)})
     if (span := scenario.run.span).for_ps:
         rates = span_rates(topology, records, kept, (span.at_ps, span.until_ps), virtual_ps)
         fabric = fabric.model_copy(update={"span": rates})

@@ -322,7 +322,7 @@ class TransportSection(Section):
         for key, section in (("recovery", self.recovery), ("congestion_control", self.congestion_control)):
             for refusal in section.misfits(self.mtu_bytes):
                 yield refusal._replace(location=(key, *refusal.location))
-        kept = getattr(self.recovery, "window_bytes", 0) // self.mtu_bytes
+        kept = (getattr(self.recovery, "window_bytes", None) or 0) // self.mtu_bytes
         reorder = getattr(self.recovery, "reorder", 0)
         if self.out_of_order and 0 < kept < reorder:
             reason = f"a responder keeps {kept} packets (`window`), so none can be {reorder} late"
