@@ -48,6 +48,7 @@ from emu.results.summary import Judged, Summary
 from emu.results.summary import json_schema as summary_schema
 from emu.run_diagnosis import diagnosed
 from emu.runtime.blueprint import spread
+from emu.runtime.live.open_run import Completion, OpenRun, opened
 from emu.runtime.live.stepping import Stepped
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_blueprint
@@ -66,10 +67,12 @@ from emu.stored_run import breaking
 from emu.workload.composing import Program
 
 __all__ = [
+    "Completion",
     "EmuError",
     "Interrupted",
     "Loaded",
     "Observer",
+    "OpenRun",
     "Outcome",
     "Prepared",
     "Problem",
@@ -86,6 +89,7 @@ __all__ = [
     "as_loaded",
     "effective",
     "load",
+    "open",
     "prepare",
     "run",
     "run_prepared",
@@ -256,6 +260,19 @@ def stepped(
     """A run in this process that goes on when it is told to; its `submitted` jobs do what they are told."""
     prepared = prepare(source, overrides)
     return Stepped(spread(prepared.blueprint, parts))
+
+
+def open(  # noqa: A001  as `open` of files is: what comes back is read from and written to
+    source: ScenarioSource, overrides: Mapping[str, object] | None = None, *, parts: int = 1
+) -> OpenRun:
+    """A run in this process whose open job does what is posted, each post at its own virtual time.
+
+    A scenario without a job of kind `open` gets one, of all ranks, beside the jobs that it has. `parts` does
+    not change an answer. Raises EmuError.
+    """
+    loaded = source if isinstance(source, Loaded) else load(source, overrides, opens=True)
+    prepared = prepare(loaded)
+    return opened(prepared.blueprint, parts)
 
 
 def run_prepared(

@@ -57,21 +57,23 @@ def load(
     overrides: Mapping[str, object] | None = None,
     *,
     variant: str = "",
+    opens: bool = False,
 ) -> Loaded:
     """Read a scenario, or a variant of it.
 
     `overrides` maps paths to values: {"jobs[0].ranks": 8, "topology.link": "200G"}. A text is read as
-    `--set` reads it, as YAML: "8" is a number, "[1MiB, 8MiB]" a list.
+    `--set` reads it, as YAML: "8" is a number, "[1MiB, 8MiB]" a list. With `opens`, a scenario without an
+    open job gets one.
 
     Raises ScenarioError with every problem found.
     """
     changes = [override_with(path, value) for path, value in (overrides or {}).items()]
     if isinstance(source, Mapping):
-        return load_mapping(source, overrides=changes, variant=variant)
+        return load_mapping(source, overrides=changes, variant=variant, opens=opens)
     if isinstance(source, str):
         source, named = scenario_named(source)
         variant = variant or named
-    return load_file(source, changes, variant)
+    return load_file(source, changes, variant, opens=opens)
 
 
 def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = None) -> Prepared:

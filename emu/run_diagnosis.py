@@ -74,7 +74,7 @@ def diagnosed(
     events = whole * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
     suspects = findings(view)
     compares = scenario.faults or any(one.cause in MEANT for one in suspects)
-    if not suspects or not compares or any(job.submitted for job in scenario.jobs):
+    if not suspects or not compares or any(job.attended for job in scenario.jobs):
         return Judged(diagnose(view))
     runs = _runs(scenario, cabled, view, whole, most, aims)
     reference = None

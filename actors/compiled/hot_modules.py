@@ -80,6 +80,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.gpu.gpu",
     "actors.host.host",
     "actors.host.perftest",
+    "actors.host.open_posts",
     "actors.ncclx.protocols",
     "actors.ncclx.algorithms.ring",
     "actors.ncclx.transport.posting",

@@ -37,7 +37,7 @@ from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.units import sending_ps, serialisation_ps
-from actors.kernel.vectors import vec
+from actors.kernel.vectors import append, vec
 from actors.port.link import MessagePort
 from actors.wire.message import (
     COMPLETED_RECEIVE,
@@ -160,6 +160,10 @@ class Domain:
         self.arrivals: MessagePort = arrivals
         self.departures: MessagePort = departures
         self.pairs: vec[TransferPair] = vec[TransferPair](pairs)
+
+    def add(self, pair: TransferPair) -> None:
+        """One more pair, behind those that there are."""
+        self.pairs = append(self.pairs, pair)
 
     def post(self, message: Message, now: i64) -> None:
         """The host posted a transfer. What it asked for goes on as the transfer itself."""

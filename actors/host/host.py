@@ -97,6 +97,11 @@ MANAGEMENT_RATE_BPS: Final = 10 * 10**9
 MEETING: Final[i64] = 0xFFFFFFF
 """Subject of the timer that ends the patience of a rank at the store; programs' own are below."""
 
+POSTED: Final[i64] = MAX_PORTS - 1
+"""The port of the alarm of a post of an open job. It is no program's, and the last: what a program outside
+posts at a time comes after everything else that the host does then, so it does not matter whether that
+program knew of it before."""
+
 _SAMPLED: Final = ("sampled_job", "sampled_bytes", "stalled_ps", "longest_stall_ps", "busiest_bytes")
 _ATTENDANCE: Final = ("left", "operation", "patience_ps", "absent")
 
@@ -249,6 +254,10 @@ class Program:
         """Computing on the GPU behind a port takes `factor` thousandths of its time from now on; at 0 it
         stands still.
         """
+
+    def on_ask(self, host: Host, post: list[int], now: i64) -> None:
+        """A program outside has posted something: this program's number, the post's, and what it is."""
+        raise AssertionError(f"program {self.number} is not open: {post}")
 
     def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
         """The GPU behind a port of the host is gone, or (below zero) the host was, and all it remembered."""
@@ -404,13 +413,19 @@ class Host(Device):
         """How long it has moved none."""
         self.longest_stall_ps: i64 = 0
         self.busiest_bytes: i64 = 0
+        self.posts: dict[int, list[int]] = {}
+        """Of an open job, what was posted for the present time, by the subject of its alarm."""
+        self.told: list[list[int]] = []
+        """What came of its posts since somebody looked: number, rank, begun_ps, end_ps, status."""
+        self.stops: bool = False
+        """Whether the run is to stop with the present time when something came of one."""
         self.lost: bool = False
         self.built_proxy_cost_ps: int = proxy_cost_ps
 
     def add(self, program: Program) -> int:
         """Take a program in and return its number."""
         program.number = len(self.programs)
-        assert program.number < MAX_PORTS, f"host {self.number} has no place for another program"
+        assert program.number < POSTED, f"host {self.number} has no place for another program"
         self.programs = append(self.programs, program)
         self._proxies.append(Proxy())
         self.handed.append(0)
@@ -434,6 +449,26 @@ class Host(Device):
             self.push_timer(self.beat_ps, COLLECTION, 0, 0)
         if self.sample_ps > 0:
             self.push_timer(self.sample_ps, COLLECTION, 1, 0)
+
+    # ---- an open job
+
+    def ask(self, post: list[int], subject: int, now: int) -> None:
+        """A program outside posts something now."""
+        self.posts[subject] = post
+        self.push_timer(now, JOB, POSTED, subject)
+
+    def tell(self, number: i64, rank: i64, begun_ps: i64, status: i64) -> None:
+        """Something came of a post now."""
+        now: i64 = self.queue.now_ps
+        self.told.append([number, rank, begun_ps, now, status])
+        if self.stops:
+            self.queue.stop_ps = now + 1
+
+    def take_told(self) -> list[list[int]]:
+        """What came of posts since the last call."""
+        told = self.told
+        self.told = []
+        return told
 
     # ---- what programs ask for
 
@@ -554,6 +589,13 @@ class Host(Device):
         now: i64 = self.queue.now_ps
         if kind == COLLECTION:
             return self._beat(now) if port == 0 else self._sample(now)
+        if kind == JOB and port == POSTED:
+            post = self.posts.pop(subject)
+            if self.lost:
+                self.tell(post[1], -1, now, STATUS_HOST_LOST)
+            else:
+                self.programs[post[0]].on_ask(self, post, now)
+            return True
         if self.lost:
             return False
         if kind == PROXY:

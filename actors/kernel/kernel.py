@@ -355,8 +355,9 @@ class Kernel:
                 self._tell(device, cast(Message, event), kind, port)
             limit = min(queue.stop_ps, until)  # no frame changes these two
             last = most - queue.extra
-        block.last_time_ps = last_time
-        block.last_key = last_key
+        if last_time > block.last_time_ps or last_key > block.last_key:  # not of a post, which comes late
+            block.last_time_ps = last_time
+            block.last_key = last_key
         self.events += done
         return done + queue.extra
 

@@ -50,6 +50,12 @@ class Recorder:
         """group, call of the group, status, what it waited for, peer, host's port, queue pair's number,
         at_ps."""
 
+    def join(self, group: int) -> None:
+        """The rank takes part in one more group, of this number in the job."""
+        self.groups.append(group)
+        self.begun.append(0)
+        self.ended.append(0)
+
     def begin(self, group: i64, op: i64, size_bytes: i64, now: i64) -> i64:
         """A call of a group begins; returns its number in the group."""
         number: i64 = self.begun[group]

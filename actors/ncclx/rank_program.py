@@ -54,7 +54,7 @@ from actors.kernel.event import Message
 from actors.kernel.event_log import CALLED, OPERATED
 from actors.kernel.event_log import COMPUTED as COMPUTED_EVENT
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
-from actors.kernel.vectors import vec
+from actors.kernel.vectors import append, vec
 from actors.ncclx.flight_records import (
     FAILED,
     WAITS_ACKNOWLEDGEMENT,
@@ -66,7 +66,7 @@ from actors.ncclx.flight_records import (
 from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.group_calls import NOT_WAITED, Calls
 from actors.ncclx.sm_share import MEMBER, TURNS, Share
-from actors.ncclx.streams import ANYTHING, COMPUTE, COMPUTING, NOTHING, Streams
+from actors.ncclx.streams import ANYTHING, CALL, COMPUTE, COMPUTING, NOTHING, Stream, Streams
 from actors.ncclx.transport.channel import Channel
 from actors.ncclx.transport.clear_to_send import (
     RECEIVE_CONTROL,
@@ -196,6 +196,8 @@ class ScriptProgram(Program):
         self.computed_work_ps: i64 = 0
         """How long that takes where the GPU is not slow."""
         # Queue pairs that are made at their first use.
+        self.room: i64 = len(groups)
+        """Groups for which there are timers: as many as there are, and may come."""
         self.pair_ps: i64 = 0
         """What it takes to make a queue pair; 0: all are there."""
         self.exchange_ps: i64 = 0
@@ -233,6 +235,8 @@ class ScriptProgram(Program):
         """Whether the process was ended."""
         self.absent: bool = absent
         """Whether it never joins: its process hangs, or was never started."""
+        self.name: i64 = rank
+        """What an open job calls the rank, which has another number in its communicator."""
         # Results.
         self.rows: list[list[int]] = []
         """Of each step: job, rank, step, begin, end, computing, and waiting by reason."""
@@ -244,6 +248,68 @@ class ScriptProgram(Program):
         self.pair_ps = pair_ps
         self.exchange_ps = exchange_ps
 
+    # ---- an open job
+
+    def open(self, room: int, now: int) -> None:
+        """Go on for ever, with what is asked for from now on; there may be so many groups."""
+        self.streams.grows = True
+        self.room = room
+        self.operation = 0
+        self.running = True
+        self.copying = True
+        self.begun_ps = now
+
+    def join(
+        self,
+        number: int,
+        calls: Calls,
+        channels: list[Channel],
+        sends: list[SendEnd],
+        receives: list[ReceiveEnd],
+    ) -> None:
+        """Take part in one more group, with these channels and ends, behind those that there are."""
+        place = len(self.groups)
+        assert self.streams.grows and place < self.room, (self.rank, place)
+        self.groups = append(self.groups, calls)
+        for channel in channels:
+            self.channels = append(self.channels, channel)
+            self.group_of = append(self.group_of, place)
+        for send in sends:
+            self.sends = append(self.sends, send)
+        for receive in receives:
+            self.receives = append(self.receives, receive)
+        self.recorder.join(number)
+        self.last = len(self.groups)
+        self.totals = Totals()
+        self.settle()
+
+    def on_ask(self, host: Host, post: list[int], now: i64) -> None:
+        if self.status != STATUS_SUCCESS:
+            host.tell(post[1], self.name, now, self.status)
+            return
+        line = self.streams.each[0].line
+        if post[2] < 0:  # to compute for so long; else a call of a group
+            line.grow(COMPUTE, post[3], post[1])
+        else:
+            line.grow(CALL, post[2], post[3])
+        self._look(host, now)
+
+    def _give_up(self, host: Host, now: i64) -> None:
+        """Tell of everything that was asked for and is not over that it failed."""
+        stream = self.streams.each[0]
+        while stream.place < stream.line.count:
+            label: i64 = stream.b()
+            if stream.line.code[3 * stream.place] == CALL:
+                label = self.groups[stream.a()].labels[label]
+            host.tell(label, self.name, now, self.status)
+            stream.over()
+
+    def _computed(self, host: Host, stream: Stream) -> None:
+        """A stream has done its computing."""
+        if self.streams.grows:
+            host.tell(stream.b(), self.name, stream.from_ps, STATUS_SUCCESS)
+        stream.over()
+
     # ---- timers: a kind, and the number of a stream or group, as one subject
 
     def _first_subject(self, kind: i64) -> i64:
@@ -253,7 +319,7 @@ class ScriptProgram(Program):
         the order of events.
         """
         streams: i64 = len(self.streams.each)
-        groups: i64 = len(self.groups)
+        groups: i64 = self.room
         if kind == COMPUTED:
             return 1
         if kind == WATCHED:
@@ -587,7 +653,7 @@ class ScriptProgram(Program):
             self._go_at(host, share, stream, now)
             return False
         self._note_computed(host, stream, now)
-        self.streams.each[stream].over()
+        self._computed(host, self.streams.each[stream])
         self._look(host, now)
         return True
 
@@ -690,6 +756,8 @@ class ScriptProgram(Program):
         label: i64 = group.labels[call]
         if label >= 0:
             self.called.append([self.job, self.rank, self.operation, label, group.since_ps, now])
+            if self.streams.grows:
+                host.tell(label, self.name, group.since_ps, STATUS_SUCCESS)
 
     def _connect(self, host: Host, number: i64, call: i64, now: i64) -> None:
         """Make the queue pairs that a call is the first to use."""
@@ -798,7 +866,7 @@ class ScriptProgram(Program):
         if stream.left_ps > 0:  # a piece of a long computation, for the stall check
             self._compute(host, number, stream.left_ps, now)
             return False
-        stream.over()
+        self._computed(host, stream)
         stream.waits_for = ANYTHING
         self._look_for(host, ANYTHING, now)
         return True
@@ -876,6 +944,9 @@ class ScriptProgram(Program):
             self.running = False
             if self.share is not None:
                 self.share.leave()
+            if self.streams.grows:
+                self._give_up(host, now)
+                return
             begun_ps: i64 = self.begun_ps if self.operation >= 0 else now
             host.report(self.job, PRESENT_OPERATION, self.rank, begun_ps, now, status)
 
@@ -930,6 +1001,9 @@ class ScriptProgram(Program):
         if self.share is not None:
             self.share.leave()
             self._stir(host, now)
+        if self.streams.grows:
+            self.running = False
+            self._give_up(host, now)
         if self.running:
             self.running = False
             told: i64 = self._told(status)

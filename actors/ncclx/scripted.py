@@ -17,7 +17,7 @@ from actors.ncclx.algorithms.ring import OPERATION_CODES, RingChannel
 from actors.ncclx.flight_records import Recorder
 from actors.ncclx.gpu_orders import GroupOrders, Orders
 from actors.ncclx.group_calls import Calls
-from actors.ncclx.operations import Announcement
+from actors.ncclx.operations import Announcement, Operation
 from actors.ncclx.payload import group_orders
 from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
@@ -58,7 +58,7 @@ def add_ranks(
     unloaded = Unloaded(job.settings.delays, topology, int(CTS_BYTES))
     for rank in here:
         gpu = job.gpus[rank]
-        builder = _Builder(job, topology, host, rank, loads, sms.get(gpu), unloaded)
+        builder = RankBuilder(job, topology, host, rank, loads, sms.get(gpu), unloaded)
         program = builder.add()
         if gpu in sms:
             sms[gpu].programs.append(int(program.number))
@@ -88,7 +88,7 @@ class _Wires(NamedTuple):
     receives: list[ReceiveEnd]
 
 
-class _Builder:
+class RankBuilder:
     """Builds the program of one rank on its host. `loads` and `unloaded` are shared by the job's ranks there,
     `sms` by all ranks on the GPU.
     """
@@ -125,6 +125,7 @@ class _Builder:
         self._rings: list[int] = []
         self._ringed: list[list[bool]] = []
         self._bound: list[tuple[int, int, int]] = []
+        self._program: ScriptProgram | None = None
 
     def add(self) -> ScriptProgram:
         """Add the program to the host."""
@@ -169,6 +170,7 @@ class _Builder:
             program.first, program.last = script.spans[0]
             program.blames = not plan.spared
         self._host.add(program)
+        self._program = program
         program.settle()
         for port, index, context in self._bound:
             self._host.bind(port, index, int(program.number), context)
@@ -185,6 +187,52 @@ class _Builder:
             [call.label for call in calls],
             [(self._code(number, call), call.size_bytes) for call in calls],
         )
+
+    def grow(self, job: WiredJob) -> None:
+        """Let the program, which goes on, take part in the last group of its script; its connections are
+        those of `job`."""
+        program = self._program
+        assert program is not None, self._rank
+        self._job = job
+        place, number = len(self._of_group), self._script.groups[-1]
+        self._of_group.append([])
+        channels, sends, receives, bound = (
+            len(one) for one in (self._channels, self._sends, self._receives, self._bound)
+        )
+        self._group(place, [side for side in job.sides[self._rank] if side.group == number])
+        if program.share is not None:
+            held = job.schedules[number].channels * job.settings.sms_per_channel
+            program.share.join(held, job.script.groups[number].priority)
+        program.join(
+            number,
+            self._calls(place),
+            self._channels[channels:],
+            self._sends[sends:],
+            self._receives[receives:],
+        )
+        for port, index, context in self._bound[bound:]:
+            self._host.bind(port, index, int(program.number), context)
+
+    def add_call(self, place: int, call: GroupCall, schedule: Schedule) -> None:
+        """One more call of a group that grows, the last of the schedule's operations."""
+        program = self._program
+        assert program is not None, self._rank
+        operation = schedule.operations[-1]
+        calls = program.groups[place]
+        calls.announced.append((self._code(self._script.groups[place], call), call.size_bytes))
+        calls.labels.append(call.label)
+        calls.ringed.append(is_ring(operation))
+        walker = self._channels[self._of_group[place][0]]
+        if isinstance(walker, RingChannel):
+            walker.operations.append(_walked(schedule, operation))
+        else:
+            assert isinstance(walker, GraphChannel), walker
+            walker.protocols.append(schedule.protocol(operation))
+
+    def number(self) -> int:
+        """The program's, on its host."""
+        assert self._program is not None, self._rank
+        return int(self._program.number)
 
     def bound(self) -> list[tuple[int, int]]:
         """The host's port and the index of each of its queue pairs."""
@@ -222,15 +270,7 @@ class _Builder:
         channels: list[Channel] = []
         cuts = [(cut.slice_bytes, cut.slots, cut.chunk_bytes) for cut in schedule.cuts]
         if any(ringed):
-            calls = [
-                (
-                    OPERATION_CODES.get(one.op, -1),
-                    one.size_bytes,
-                    one.channels or schedule.channels,
-                    schedule.protocol(one),
-                )
-                for one in schedule.operations
-            ]
+            calls = [_walked(schedule, one) for one in schedule.operations]
             for channel, wire in enumerate(wires):
                 before, after = schedule.neighbours(at, channel)
                 send = wire.sends[_to(wire.outgoing, group.members[after])]
@@ -341,6 +381,13 @@ class _Builder:
         if found is None:
             found = self._ports[node] = self._topology.host_end(node).peer_port
         return found
+
+
+def _walked(schedule: Schedule, operation: Operation) -> tuple[int, int, int, int]:
+    """What a ring's walker is told of an operation: its code, bytes, channels and protocol."""
+    code = OPERATION_CODES.get(operation.op, -1)
+    channels = operation.channels or schedule.channels
+    return code, operation.size_bytes, channels, schedule.protocol(operation)
 
 
 def _to(sides: Sequence[Side], peer: int) -> int:

@@ -171,6 +171,13 @@ class Share:
         self.turns: list[int] = [0] * streams
         """By stream, which of its timers counts."""
 
+    def join(self, held: int, priority: int) -> None:
+        """The rank takes part in one more group."""
+        self.held.append(held)
+        self.priorities.append(priority)
+        self.holds.append(False)
+        self.asked_ps.append(0)
+
     def take(self, group: i64, now: i64) -> bool:
         """Give a group's call its SMs; false if it has to wait for them, and ask again when some are free."""
         gpu = self.gpu

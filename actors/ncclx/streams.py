@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list
-from actors.kernel.vectors import vec
+from actors.kernel.vectors import append, vec
 
 # As in actors.ncclx.script.
 COMPUTE: Final[i64] = 0
@@ -40,6 +40,11 @@ class Line:
         self.count: i64 = len(instructions)
         self.code: vec[i64] = vec[i64]([number for one in instructions for number in one])
         self.computes: bool = COMPUTE in [one[0] for one in instructions]
+
+    def grow(self, kind: i64, a: i64, b: i64) -> None:
+        """One more instruction at the end."""
+        self.code = append(append(append(self.code, kind), a), b)
+        self.count += 1
 
 
 class Stream:
@@ -117,6 +122,8 @@ class Streams:
         self.waited_ps: vec[i64] = vec[i64]([0] * reasons)
         """How long stream 0 has waited in this operation, by reason."""
         self.computes: bool = any(stream.line.computes for stream in self.each)
+        self.grows: bool = False
+        """Whether the first stream's instructions come one by one, so that it is never at its end."""
 
     def take(self, instructions: list[list[tuple[int, int, int]]]) -> None:
         """Go through other lists, of another membership, from the next operation on."""
@@ -144,6 +151,8 @@ class Streams:
 
     def done(self) -> bool:
         """Whether all are at their end."""
+        if self.grows:
+            return False
         number: i64 = 0
         while number < len(self.each):
             stream = self.each[number]
@@ -200,11 +209,16 @@ class Streams:
         recorded: list[Plain] = [1 if one else 0 for one in self.recorded]
         waited: list[Plain] = list[Plain](self.waited_ps)
         found: list[Plain] = [streams, recorded, waited, int(self.waiting_since_ps), int(self.operation)]
+        found.append(list[Plain](self.each[0].line.code) if self.grows else None)
         return found
 
     def load(self, state: Plain) -> None:
         """Take up a saved state."""
-        streams, recorded, waited, since_ps, operation = as_list(state)
+        streams, recorded, waited, since_ps, operation, code = as_list(state)
+        if self.grows:
+            line = self.each[0].line
+            line.code = vec[i64]([as_int(value) for value in as_list(code)])
+            line.count = len(line.code) // 3
         for stream, saved in zip(list(self.each), as_list(streams), strict=True):
             stream.load(saved)
         self.recorded = [as_int(value) == 1 for value in as_list(recorded)]

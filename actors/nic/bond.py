@@ -82,10 +82,10 @@ class Bond:
         self._ports_to: dict[int, int] = {}
         """By the address of a peer or of this NIC, while anything is down."""
 
-    def set_homes(self, turns: list[int], *, spread: bool) -> None:
-        """Give every queue pair its home port, before time begins, by its place in its kind."""
-        for pair in self.nic.pairs:
-            pair.home_port = turns[pair.index] % len(self.ports) if spread else 0
+    def set_homes(self, pairs: list[QueuePair], turns: list[int], *, spread: bool) -> None:
+        """Give queue pairs their home ports, before they send anything, by their places in their kind."""
+        for pair, turn in zip(pairs, turns, strict=True):
+            pair.home_port = turn % len(self.ports) if spread else 0
             pair.port = pair.home_port
 
     def converge(self) -> None:

@@ -209,6 +209,21 @@ class Nic(Responder):
         self._table = vec[QueuePair | None](table)
         self._mask = slots - 1
 
+    def add_pairs(self, pairs: list[QueuePair], slots: int) -> None:
+        """Queue pairs behind those that there are, in a table of so many slots."""
+        known = self.pairs
+        table: list[QueuePair | None] = [None] * slots
+        for pair in pairs:
+            pair.spares = self.spares
+            self.recovery.prepare(pair)
+        for pair in known + pairs:
+            slot: int = pair.qpn & (slots - 1)
+            assert table[slot] is None, (self.number, pair.qpn)
+            table[slot] = pair
+        self.pairs = known + pairs
+        self._table = vec[QueuePair | None](table)
+        self._mask = slots - 1
+
     def ports(self) -> list[NicPort]:
         """The NIC's fabric ports in order."""
         return list(self._ports)

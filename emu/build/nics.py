@@ -159,39 +159,81 @@ def build_nic(
     nic.set_ports(ports)
     if len(ports) > 1:
         nic.bond = Bond(nic, ports, GraphReach(topology, number))
-    most_logged = MOST_DELIVERIES if scenario.run.repeat else EVERY_DELIVERY
-    address = topology.address_of(number)
-    mtus = {
-        peer: path_mtu_bytes(scenario, topology, number, peer) for peer in {one.remote_nic for one in pairs}
-    }
-    nic.set_pairs(
-        [
-            QueuePair(
-                plan.index,
-                plan.qpn,
-                plan.remote_qpn,
-                address,
-                plan.remote_address,
-                plan.udp_source,
-                plan.priority,
-                plan.priority if transport.ack_priority is None else transport.ack_priority,
-                mtus[plan.remote_nic],
-                transport.ack_every,
-                first_psn(scenario.seed, number, plan.index),
-                first_psn(scenario.seed, plan.remote_nic, plan.remote_index),
-                most_logged if plan.log_deliveries else 0,
-            )
-            for plan in pairs
-        ]
-    )
-    for pair in nic.pairs:
-        pair.max_reads = transport.max_rd_atomic
-        pair.receives = transport.receive_queue.depth
+    build = QueuePairs(scenario, topology, number).build
+    made = [build(plan) for plan in pairs]
+    nic.set_pairs(made)
     if nic.bond is not None:
-        nic.bond.set_homes([plan.turn for plan in pairs], spread=section.bond == "per_qp")
-    give_control(nic, settled(scenario, topology, number), fabric[0].rate_bps, transport.mtu_bytes)
+        nic.bond.set_homes(made, [plan.turn for plan in pairs], spread=section.bond == "per_qp")
+    give_control(nic, made, settled(scenario, topology, number), fabric[0].rate_bps, transport.mtu_bytes)
     _give_memory_path(scenario, topology, nic)
     return nic
+
+
+class QueuePairs:
+    """Builds the queue pairs of one NIC."""
+
+    def __init__(self, scenario: Scenario, topology: Topology, number: int) -> None:
+        self._scenario = scenario
+        self._topology = topology
+        self._number = number
+        self._transport = scenario.at(topology, number).transport
+        self._address = topology.address_of(number)
+        self._mtus: dict[int, int] = {}
+        self._most_logged = MOST_DELIVERIES if scenario.run.repeat else EVERY_DELIVERY
+
+    def build(self, plan: QpPlan, psns: tuple[int, int] | None = None) -> QueuePair:
+        """One of them. Its first PSN and its peer's are drawn by index, unless they are given."""
+        transport, seed, peer = self._transport, self._scenario.seed, plan.remote_nic
+        if peer not in self._mtus:
+            self._mtus[peer] = path_mtu_bytes(self._scenario, self._topology, self._number, peer)
+        own, other = psns or (
+            first_psn(seed, self._number, plan.index),
+            first_psn(seed, peer, plan.remote_index),
+        )
+        pair = QueuePair(
+            plan.index,
+            plan.qpn,
+            plan.remote_qpn,
+            self._address,
+            plan.remote_address,
+            plan.udp_source,
+            plan.priority,
+            plan.priority if transport.ack_priority is None else transport.ack_priority,
+            self._mtus[peer],
+            transport.ack_every,
+            own,
+            other,
+            self._most_logged if plan.log_deliveries else 0,
+        )
+        pair.max_reads = transport.max_rd_atomic
+        pair.receives = transport.receive_queue.depth
+        return pair
+
+
+def add_queue_pairs(
+    scenario: Scenario,
+    topology: Topology,
+    nic: Nic,
+    plans: Sequence[tuple[QpPlan, tuple[int, int]]],
+    slots: int,
+    now_ps: int,
+) -> None:
+    """Queue pairs that are made while time goes on, with their first PSNs, in a table of so many slots."""
+    number = int(nic.number)
+    own = scenario.at(topology, number)
+    build = QueuePairs(scenario, topology, number).build
+    made = [build(plan, psns) for plan, psns in plans]
+    nic.add_pairs(made, slots)
+    bond = nic.bond
+    if bond is not None:
+        turns = [plan.turn for plan, _ in plans]
+        bond.set_homes(made, turns, spread=own.nic.bond == "per_qp")
+        if bond.away or bond.down:
+            bond.converge()
+            bond.move([], now_ps)
+    section = settled(scenario, topology, number)
+    rate_bps = next(end.rate_bps for end in topology.ports(number) if end.kind == FABRIC)
+    give_control(nic, made, section, rate_bps, own.transport.mtu_bytes)
 
 
 def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
@@ -364,8 +406,10 @@ def endpoint_settings(transport: TransportSection, nic: NicSection) -> EndpointS
     )
 
 
-def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes: int) -> None:
-    """Give the queue pairs of a NIC, complete with ports, what paces them."""
+def give_control(
+    nic: Nic, pairs: Sequence[QueuePair], section: CongestionSection, line_bps: int, mtu_bytes: int
+) -> None:
+    """Give queue pairs of a NIC, complete with ports, what paces them."""
     if section.kind == "none":
         return
     nic.controlled = True
@@ -374,7 +418,7 @@ def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes:
     if section.collects:
         nic.telemetry_bytes = section.telemetry_bytes
         nic.repeating = True
-    for pair in nic.pairs:
+    for pair in pairs:
         control = control_of(section, line_bps, mtu_bytes)
         assert control is not None, section.kind
         pair.control = control

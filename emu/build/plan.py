@@ -68,6 +68,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.section import Section
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.ncclx import OutstandingSection
+from emu.scenario.sections.open_job import OpenWorkload
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
 from emu.scenario.sections.storage import Checkpoint, Maintenance, Reads, Repair, StorageWorkload
@@ -406,12 +407,14 @@ def _operations(workload: Section, script: ScriptPlan) -> tuple[Operation, ...]:
     """The operations of a job, each of which all ranks begin together."""
     if isinstance(script, BenchmarkPlan):
         return script.operations
+    if isinstance(workload, OpenWorkload):
+        return ()
     assert isinstance(workload, (TrainingWorkload, TraceWorkload, ProgramWorkload)), workload
     return tuple(Operation("training_step", "", 0, step, warmup=False) for step in range(workload.steps))
 
 
 def _facts(workload: Section, plan: ScriptPlan) -> TrainingFacts | None:
-    if isinstance(plan, BenchmarkPlan):
+    if isinstance(plan, BenchmarkPlan) or isinstance(workload, OpenWorkload):
         return None
     if isinstance(workload, TrainingWorkload):
         assert isinstance(plan, TrainingPlan), plan

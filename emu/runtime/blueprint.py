@@ -71,7 +71,7 @@ class RunPlan:
     def grid(self) -> SyncGrid:
         """The sync points that everyone knows. While a job may wait to be begun, nothing is a stall."""
         run = self.scenario.run
-        waits = self.scenario.operator is not None or any(job.submitted for job in self.scenario.jobs)
+        waits = self.scenario.operator is not None or any(job.attended for job in self.scenario.jobs)
         stall_after_ps = 0 if waits else self.scenario.stall_after_ps
         also_ps = bounds_ps(self.scenario, self.blueprint.resolved.faults)
         aims_ps = tuple(one.at_ps for one in aimed(self.scenario))

@@ -148,6 +148,7 @@ def in_file_order(problems: list[Problem], file: str) -> list[Problem]:
 
 STANDARD_INPUT = "-"
 _BARRIER: Final = [{"name": "none", "workload": {"kind": "collective", "op": "barrier", "sizes": ["4B"]}}]
+_OPEN: Final = {"name": "open", "workload": {"kind": "open"}}
 _SWITCH: Final = SwitchSection().model_dump(by_alias=True)
 
 
@@ -163,20 +164,26 @@ class Loaded(NamedTuple):
 
 
 def load(
-    path: str | Path, overrides: Iterable[Override] = (), variant: str = "", *, jobless: bool = False
+    path: str | Path,
+    overrides: Iterable[Override] = (),
+    variant: str = "",
+    *,
+    jobless: bool = False,
+    opens: bool = False,
 ) -> Loaded:
     """The scenario in a file, or a variant of it; "-" reads standard input.
 
-    `jobless`: a file without `jobs` is read, too, and gets a barrier of all ranks. Raises ScenarioError with
-    every problem.
+    `jobless`: a file without `jobs` is read, too, and gets a barrier of all ranks. `opens`: one without an
+    open job gets one of all ranks. Raises ScenarioError with every problem.
     """
     if str(path) == STANDARD_INPUT:
         file = "<stdin>"
         raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        return load_text(decode(raw, file), file, Path(), overrides, variant, jobless=jobless)
+        text = decode(raw, file)
+        return load_text(text, file, Path(), overrides, variant, jobless=jobless, opens=opens)
     found = Path(path)
     text = decode(read_file(found), str(path))
-    return load_text(text, str(path), found.parent, overrides, variant, jobless=jobless)
+    return load_text(text, str(path), found.parent, overrides, variant, jobless=jobless, opens=opens)
 
 
 def load_text(
@@ -187,11 +194,14 @@ def load_text(
     variant: str = "",
     *,
     jobless: bool = False,
+    opens: bool = False,
 ) -> Loaded:
     """The scenario in a text. `file` is what errors call it; tables are looked for in `directory`."""
     tree, problems = read_document(text, file)
     if jobless and isinstance(tree.value, dict) and "jobs" not in tree.value:
         tree.value["jobs"] = from_plain(_BARRIER, tree.place)
+    if opens:
+        _open(tree)
     return _checked(tree, problems, file, directory or Path(), overrides, variant)
 
 
@@ -200,11 +210,34 @@ def load_mapping(
     directory: Path | None = None,
     overrides: Iterable[Override] = (),
     variant: str = "",
+    *,
+    opens: bool = False,
 ) -> Loaded:
     """The scenario in a mapping with the keys that YAML has. Errors name keys, and no lines."""
     file = "<mapping>"
     tree = from_plain(dict(mapping), Place(file, 0))
+    if opens:
+        _open(tree)
     return _checked(tree, [], file, directory or Path(), overrides, variant)
+
+
+def _open(tree: Node) -> None:
+    """Add an open job to a scenario that has none, or enable the one that it has."""
+    if not isinstance(tree.value, dict):
+        return
+    jobs = tree.value.setdefault("jobs", from_plain([], tree.place))
+    if not isinstance(jobs.value, list):
+        return
+    for job in jobs.value:
+        if not isinstance(job.value, dict):
+            continue
+        workload = job.value.get("workload")
+        if workload is not None and isinstance(workload.value, dict):
+            kind = workload.value.get("kind")
+            if kind is not None and kind.value == "open":
+                job.value["enabled"] = Node(value=True, place=tree.place)
+                return
+    jobs.value.append(from_plain(_OPEN, tree.place))
 
 
 def read_file(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:

@@ -57,6 +57,7 @@ from emu.scenario.sections.jobs import (
     MismatchSection,
     RecoverSection,
 )
+from emu.scenario.sections.open_job import OpenWorkload
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
@@ -292,6 +293,8 @@ def planned(
         if isinstance(program, Refusal) and program is not _TOO_MANY:
             return program._replace(location=("workload", *program.location))
         return program
+    if isinstance(workload, OpenWorkload):
+        return workload.planned(ranks)
     if isinstance(workload, TraceWorkload):
         trace = workload.planned(ranks)
         if isinstance(trace, str):
@@ -720,7 +723,7 @@ def _job(
 
     def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int, algorithm: str) -> Choice:
         placed = [[gpus[rank] for rank in group] for group in groups]
-        return _tuned(scenario, index, topology, placed, op, size_bytes, algorithm)
+        return tuned(scenario, index, topology, placed, op, size_bytes, algorithm)
 
     script = planned(
         job.workload, servers, picks, scenario.seed, index, job.mismatch, job.shrink, job.recover
@@ -728,11 +731,11 @@ def _job(
     if isinstance(script, Refusal):
         refused: Location = ("jobs", index, *script.location)
         raise ScenarioError([problem_at(scenario, refused, script.reason, script.accepted)])
-    start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
+    start_ps = NEVER_PS if job.attended or not job.enabled else job.start_ps
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, script, index)
 
 
-def _tuned(
+def tuned(
     scenario: Scenario,
     job: int,
     topology: Topology,

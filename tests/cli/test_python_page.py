@@ -11,14 +11,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = [
     (page, block)
-    for page in ("python.md", "program.md")
+    for page in ("open.md", "python.md", "program.md")
     for block in re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL
     )
 ]
 
 
-@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=["a run", "step by step", "a program"])
+@pytest.mark.parametrize(
+    ("page", "block"), BLOCKS, ids=["posts", "a scheduler", "a run", "step by step", "a program"]
+)
 def test_an_example_runs_and_prints(page: str, block: str) -> None:
     printed = io.StringIO()
     before = Path.cwd()

@@ -100,6 +100,11 @@ class ConnectionBook:
         self._turns: Counter[tuple[int, bool, bool]] = Counter()
         self._nvlink: dict[int, list[NvlinkPlan]] = {}
 
+    def _note(self, nic: int, peer: int, peer_index: int, priority: int, job: int) -> None:
+        """Note a queue pair that has its numbers."""
+        end = _End(peer, peer_index, priority, log_deliveries=False, job=job, sends=True, flags=False, turn=0)
+        self._ends.setdefault(nic, []).append(end)
+
     def connect_inside(
         self, gpu: int, peer: int, *, flags: bool = False, leaving: int = 1, arriving: int = 1
     ) -> tuple[int, int]:
@@ -357,10 +362,16 @@ def schedules_of(
 def _schedule(
     settings: Settings, topology: Topology, group: Group, operations: Sequence[Operation], gpus: Sequence[int]
 ) -> Schedule:
-    channels = channel_count(topology, gpus, settings.channels)
-    if group.kind != COLLECTIVE:
-        channels = exchange_channels(topology, gpus, channels, settings.channels_per_peer)
+    channels = channels_of(settings, topology, group.kind, gpus)
     return Schedule(settings, operations, [topology.host_of(gpu) for gpu in gpus], channels)
+
+
+def channels_of(settings: Settings, topology: Topology, kind: str, gpus: Sequence[int]) -> int:
+    """How many channels a group of this kind has among GPUs."""
+    channels = channel_count(topology, gpus, settings.channels)
+    if kind == COLLECTIVE:
+        return channels
+    return exchange_channels(topology, gpus, channels, settings.channels_per_peer)
 
 
 def _called(plan: ScriptPlan) -> tuple[list[Sequence[GroupCall]], list[int]]:

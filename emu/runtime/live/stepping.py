@@ -132,8 +132,9 @@ def _logical_process(plan: RunPlan, part: int) -> LogicalProcess:
 
 def check_unattended(scenario: Scenario) -> None:
     """Refuse to run by itself a scenario whose jobs wait for somebody. Raises UsageError."""
-    waiting = [section.name for section in scenario.jobs if section.submitted]
+    waiting = [section for section in scenario.jobs if section.attended and section.enabled]
     if waiting:
-        raise UsageError(
-            f"job {waiting[0]} waits for a program to submit its operations; step the run with emu.stepped"
-        )
+        how = "submit its operations; step the run with emu.stepped"
+        if not waiting[0].submitted:
+            how = "post what it does; open the run with emu.open, or set enabled: false"
+        raise UsageError(f"job {waiting[0].name} waits for a program to {how}")

@@ -33,6 +33,7 @@ from emu.scenario.sections.graph import (
     able,
     by_default,
 )
+from emu.scenario.sections.open_job import OpenWorkload
 from emu.scenario.sections.program import PEERED, ProgramWorkload
 from emu.scenario.sections.serving import ServingWorkload
 from emu.scenario.sections.storage import (
@@ -213,6 +214,7 @@ WORKLOADS: Final = OneOf(
         "simai_trace": SimaiTrace,
         "chakra_trace": ChakraTrace,
         "program": ProgramWorkload,
+        "open": OpenWorkload,
     },
 )
 
@@ -312,6 +314,11 @@ class JobSection(Section):
             if sorted(self.order) != list(range(count)):
                 accepted = f"each of 0 to {count - 1} once"
                 yield Refusal(("order",), f"does not order {count} ranks", accepted)
+
+    @property
+    def attended(self) -> bool:
+        """Whether it does what a program outside asks for, and nothing without one."""
+        return self.submitted or isinstance(self.workload, OpenWorkload)
 
     @property
     def talks(self) -> bool:

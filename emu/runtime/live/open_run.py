@@ -1,0 +1,779 @@
+"""An open run: programs outside post transfers, collectives and computing, each at its own virtual time.
+
+    run = emu.open("fabric.yaml")
+    run.post(0, 8, "2MiB", at_ps=0)
+    run.collective("all_reduce", "64MiB", range(16), at_ps=[0] * 16)
+    while run.outstanding:
+        done = run.next()
+        print(done.number, done.at_ps)
+
+Whoever posts is a *caller*. Time advances only to the earliest promise of any caller: one that waits for a
+completion promises to post nothing before it has one, one that waits until a time promises that. So a
+completion comes back at its own time, before anything later has happened anywhere, and what is posted then
+may be posted for that very time. Posts of one time are taken in the order of callers' names and, of one
+caller, in the order in which it posted them. The answer is a function of the posts and their virtual times: a
+post that was known long before and one that answers a completion are the same post.
+
+Nothing is pending, or only upkeep, or nothing has moved for `stall_after`, and somebody waits: that is a
+stall, and whoever waits is told who waits for whom.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
+
+from actors.host.open_posts import TELL_COMPLETED, TELL_DELIVERED
+from actors.kernel.event import MAX_SUBJECTS, NEVER_PS
+from actors.ncclx.graph import BARRIER_BYTES
+from actors.ncclx.operations import ALGORITHMS, OPERATIONS, ROOTED, misfit
+from emu.base.errors import QuantityError, StallError, UsageError
+from emu.base.spelling import did_you_mean, listed
+from emu.base.units import format_time, parse_size, parse_time
+from emu.build.devices import Blueprint
+from emu.build.open_site import CALL, COMPUTE, MOVE, Post
+from emu.measure.digest import run_digest
+from emu.runtime.blueprint import RunPlan, spread
+from emu.runtime.live.open_engine import Engine
+from emu.runtime.steering import Steering
+from emu.runtime.waiting import explain, waits_of
+from emu.scenario.fault_schedule import aimed
+from emu.scenario.resolve import tuned
+from emu.scenario.sections.graph import AUTO, DEFAULT, able, by_default
+from emu.scenario.sections.jobs import JobSection
+from emu.scenario.sections.open_job import OpenWorkload
+from emu.workload.nccl_tuning import Choice
+
+TELLS: Final = {
+    "completed": TELL_COMPLETED,
+    "delivered": TELL_DELIVERED,
+    "both": TELL_COMPLETED | TELL_DELIVERED,
+}
+MAIN: Final = "main"
+LONGEST_PS: Final = 10**15
+"""Of computing, and how far ahead a post may be: 1,000 s."""
+MOST_BYTES: Final = 1 << 45
+CHUNK_PS: Final = 10**10
+"""How often it is looked whether anything moves, unless `stall_after` is shorter."""
+
+
+class Completion(NamedTuple):
+    """Something that came of a post, at its own time."""
+
+    number: int
+    """What `post`, `collective` or `compute` returned."""
+    kind: str
+    """`completed`, or of a transfer also `delivered`: the last byte is there, and the receiver knows."""
+    rank: int
+    """Whose; -1 of a collective as a whole."""
+    begun_ps: int
+    at_ps: int
+    status: int
+    """0, or the status of the work completion (12: retries exceeded; 100: GPU lost; 101: host lost; 110: the
+    watchdog gave up)."""
+    note: Any = None
+    """What the caller gave along with the post."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.status == 0
+
+
+@dataclass
+class _Open:
+    """A post that is not over."""
+
+    number: int
+    caller: Caller
+    kind: int
+    note: Any
+    left: int
+    """How many completions are still to come."""
+    tell: int = 0
+    source: int = -1
+    each: bool = False
+    begun_ps: int = int(NEVER_PS)
+    end_ps: int = 0
+    status: int = 0
+    applied: int = -1
+    """Its number among the posts that were done, once it is."""
+
+
+class _Entry(NamedTuple):
+    """A post, or the part of one rank, that waits for its time."""
+
+    at_ps: int
+    caller: str
+    turn: int
+    post: Post
+    open_post: _Open
+
+
+@dataclass
+class _Call:
+    """A collective of a communicator, of which ranks may post their parts by themselves."""
+
+    number: int
+    what: tuple[str, int, str, int]
+    """Operation, bytes, algorithm, root."""
+    choice: Choice
+    open_post: _Open
+
+
+class Caller:
+    """One program that posts. A run's own methods are those of its caller `main`."""
+
+    def __init__(self, run: OpenRun, name: str) -> None:
+        self.name = name
+        self.promise_ps = 0
+        """It posts nothing before this time."""
+        self.waits = False
+        """Whether it posts nothing before it has a completion, either."""
+        self.inbox: deque[Completion] = deque()
+        """What came and it has not taken."""
+        self.unfinished = 0
+        """Posts of which something is still to come."""
+        self.ended_ps = -1
+        """When it ended, or was ended; -1 while it is there."""
+        self._run = run
+        self._turn = 0
+
+    @property
+    def outstanding(self) -> int:
+        """Posts of which something is still to come, and what came and was not taken."""
+        return self.unfinished + len(self.inbox)
+
+    # ---- posts
+
+    def post(
+        self,
+        src: int,
+        dst: int,
+        size: int | str,
+        at_ps: int | None = None,
+        qp: str = "",
+        tell: str = "completed",
+        note: Any = None,
+    ) -> int:
+        """A transfer of so many bytes from one rank to another, at a time, or now. Returns its number.
+
+        Transfers of one name `qp` between two ranks share a queue pair, and go one after another. `tell` is
+        which completions come back: `completed` at the sender, `delivered` at the receiver, or `both`.
+        """
+        run = self._run
+        what = f"post({src}, {dst}, {size})"
+        at = self._at(what, at_ps)
+        for rank in (src, dst):
+            run.check_rank(what, rank)
+        if src == dst:
+            raise UsageError(f"{what}: rank {src} sends to itself; accepted: two ranks")
+        bytes_ = _size(what, size)
+        if tell not in TELLS:
+            raise UsageError(f"{what}: tell={tell!r}; accepted: {listed(tuple(TELLS))}")
+        told = TELLS[tell]
+        open_post = self._opened(MOVE, note, 2 if tell == "both" else 1, told, src)
+        self._line_up(at, [MOVE, 0, src, dst, bytes_, str(qp), told], open_post)
+        return open_post.number
+
+    def compute(self, rank: int, duration: int | str, at_ps: int | None = None, note: Any = None) -> int:
+        """Computing on the GPU of a rank: so many ps, or a time with its unit. One after another."""
+        what = f"compute({rank}, {duration})"
+        at = self._at(what, at_ps)
+        self._run.check_rank(what, rank)
+        duration_ps = _time(what, duration)
+        open_post = self._opened(COMPUTE, note, 1, 0, rank)
+        self._line_up(at, [COMPUTE, 0, rank, duration_ps], open_post)
+        return open_post.number
+
+    def collective(
+        self,
+        op: str,
+        size: int | str,
+        ranks: Sequence[int],
+        at_ps: int | Sequence[int] | None = None,
+        *,
+        rank: int | None = None,
+        on: str = "",
+        algorithm: str = AUTO,
+        root: int = 0,
+        each: bool = False,
+        note: Any = None,
+    ) -> int:
+        """A collective among ranks, each at its own time (or all at one, or now). Returns its number.
+
+        With `rank` only that rank's part is posted: others post theirs, with the same number, and each is
+        told of its own end. `on` names one of several communicators of the same ranks. With `each`, every
+        rank's end is told.
+        """
+        run = self._run
+        group = tuple(ranks)
+        what = f"collective({op!r}, {size}, {_few(group)})"
+        if op not in OPERATIONS or op in ("sendrecv", "all_to_allv"):
+            accepted = listed([one for one in OPERATIONS if one not in ("sendrecv", "all_to_allv")])
+            raise UsageError(
+                f"{what}: there is no such operation{did_you_mean(str(op), OPERATIONS)}; accepted: {accepted}"
+            )
+        for one in group:
+            run.check_rank(what, one)
+        if len(group) < 2 or len(set(group)) != len(group):
+            raise UsageError(f"{what}: accepted: at least two ranks, each once")
+        if rank is not None and rank not in group:
+            raise UsageError(f"{what}: rank {rank} is not among them; accepted: one of {_few(group)}")
+        if not 0 <= root < len(group) or (root and op not in ROOTED):
+            accepted = f"0 to {len(group) - 1}" if op in ROOTED else f"none: {op} has no root"
+            raise UsageError(f"{what}: root={root}; accepted: {accepted}")
+        bytes_ = BARRIER_BYTES if op == "barrier" else _size(what, size)
+        choice = run.choice(what, op, bytes_, group, algorithm)
+        members = group if rank is None else (rank,)
+        if at_ps is None or isinstance(at_ps, int):
+            times = [self._at(what, at_ps)] * len(members)
+        else:
+            given = list(at_ps)
+            if len(given) != len(members):
+                raise UsageError(
+                    f"{what}: {len(given)} times; accepted: one for each of {len(members)} ranks"
+                )
+            times = [self._at(what, one) for one in given]
+        call = run.call(
+            self, what, (op, bytes_, algorithm, root), choice, group, on, members, note, each, rank
+        )
+        common = [on, op, choice.algorithm, choice.protocol, choice.channels, bytes_, root, list(group)]
+        for member, at in zip(members, times, strict=True):
+            self._line_up(at, [CALL, 0, member, *common], call.open_post)
+        return call.open_post.number
+
+    def cancel(self, number: int) -> bool:
+        """Take back a post whose time has not come; whether it could be."""
+        return self._run.cancel(self, number)
+
+    # ---- time
+
+    def promise(self, no_sooner_ps: int) -> None:
+        """Nothing is posted for a time before this."""
+        self._not_ended("promise")
+        if no_sooner_ps < self.promise_ps:
+            raise UsageError(
+                f"promise({no_sooner_ps}): promised no sooner than {self.promise_ps} ps already; "
+                f"accepted: {self.promise_ps} or later"
+            )
+        self.promise_ps = no_sooner_ps
+
+    def next(self) -> Completion:
+        """The next completion of this caller's posts, at its own time."""
+        self._not_ended("next")
+        if not self.inbox:
+            if not self.unfinished:
+                raise UsageError("next(): nothing is outstanding; accepted: after a post")
+            self.waits = True
+            try:
+                self._run.go(lambda: bool(self.inbox), self)
+            finally:
+                self.waits = False
+        return self.take()
+
+    def take(self) -> Completion:
+        """The first completion that came; nothing is posted before its time any more."""
+        done = self.inbox.popleft()
+        self.promise_ps = max(self.promise_ps, done.at_ps)
+        return done
+
+    def until(self, at_ps: int) -> list[Completion]:
+        """Go on to a time: what has come by then and was not taken."""
+        self._not_ended("until")
+        if at_ps < self._run.now_ps:
+            raise UsageError(f"until({at_ps}): the run is at {self._run.now_ps} ps; accepted: a later time")
+        self.promise_ps = max(self.promise_ps, at_ps)
+        self._run.go(lambda: self._run.now_ps >= at_ps, self)
+        found = list(self.inbox)
+        self.inbox.clear()
+        return found
+
+    def close(self) -> None:
+        """Post nothing any more. What is outstanding goes on, and nobody is told."""
+        if self.ended_ps < 0:
+            self.ended_ps = max(self.promise_ps, self._run.now_ps)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- for the run
+
+    def bound_ps(self) -> int:
+        """Up to when nothing comes from it."""
+        return int(NEVER_PS) if self.ended_ps >= 0 or (self.waits and not self.inbox) else self.promise_ps
+
+    def _at(self, what: str, at_ps: int | None) -> int:
+        self._not_ended(what)
+        run = self._run
+        soonest_ps = max(self.promise_ps, run.now_ps)
+        if at_ps is None:
+            return soonest_ps
+        if not _is_whole(at_ps):
+            raise UsageError(f"{what}: at_ps={at_ps!r}; accepted: a whole number of ps")
+        if at_ps < soonest_ps:
+            raise UsageError(f"{what}: {at_ps} ps is in the past; accepted: {soonest_ps} ps or later")
+        if at_ps > soonest_ps + LONGEST_PS:
+            raise UsageError(
+                f"{what}: {at_ps} ps is too far ahead; accepted: up to {soonest_ps + LONGEST_PS} ps"
+            )
+        return at_ps
+
+    def _not_ended(self, what: str) -> None:
+        if self.ended_ps >= 0 or self._run.closed:
+            raise UsageError(f"{what}: caller {self.name} is closed; accepted: before close()")
+
+    def _opened(self, kind: int, note: Any, left: int, tell: int = 0, source: int = -1) -> _Open:
+        self._run.numbered += 1
+        self.unfinished += 1
+        return _Open(self._run.numbered, self, kind, note, left, tell, source)
+
+    def _line_up(self, at_ps: int, post: Post, open_post: _Open) -> None:
+        self._turn += 1
+        self._run.line_up(_Entry(at_ps, self.name, self._turn, post, open_post))
+
+
+class OpenRun:
+    """A run whose open job does what callers post. Its own methods are those of its caller `main`."""
+
+    def __init__(self, plan: RunPlan, *, begins: bool = True) -> None:
+        scenario = plan.scenario
+        self._plan = plan
+        self._job = next(at for at, job in enumerate(scenario.jobs) if _is_open(job))
+        self.gpus = plan.blueprint.resolved.jobs[self._job].gpus
+        self._engine = Engine(plan, self._job)
+        self._steering = Steering(scenario, plan.topology)
+        self._callers: dict[str, Caller] = {}
+        self._heap: list[_Entry] = []
+        self._by_applied: dict[int, _Open] = {}
+        """Posts that were done and are not over, by their numbers there."""
+        self._applied = 0
+        self._subject = 0
+        self._ledger: list[tuple[int, Post]] = []
+        """What was done, by time, and what changed."""
+        self._calls: dict[tuple[str, tuple[int, ...]], list[_Call]] = {}
+        self._next_call: dict[tuple[str, tuple[int, ...], int], int] = {}
+        """By communicator and rank, which of its calls the rank posts next."""
+        self._owners: dict[tuple[int, int], Caller] = {}
+        """Who posted the part of a rank, by the number of the collective and the rank."""
+        self._chosen: dict[tuple[str, int, tuple[int, ...], str], Choice] = {}
+        self.numbered = 0
+        self.closed = False
+        every_ps = scenario.stall_after_ps or CHUNK_PS
+        self._look_ps = min(every_ps, CHUNK_PS)
+        self._moved_ps = 0
+        self._progress = -1
+        self._stall_after_ps = every_ps
+        self._max_time_ps = scenario.run.max_time_ps
+        self.main = Caller(self, MAIN)
+        if begins:
+            self._callers[MAIN] = self.main
+            self._engine.start()
+
+    # ---- what a run is asked
+
+    @property
+    def now_ps(self) -> int:
+        """Everything before was executed, and nothing after it."""
+        return self._engine.now_ps
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return len(self.gpus)
+
+    @property
+    def outstanding(self) -> int:
+        """See `Caller.outstanding`."""
+        return self.main.outstanding
+
+    def caller(self, name: str) -> Caller:
+        """A new caller; names order what callers post for one time. Raises UsageError."""
+        if self.closed:
+            raise UsageError(f"caller({name!r}): the run is closed; accepted: before close()")
+        if name in self._callers:
+            raise UsageError(f"caller({name!r}): there is one of that name; accepted: another name")
+        made = self._callers[name] = Caller(self, name)
+        made.promise_ps = self.now_ps
+        return made
+
+    def post(self, *args: Any, **keys: Any) -> int:
+        """See `Caller.post`."""
+        return self.main.post(*args, **keys)
+
+    def collective(self, *args: Any, **keys: Any) -> int:
+        """See `Caller.collective`."""
+        return self.main.collective(*args, **keys)
+
+    def compute(self, *args: Any, **keys: Any) -> int:
+        """See `Caller.compute`."""
+        return self.main.compute(*args, **keys)
+
+    def next(self) -> Completion:
+        """See `Caller.next`."""
+        return self.main.next()
+
+    def until(self, at_ps: int) -> list[Completion]:
+        """See `Caller.until`."""
+        return self.main.until(at_ps)
+
+    def inject(self, fault: Mapping[str, object]) -> int:
+        """A fault, with the keys that it has in a scenario but `at`, now: behind all that has happened.
+        Returns its number. Raises UsageError.
+        """
+        return self._change(lambda: self._steering.inject(fault))
+
+    def clear(self, number: int) -> None:
+        """End a fault that lasts, now. Raises UsageError."""
+        self._steering.virtual_ps = self._engine.through_ps
+        self._change(lambda: self._steering.clear(number))
+
+    def _change(self, order: Any) -> int:
+        if self.closed:
+            raise UsageError("inject(): the run is closed; accepted: before close()")
+        asked = order()
+        taken = self._steering.take()
+        assert taken is not None, asked
+        _, text, _ = taken
+        if "busiest" in json.loads(text).get("inject", {}).get("target", ""):
+            raise UsageError("inject(): an open run measures no load; accepted: the name of a link or device")
+        at_ps = self._engine.through_ps
+        self._engine.change(text)
+        self._ledger.append((at_ps, [text]))
+        self._steering.made(at_ps)
+        return int(asked.fault)
+
+    def digest(self) -> str:
+        """What the devices have done so far, mixed; of a closed run, the run's digest."""
+        return run_digest(self._engine.records())
+
+    def close(self) -> str:
+        """End the run here; its digest. What is outstanding is lost."""
+        if not self.closed:
+            for caller in self._callers.values():
+                caller.close()
+            self.closed = True
+        return self.digest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fork(self) -> OpenRun:
+        """The same run once more, from here on, with the caller `main` and all that it has outstanding."""
+        others = [one.name for one in self._callers.values() if one is not self.main and one.ended_ps < 0]
+        if others:
+            raise UsageError(f"fork(): caller {others[0]} posts too; accepted: a run with caller main alone")
+        twin = OpenRun(self._plan, begins=False)
+        twin._callers[MAIN] = twin.main
+        changes: list[tuple[str, int]] = []
+        for at_ps, post in self._ledger:
+            if len(post) == 1:
+                changes.append((post[0], at_ps))
+                twin._replay_change(post[0], at_ps)
+            else:
+                twin._engine.prepare(post, at_ps)
+        twin._engine.load(self._engine.save(), self._engine.now_ps, self._engine.through_ps, changes)
+        twin._take_over(self)
+        return twin
+
+    def _replay_change(self, text: str, at_ps: int) -> None:
+        change = json.loads(text)
+        if "inject" in change:
+            self._steering.inject(change["inject"])
+        else:
+            self._steering.virtual_ps = at_ps
+            self._steering.clear(change["clear"])
+        self._steering.take()
+        self._steering.made(at_ps)
+
+    def _take_over(self, other: OpenRun) -> None:
+        """Take what another run has outstanding."""
+        copies: dict[int, _Open] = {}
+
+        def copied(one: _Open) -> _Open:
+            if one.number not in copies:
+                values = {name: getattr(one, name) for name in one.__dataclass_fields__}
+                copies[one.number] = _Open(**(values | {"caller": self.main}))
+            return copies[one.number]
+
+        self._heap = [one._replace(open_post=copied(one.open_post)) for one in other._heap]
+        self._by_applied = {at: copied(one) for at, one in other._by_applied.items()}
+        for key, calls in other._calls.items():
+            self._calls[key] = [
+                _Call(one.number, one.what, one.choice, copied(one.open_post)) for one in calls
+            ]
+        self._next_call = dict(other._next_call)
+        self._applied, self._subject = other._applied, other._subject
+        self._ledger = list(other._ledger)
+        self.numbered = other.numbered
+        self._moved_ps, self._progress = other._moved_ps, other._progress
+        mine, theirs = self.main, other.main
+        mine.promise_ps, mine.unfinished = theirs.promise_ps, theirs.unfinished
+        self._owners = dict.fromkeys(other._owners, mine)
+        mine.inbox, mine._turn = deque(theirs.inbox), theirs._turn
+
+    # ---- for callers
+
+    def check_rank(self, what: str, rank: int) -> None:
+        """Raises UsageError if there is no such rank."""
+        if not _is_whole(rank) or not 0 <= rank < len(self.gpus):
+            raise UsageError(f"{what}: there is no rank {rank!r}; accepted: 0 to {len(self.gpus) - 1}")
+
+    def choice(self, what: str, op: str, size_bytes: int, ranks: tuple[int, ...], algorithm: str) -> Choice:
+        """How a collective is done. Raises UsageError."""
+        key = op, size_bytes, ranks, algorithm
+        known = self._chosen.get(key)
+        if known is not None:
+            return known
+        names = (AUTO, DEFAULT, *able(op))
+        if algorithm not in names:
+            reason = (
+                f"{algorithm!r} does no {op}"
+                if algorithm in ALGORITHMS
+                else f"there is no algorithm {algorithm!r}"
+            )
+            raise UsageError(f"{what}: {reason}{did_you_mean(algorithm, names)}; accepted: {listed(names)}")
+        topology = self._plan.topology
+        gpus = [self.gpus[rank] for rank in ranks]
+        if algorithm == DEFAULT:
+            found = Choice(by_default(op))
+        else:
+            found = tuned(self._plan.scenario, self._job, topology, [gpus], op, size_bytes, algorithm)
+        wrong = misfit(found.algorithm, [topology.host_of(gpu) for gpu in gpus])
+        if wrong is not None:
+            raise UsageError(f"{what}: {wrong[0]}; accepted: {wrong[1]}")
+        self._chosen[key] = found
+        return found
+
+    def call(
+        self,
+        caller: Caller,
+        what: str,
+        asked: tuple[str, int, str, int],
+        choice: Choice,
+        ranks: tuple[int, ...],
+        on: str,
+        members: Sequence[int],
+        note: Any,
+        each: bool,
+        rank: int | None,
+    ) -> _Call:
+        """The next collective of a communicator for these members: a new one, or one that others posted their
+        parts of. Raises UsageError if they disagree."""
+        calls = self._calls.setdefault((on, ranks), [])
+        turns = [self._next_call.get((on, ranks, member), 0) for member in members]
+        for member, turn in zip(members, turns, strict=True):
+            if turn < len(calls) and (calls[turn].what != asked or rank is None):
+                op, size_bytes, algorithm, root = calls[turn].what
+                mine = (
+                    f"collective({op!r}, {size_bytes}, {_few(ranks)}, algorithm={algorithm!r}, root={root})"
+                )
+                raise UsageError(
+                    f"{what}: rank {member} disagrees with call {turn} of the communicator; accepted: {mine}"
+                )
+        if min(turns) != max(turns):
+            behind = members[turns.index(min(turns))]
+            raise UsageError(
+                f"{what}: rank {behind} has not posted call {min(turns)} yet; accepted: rank={behind}"
+            )
+        turn = turns[0]
+        if turn == len(calls):
+            open_post = caller._opened(CALL, note, len(ranks))
+            open_post.each = rank is not None or each
+            if rank is not None:
+                caller.unfinished -= 1  # each part counts by itself
+            calls.append(_Call(open_post.number, asked, choice, open_post))
+        for member in members:
+            self._next_call[on, ranks, member] = turn + 1
+            if rank is not None:
+                self._owners[calls[turn].open_post.number, member] = caller
+                caller.unfinished += 1
+        return calls[turn]
+
+    def line_up(self, entry: _Entry) -> None:
+        """Let a post wait for its time."""
+        heapq.heappush(self._heap, entry)
+
+    def cancel(self, caller: Caller, number: int) -> bool:
+        """Take back a post whose time has not come, if that is all of it."""
+        mine = [one for one in self._heap if one.open_post.number == number and one.caller == caller.name]
+        if not mine or mine[0].open_post.applied >= 0 or mine[0].open_post.kind == CALL:
+            return False
+        self._heap = [one for one in self._heap if one.open_post.number != number]
+        heapq.heapify(self._heap)
+        caller.unfinished -= 1
+        return True
+
+    def go(self, ready: Any, caller: Caller) -> None:
+        """Advance until a caller has what it waits for. Raises Stalled, and UsageError if another one holds
+        it up."""
+        while not ready():
+            if not self.step():
+                holder = min(
+                    (one for one in self._callers.values() if one is not caller),
+                    key=lambda one: (one.bound_ps(), one.name),
+                )
+                raise UsageError(
+                    f"caller {caller.name} waits, and {holder.name} may still post at {self.now_ps} ps; "
+                    f"accepted: its promise(), next(), until() or close() first"
+                )
+
+    def step(self) -> bool:
+        """Advance a little: to something that somebody is told, to a post's time, or as far as callers
+        promise. False if they promise nothing."""
+        limit_ps = min([caller.bound_ps() for caller in self._callers.values()], default=int(NEVER_PS))
+        engine, heap = self._engine, self._heap
+        while heap and heap[0].at_ps <= engine.now_ps < limit_ps:
+            self._apply(heapq.heappop(heap))
+        if limit_ps <= engine.now_ps:
+            return False
+        target_ps = limit_ps
+        if heap and heap[0].at_ps < target_ps:
+            target_ps = heap[0].at_ps
+        looks = target_ps > engine.now_ps + self._look_ps
+        if looks:
+            idle_until_ps = engine.next_ps()
+            if idle_until_ps == NEVER_PS or idle_until_ps < engine.now_ps:
+                idle_until_ps = engine.now_ps
+            target_ps = min(target_ps, idle_until_ps + self._look_ps)
+        if target_ps >= self._max_time_ps:
+            raise StallError(
+                f"run.max_time ({format_time(self._max_time_ps)}) passed with {len(self._by_applied)} posts "
+                "outstanding; accepted: a longer run.max_time"
+            )
+        told = engine.advance(target_ps)
+        if told:
+            self._moved_ps = engine.now_ps
+            told.sort()
+            for row in told:
+                self._tell(row)
+        elif looks:
+            self._look(limit_ps)
+        return True
+
+    def _look(self, limit_ps: int) -> None:
+        """Look whether anything moves, where somebody waits for a completion. Raises StallError."""
+        engine = self._engine
+        work, promises, progress = engine.outlook()
+        if progress != self._progress or promises or self._heap:
+            self._progress, self._moved_ps = progress, engine.now_ps
+        idle = work == 0 or engine.now_ps - self._moved_ps >= self._stall_after_ps
+        if idle and limit_ps >= NEVER_PS and not self._heap:
+            raise StallError("\n".join([self._stall_line(), *self._waits()]))
+
+    def _stall_line(self) -> str:
+        return (
+            f"the fabric stalled: at {format_time(self.now_ps)} {len(self._by_applied)} posts are outstanding"
+            " and nothing moves"
+        )
+
+    def _waits(self) -> list[str]:
+        return explain(sorted(waits_of(self._engine.devices, self._plan.topology)), self._plan.topology)
+
+    def _apply(self, entry: _Entry) -> None:
+        """Do what was posted for now."""
+        open_post = entry.open_post
+        if open_post.applied < 0:
+            open_post.applied = self._applied
+            self._applied += 1
+            self._by_applied[open_post.applied] = open_post
+        post = list(entry.post)
+        post[1] = open_post.applied
+        self._ledger.append((self._engine.now_ps, post))
+        self._engine.post(post, self._subject % int(MAX_SUBJECTS))
+        self._subject += 1
+
+    def _tell(self, row: list[int]) -> None:
+        """Tell a caller what came of a post."""
+        applied, rank, begun_ps, end_ps, status = row
+        open_post = self._by_applied.get(applied)
+        if open_post is None:
+            return  # it failed already
+        kind = "completed"
+        if open_post.kind == MOVE:
+            if status == 0 and rank != open_post.source:
+                kind = "delivered"
+            if status:
+                open_post.left = 1
+        open_post.left -= 1
+        open_post.begun_ps = min(open_post.begun_ps, begun_ps)
+        open_post.status = open_post.status or status
+        if open_post.kind == CALL and not open_post.each:
+            if open_post.left:
+                return
+            rank, begun_ps, status = -1, open_post.begun_ps, open_post.status
+        owner = self._owners.pop((open_post.number, rank), None)
+        caller = owner or open_post.caller
+        done = Completion(open_post.number, kind, rank, begun_ps, end_ps, status, open_post.note)
+        caller.inbox.append(done)
+        if owner is not None:
+            owner.unfinished -= 1
+        elif open_post.left == 0:
+            caller.unfinished -= 1
+        if open_post.left == 0:
+            del self._by_applied[applied]
+
+
+def opened(blueprint: Blueprint, parts: int = 1) -> OpenRun:
+    """An open run in this process. Raises EmuError."""
+    scenario = blueprint.scenario
+    refused = [
+        (
+            not any(_is_open(job) for job in scenario.jobs),
+            "no job is open",
+            "a job with workload: {kind: open}",
+        ),
+        (scenario.fidelity == "flow", "fidelity: flow has no open jobs", "fidelity: packet"),
+        (scenario.payload == "real", "posts are sizes only", "payload: sizes"),
+        (bool(aimed(scenario)), "an open run measures no load for faults that hit the busiest", "a name"),
+        (sum(map(_is_open, scenario.jobs)) > 1, "several jobs are open", "one, with several callers"),
+    ]
+    for wrong, reason, accepted in refused:
+        if wrong:
+            raise UsageError(f"open: {reason}; accepted: {accepted}")
+    return OpenRun(spread(blueprint, parts))
+
+
+def _is_open(job: JobSection) -> bool:
+    return isinstance(job.workload, OpenWorkload) and job.enabled
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _few(ranks: Sequence[int]) -> str:
+    """Ranks, in short."""
+    if len(ranks) > 8:
+        return f"{len(ranks)} ranks from {ranks[0]}"
+    return str(list(ranks))
+
+
+def _size(what: str, size: int | str) -> int:
+    try:
+        found = parse_size(size) if isinstance(size, str) else size
+    except QuantityError as error:
+        raise UsageError(f"{what}: {error}") from None
+    if not _is_whole(found) or not 0 < found <= MOST_BYTES:
+        raise UsageError(f"{what}: accepted: 1 B to {MOST_BYTES} B")
+    return found
+
+
+def _time(what: str, duration: int | str) -> int:
+    try:
+        found = parse_time(duration) if isinstance(duration, str) else duration
+    except QuantityError as error:
+        raise UsageError(f"{what}: {error}") from None
+    if not _is_whole(found) or not 0 < found <= LONGEST_PS:
+        raise UsageError(f"{what}: accepted: 1 to {LONGEST_PS} ps, or a time with its unit")
+    return found
