@@ -814,6 +814,27 @@ def _round_us(answers: Answers, ranks: int) -> float:
     return 2 * (ranks - 1) * sum(map(_completed_us, flows)) / len(flows)
 
 
+# P18: 64 B from CPU to CPU.
+ROCE: Final = Case("small_messages")
+INFINIBAND: Final = Case("small_messages_infiniband")
+SEEN_AFTER_US: Final = 0.901
+"""From the last byte in memory until the CPU has seen it: host link 800 ns, 64 B on it, proxy 100 ns."""
+PUBLISHED_US: Final = ((ROCE, "RoCE", 3.6, 5.6), (INFINIBAND, "InfiniBand", 2.8, 3.7))
+
+
+def _seen_us(summary: Summary, job: str) -> float:
+    times = summary.jobs[job].flow_times
+    assert times is not None, job
+    return times.p50_ps / 1e6 + SEEN_AFTER_US
+
+
+def _small_messages() -> Iterator[Figure]:
+    for case, name, leaf_us, across_us in PUBLISHED_US:
+        for job, where, us in (("leaf", "below one leaf", leaf_us), ("across", "across leaves", across_us)):
+            ours = partial(lambda found, case, job: _seen_us(found[case], job), case=case, job=job)
+            yield Figure(f"{name}, {where}", us, "us", ours, us * 0.95, us * 1.05)
+
+
 META: Final = "Meta, SIGCOMM'24"
 ROWS: Final = (
     Row(
@@ -1161,6 +1182,14 @@ ROWS: Final = (
             Figure("messages that arrive, go-back-N", 100, "%", _arrived, 100, 100),
         ),
         "no message of 4,096 packets ends between two losses; go-back-N sends a round trip again per loss",
+    ),
+    Row(
+        "P18",
+        "64 B from CPU to CPU",
+        "DeepSeek, arXiv 2505.09343",
+        (ROCE, INFINIBAND),
+        tuple(_small_messages()),
+        "the floor of host and NIC (800 ns on each side) is one for both; a hop takes 1.0 and 0.45 us",
     ),
     Row(
         "X1",
