@@ -145,6 +145,19 @@ def packet_hops(scenario: Scenario, topology: Topology, plan: Plan, most: int) -
     return counted.hops
 
 
+def call_hops(
+    scenario: Scenario, topology: Topology, job: WiredJob, number: int, operation: Operation
+) -> int:
+    """The packet-hops of one operation of a group of a job."""
+    counted = _Count(scenario, topology)
+    members = job.script.groups[number].members
+    for one in _sent(job.schedules[number], operation):
+        counted.exchange(
+            job, one._replace(source=members[one.source], destination=members[one.destination]), 1
+        )
+    return counted.hops
+
+
 def _counting(counted: _Count, plan: Plan) -> Iterator[None]:
     """Count what the jobs of a plan do, bit by bit."""
     for work in plan.jobs:
@@ -260,10 +273,11 @@ class _Count:
     def library(self, job: WiredJob, steps: int) -> Iterator[None]:
         """Every call of a job's groups, in each of its steps."""
         for sent, count in messages_of(job):
-            self._exchange(job, sent, steps * count)
+            self.exchange(job, sent, steps * count)
             yield
 
-    def _exchange(self, job: WiredJob, sent: Messages, times: int) -> None:
+    def exchange(self, job: WiredJob, sent: Messages, times: int) -> None:
+        """What goes from one rank to another in an operation, so many times."""
         gpus = [job.gpus[rank] for rank in (sent.source, sent.destination)]
         if share_domain(self._topology, *gpus):
             self.inside += times * sent.sizes.total()

@@ -29,7 +29,6 @@ from actors.ncclx.schedule import Schedule, is_ring
 from actors.ncclx.script import LINE, TRANSFER, Group
 from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.wiring import Side, WiredJob
-from emu.base.errors import Problem, ScenarioError
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
 from emu.flow.isolated import Part, Result
 from emu.flow.requests import Request, Requests
@@ -218,10 +217,8 @@ class Calls:
         if is_ring(operation):
             rings = list(self._rings(number, group, schedule, operation))
             return Parts(group, schedule.with_operations([operation]), rings)
-        loop_bytes, fill = schedule.loop(operation)
-        more_bytes = loop_bytes << (fill - 1).bit_length()  # a power of two, as sizes are: same parts of all
-        loops = operation.size_bytes // more_bytes - 1 if more_bytes else 0
-        if loops >= FEWEST - 1 and not whole:
+        more_bytes, loops = loops_of(schedule, operation)
+        if loops and not whole:
             size_bytes = operation.size_bytes - loops * more_bytes
             shorter = schedule.part(operation, size_bytes)
             longer = schedule.part(operation, size_bytes + more_bytes)
@@ -299,12 +296,7 @@ class Calls:
         elif _independent(operation):
             legs = [_lone_leg(one.edge) for one in carried]
         else:
-            name = f"{operation.op} by {operation.algorithm} of {operation.size_bytes:,} B"
-            reason = f"flow level goes through this algorithm slice by slice, and {name} has too many"
-            key = f"jobs[{self._job.job}].workload"
-            accepted = f"fewer ranks or bytes, ring, direct, or {PACKETS}"
-            assert self._requests is not None, operation
-            raise ScenarioError([Problem(self._edges.scenario.name, 0, key, reason, accepted)])
+            raise AssertionError(operation)  # it was rejected before the run
         sooner_ps: dict[int, int] = {}
         if result is not None:
             ends = zip(group.members, result.of_ranks, strict=True)
@@ -404,6 +396,18 @@ def _ring_slices(schedule: Schedule, operation: Operation, rank: int, channel: i
             sizes.append(int(on_wire(protocol, size)))
             parts += begins
     return Slices(tuple(sizes), parts)
+
+
+def loops_of(schedule: Schedule, operation: Operation) -> tuple[int, int]:
+    """Of an operation that is run in part: the bytes of as many loops as are in flight at once, and how often
+    these are left out; nothing for one that is run whole.
+    """
+    if is_ring(operation):
+        return 0, 0
+    loop_bytes, fill = schedule.loop(operation)
+    more_bytes = loop_bytes << (fill - 1).bit_length()  # a power of two, as sizes are: same parts of all
+    loops = operation.size_bytes // more_bytes - 1 if more_bytes else 0
+    return (more_bytes, loops) if loops >= FEWEST - 1 else (0, 0)
 
 
 def has_closed_form(operation: Operation) -> bool:

@@ -6,16 +6,17 @@ is silent about losses is not an answer that there were none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.transport.wiring import QpPlan
+from actors.ncclx.transport.wiring import QpPlan, WiredJob
 from emu.base.errors import Problem, ScenarioError
 from emu.build.buffer_sizes import is_deep, port_pools_bytes
+from emu.build.estimate import call_hops
 from emu.build.plan import Plan
-from emu.flow.calls import PACKETS
+from emu.flow.calls import PACKETS, has_closed_form, loops_of
 from emu.flow.fault_line import KNOWN, is_known
 from emu.flow.wires import is_spread
 from emu.measure.summary.fabric import UNKNOWN
@@ -26,6 +27,8 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.topology.front_end import FRONT_END
 
+MOST_NEEDED_HOPS: Final = 20_000_000
+"""Packet-hops of an isolated run of a call that has no closed form."""
 BITS_PS: Final = 8 * 10**12
 """In a byte, and ps in a second."""
 ROUND_TRIPS: Final = 3
@@ -41,6 +44,7 @@ def check_flow_level(scenario: Scenario, topology: Topology, plan: Plan, faults:
         *_faults(scenario, topology, faults),
         *_library(scenario),
         *_jobs(scenario, plan),
+        *_calls(scenario, topology, plan),
         *_asked(scenario),
     ]
     if lines:
@@ -223,6 +227,36 @@ def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
     if len(classes) > 1:
         reason = f"flow level has one class of data, and jobs use {', '.join(map(str, sorted(classes)))}"
         yield "jobs", reason, f"one data_priority, or {PACKETS}"
+
+
+def _calls(scenario: Scenario, topology: Topology, plan: Plan) -> Iterator[Line]:
+    """What of calls that have to run alone, and are too large for that: the first of each job."""
+    for number, work in enumerate(plan.jobs):
+        if work.wired is not None and work.enabled:
+            found = next(_too_large(scenario, topology, work.wired), "")
+            if found:
+                accepted = (
+                    f"at most {MOST_NEEDED_HOPS:,} (fewer ranks or bytes, ring or direct), or {PACKETS}"
+                )
+                yield f"jobs[{number}].workload", found, accepted
+
+
+def _too_large(scenario: Scenario, topology: Topology, job: WiredJob) -> Iterator[str]:
+    """Why calls of a job cannot be run alone; those of groups of one size once."""
+    seen: set[Hashable] = set()
+    for group, schedule in enumerate(job.schedules):
+        for operation in schedule.operations:
+            key = operation._replace(iteration=0, warmup=False), len(schedule.nodes), schedule.channels
+            if has_closed_form(operation) or key in seen:
+                continue
+            seen.add(key)
+            size_bytes = operation.size_bytes
+            more_bytes, loops = loops_of(schedule, operation)
+            part_bytes = size_bytes - (loops - 1) * more_bytes if loops else size_bytes
+            hops = call_hops(scenario, topology, job, group, operation) * part_bytes // max(size_bytes, 1)
+            if hops > MOST_NEEDED_HOPS:
+                name = f"{operation.op} by {operation.algorithm} of {size_bytes:,} B"
+                yield f"flow level runs {name} alone: {part_bytes:,} B of it are {hops:,} packet-hops"
 
 
 def _pairs_of(plan: Plan, nic: int, pairs: tuple[tuple[int, int], ...]) -> Iterator[QpPlan]:

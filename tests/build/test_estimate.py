@@ -115,7 +115,10 @@ def test_samples_are_at_least_what_the_busiest_nic_needs_at_its_rate() -> None:
     assert many.wall_s - few.wall_s == pytest.approx(longer_s)
 
 
-def test_at_flow_level_only_the_least_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_flow_level_only_the_least_is_told_and_no_plan_is_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emu.cli.commands.estimate.prepare", None)
     assert main(["estimate", "reproduce_all_gather"]) == 0
     (row,) = capsys.readouterr().out.splitlines()[1:]
     assert row.split()[1:4] == ["flow", "level", ">="]

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from emu.api import run
 from emu.flow.cross import differences
@@ -196,3 +198,23 @@ def test_a_long_ring_is_known_from_how_it_begins(monkeypatch: pytest.MonkeyPatch
     )
     assert [one for one in differences(packet, flow) if not one.holds] == []
     assert packet.virtual_ps != flow.virtual_ps, "it was run whole"
+
+
+@settings(max_examples=12, derandomize=True, deadline=None)
+@given(st.data())
+def test_calls_on_drawn_fabrics_are_within_the_bounds_or_doubted(data: st.DataObject) -> None:
+    """Delays at which buffer slots decide, uplinks on which rings collide, several queue pairs."""
+    draw = data.draw
+    delay = f"{draw(st.integers(100, 6000))}ns"
+    star = {"kind": "star", "hosts": draw(st.integers(3, 6)), "nic_delay": delay}
+    zone = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 2}
+    call = draw(st.sampled_from(["ring", "double_binary_tree"]))
+    drawn = {
+        "name": "drawn",
+        "topology": draw(st.sampled_from([star, zone | {"nic_delay": delay}])),
+        "ncclx": {"qps_per_connection": draw(st.sampled_from([1, 2])), "protocol": "simple"},
+        "jobs": collective("all_reduce", call, f"{draw(st.integers(1, 512))}KiB"),
+    }
+    packet, flow = (run(drawn | {"fidelity": one}, local=True).summary for one in ("packet", "flow"))
+    found = [one for one in differences(packet, flow) if not one.holds]
+    assert found == [] or flow.engine.doubts

@@ -156,11 +156,21 @@ TREE: Final = of(
 )
 
 
-def test_a_tree_that_is_too_large_to_run_alone_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bound in ("MOST_HOPS", "MOST_NEEDED_HOPS"):
-        monkeypatch.setattr(f"emu.flow.requests.{bound}", 100)
-    with pytest.raises(ScenarioError, match=r"jobs\[0\].workload: .* all_reduce by double_binary_tree"):
-        answer(TREE, "flow")
+@pytest.mark.parametrize("algorithm", ["double_binary_tree", "nvls_tree", "halving_doubling", "hierarchical"])
+def test_a_call_that_is_too_large_to_run_alone_is_rejected_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    call = of(
+        {"kind": "collective", "op": "all_reduce", "algorithm": algorithm, "sizes": ["1MiB"]},
+        topology=TWO_RACKS | {"hosts_per_rack": 2, "gpus_per_host": 2},
+        fidelity="flow",
+    )
+    prepare(call)
+    monkeypatch.setattr("emu.flow.refusals.MOST_NEEDED_HOPS", 100)
+    with pytest.raises(ScenarioError) as refusal:
+        prepare(call)
+    (line,) = str(refusal.value).splitlines()
+    assert f" jobs[0].workload: flow level runs all_reduce by {algorithm} of 1,048,576 B alone" in line
 
 
 def test_a_ring_that_is_too_large_has_a_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
