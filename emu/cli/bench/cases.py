@@ -170,6 +170,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
     },
     "gpu": {"copy_rate": "24Tbps", "copy_latency": "0s", "sms": 132},
     "ncclx": {
+        "pxn": True,
         "channels": 1,
         "channels_per_peer": "auto",
         "ring_order": "by_channel",
