@@ -223,6 +223,9 @@ def fork(
     except OSError as error:
         directory.close()
         raise RuntimeFailure(f"{directory.path}: {error.strerror}") from error
+    except BaseException:  # what the parent recorded cannot be read
+        directory.close()
+        raise
     return Again(child, directory, at_ps)
 
 

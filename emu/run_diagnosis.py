@@ -203,6 +203,10 @@ def _view_of(path: Path) -> tuple[StoredRun, View, Summary]:
     for changed in reader.changes():
         moves.add(changed)
     devices = read_shown(path / "shown.jsonl")
+    if len(devices) != len(topology.nodes):
+        raise UsageError(
+            f"{path / 'shown.jsonl'}: damaged: has {len(devices)} of {len(topology.nodes)} devices"
+        )
     return run, _view(intended, topology, plans, summary, devices, moves, reader.series), summary
 
 

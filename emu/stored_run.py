@@ -128,7 +128,10 @@ def _entries(directory: Path) -> list[tuple[str, int, dict[str, Any]]]:
             break
         try:
             entry = json.loads(row)
-            entries.append((str(entry["kind"]), int(entry["virtual_ps"]), entry))
-        except (ValueError, KeyError, TypeError):
+            kind, at_ps = str(entry["kind"]), int(entry["virtual_ps"])
+            if kind == "change" and not entry["change"].keys() & {"inject", "clear", "capture"}:
+                raise ValueError
+            entries.append((kind, at_ps, entry))
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise UsageError(f"{path}:{len(entries) + 1}: not an entry of a journal") from None
     return entries

@@ -9,6 +9,7 @@ keeps its traceback and is a failure of the runtime.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import click
@@ -70,6 +72,9 @@ ELSEWHERE: Final = {
 }
 """Subcommands whose module is not `emu.cli.commands.NAME`."""
 
+BAD_INPUT_STATUS: Final = 2
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a disk or device that takes no more."""
 INTERRUPTED_STATUS: Final = 130
 BROKEN_PIPE_STATUS: Final = 141
 """What a shell reports of a command that SIGPIPE ended."""
@@ -148,6 +153,17 @@ def _on_one_line(error: click.ClickException) -> str:
     return f"{message.removesuffix('.')}; see `{path} --help`"
 
 
+def _damage(arguments: Sequence[str]) -> str:
+    """The first damaged file of the run directories among a command's arguments; empty if there is none."""
+    given = [Path(one) for one in arguments]
+    runs = [one for one in given if (one / "journal.jsonl").is_file() or (one / "summary.json").is_file()]
+    if not runs:
+        return ""
+    from emu.damage import damage_of  # noqa: PLC0415 - only for what went wrong
+
+    return next(filter(None, map(damage_of, runs)), "")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; returns the exit status."""
     try:
@@ -165,6 +181,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("emu: interrupted", err=True)
         return INTERRUPTED_STATUS
+    except OSError as error:
+        place = error.filename or ("standard output" if error.errno in _FULL else "")
+        if not place:
+            raise
+        say_whole(f"emu: {place}: {error.strerror}", err=True)
+        return EmuError.exit_status
+    except Exception as error:
+        line = _damage(sys.argv[1:] if arguments is None else arguments)
+        if not line:
+            raise
+        say_whole(f"emu: {line} ({type(error).__name__})", err=True)
+        return BAD_INPUT_STATUS
     except SystemExit:
         # Click's answer to a reader that went away, with a status that means a failed expectation here.
         return BROKEN_PIPE_STATUS
@@ -185,7 +213,13 @@ def command_line() -> None:
         traceback.print_exc()
         status = EmuError.exit_status
     with suppress(BrokenPipeError):
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            sys.stderr.write(f"emu: standard output: {error.strerror}\n")
+            status = EmuError.exit_status
         sys.stderr.flush()
     os._exit(status)
 

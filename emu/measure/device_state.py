@@ -108,7 +108,7 @@ def shown_records(topology: Topology, records: Iterable[DeviceRecord]) -> Iterat
 
 
 def read_shown(path: Path) -> list[Shown]:
-    """The devices of `shown.jsonl`. UsageError if it is not such a file."""
+    """The devices of `shown.jsonl`. UsageError if it is not such a file, or lacks any of them."""
     found = []
     try:
         with path.open(encoding="ascii") as lines:
@@ -119,4 +119,6 @@ def read_shown(path: Path) -> list[Shown]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{path}: not what devices showed at the end of a run: {reason}") from error
+    if not found or [one.number for one in found] != list(range(len(found))):
+        raise UsageError(f"{path}: damaged: lines of devices are missing")
     return found

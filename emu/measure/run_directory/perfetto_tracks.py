@@ -18,7 +18,7 @@ import csv
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from actors.fabric.model import Role, Topology
 from actors.kernel.counters import PORT_TRANSMIT_BYTES, QUEUE_BYTES, VOQ_BYTES
@@ -62,7 +62,7 @@ def timeline(
 
 def _jobs(run: Path, tracks: Tracks) -> Iterator[bytes]:
     by_job: dict[str, list[Slice]] = {}
-    with (run / "collectives.csv").open(encoding="utf-8", newline="") as lines:
+    with _opened(run / "collectives.csv") as lines:
         for row in csv.DictReader(lines):
             if row["start_ps"] and row["end_ps"]:
                 name = f"{row['op']} {format_size(int(row['bytes']))}"
@@ -74,6 +74,14 @@ def _jobs(run: Path, tracks: Tracks) -> Iterator[bytes]:
         yield described
         for job, slices in by_job.items():
             yield from tracks.slices(job, number, slices)
+
+
+def _opened(file: Path) -> TextIO:
+    """A file of the run. Raises UsageError that names it, since the output is being written meanwhile."""
+    try:
+        return file.open(encoding="utf-8", newline="")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; accepted: the whole directory of a run") from None
 
 
 def _faults(broken: Iterable[Mapping[str, Any]], tracks: Tracks, end_ps: int) -> Iterator[bytes]:
@@ -119,7 +127,7 @@ def _ranks(
                 name, one = _of_rank(event, summary.virtual_ps)
                 found.setdefault((event[1], event[2]), {}).setdefault(name, []).append(one)
     if not logs:
-        with (run / "shown.jsonl").open(encoding="ascii") as lines:
+        with _opened(run / "shown.jsonl") as lines:
             for shown in map(json.loads, lines):
                 for job, rank, step, begin_ps, end_ps, *_ in shown["tables"].get("steps", ()):
                     one = Slice(f"step {step}", begin_ps, end_ps)
@@ -166,10 +174,12 @@ def _devices(
 ) -> Iterator[bytes]:
     """NICs and switches, by port: pauses and packets sent again, rates and queues."""
     ports: dict[str, list[dict[str, str]]] = {}
-    with (run / "ports.csv").open(encoding="utf-8", newline="") as lines:
+    with _opened(run / "ports.csv") as lines:
         for row in csv.DictReader(lines):
             if fits(row["device"], patterns):
                 ports.setdefault(row["device"], []).append(row)
+    if not ports and not patterns:
+        raise UsageError(f"{run / 'ports.csv'}: damaged: has no port")
     if not ports:
         raise UsageError(f"--device {' '.join(patterns)}: fits no switch and no NIC of {run}")
     names, reader = recorded(run)
