@@ -23,10 +23,10 @@ NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE
 	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile fast check lint types imports unit fix docs golden pictures bench profile soak image fuzz mutants schema clean
+.PHONY: help run test setup compile fast setup-torch check lint types imports unit fix docs golden pictures bench profile soak image fuzz mutants schema clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/runnable ## run the quickstart (or SCENARIO=..., with ARGS=...)
 	@$(BIN)/python -m actors.compiled.build --background
@@ -37,6 +37,11 @@ test: $(VENV)/installed ## everything that must hold: lint, types, imports, test
 	@$(MAKE) --no-print-directory unit
 
 setup: $(VENV)/installed compile ## make .venv, install the pinned versions, compile where possible
+
+setup-torch: $(VENV)/installed ## add PyTorch's CPU build, for `emu torchrun` and its tests (docs/pytorch.md)
+	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --constraint constraints-docs.txt --constraint constraints-torch.txt "torch>=2.13" || \
+		{ echo "setup-torch: the CPU build of constraints-torch.txt is not in the package index; any torch >= 2.13 will do (docs/pytorch.md)"; exit 1; }
 
 compile: $(VENV)/installed ## compile the packet path again, if its sources changed
 	@$(BIN)/python -m actors.compiled.build

@@ -30,6 +30,7 @@ from emu.cli.columns import say_whole
 COMMANDS: Final = {
     "run": "Run a scenario and judge its expectations.",
     "perf": "Run one collective over a range of sizes, as nccl-tests does.",
+    "torchrun": "Emulate a step of a PyTorch script, without a GPU.",
     "fork": "Go on from a moment of a run under another condition.",
     "up": "Run the jobs of a scenario again and again, to break them.",
     "top": "Show a run as it is now: jobs, ports, faults, verdict.",

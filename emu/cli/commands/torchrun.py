@@ -1,0 +1,181 @@
+"""`emu torchrun`: a PyTorch script goes in; the time of a step, and what was exposed of it, come out."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from emu.api import prepare
+from emu.base.errors import UsageError
+from emu.base.units import counted
+from emu.cli.columns import say
+from emu.cli.commands.run import show_run
+from emu.cli.run_options import placed_here
+from emu.cli.scenario_options import forcing, load_scenario, overriding
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.pytorch.kernels import KernelTimes, gpu_named
+from emu.pytorch.record import Record
+from emu.pytorch.torchrun import Recording, scenario_of
+from emu.pytorch.translate import facts_of, rows_of
+from emu.runtime.outcome import RunOptions
+
+EXAMPLES: Final = """\b
+Examples:
+  emu torchrun --ranks 64 --fabric pod.yaml train.py
+  emu torchrun --ranks 8 --dry train.py
+  emu torchrun --ranks 64 --fabric pod.yaml --save job.yaml train.py
+  emu torchrun --ranks 64 --fabric pod.yaml --set routing.kind=spray train.py
+"""
+
+
+@click.command(
+    epilog=EXAMPLES, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--ranks", type=click.IntRange(1, 2**17), required=True, help="World size of the script.")
+@click.option("--fabric", metavar="FILE", help="Scenario whose fabric and knobs are used  [a pod that fits].")
+@click.option("--gpu", "gpu_name", default="h100", metavar="NAME", help="h100, h200, a100 or b200  [h100].")
+@click.option(
+    "--kernel-times",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="CSV of measured kernels: op, dtype, shapes, us.",
+)
+@click.option(
+    "--host-us",
+    type=click.FloatRange(0, 1000),
+    default=0.0,
+    help="What one launch costs the host, in us  [0].",
+)
+@click.option("--fake", is_flag=True, help="Keep no tensor data: for models that do not fit in memory.")
+@click.option(
+    "--record-steps", type=click.IntRange(1, 100), default=2, help="Steps played; the last counts  [2]."
+)
+@click.option("--steps", type=click.IntRange(1, 1000), default=1, help="Times the step is emulated  [1].")
+@click.option("--roles", metavar="R,R", help="Ranks to play, one of each role  [found from rank 0].")
+@click.option("--timeout", type=click.IntRange(1, 86400), default=1800, help="Seconds for one rank  [1800].")
+@click.option("--dry", is_flag=True, help="Print the recorded calls as a table, and run nothing.")
+@click.option("--save", type=click.Path(path_type=Path), help="Write the scenario there, and run nothing.")
+@overriding
+@placed_here
+@click.option("--out", type=click.Path(path_type=Path), help="Directory for the results  [runs/NAME-N].")
+@forcing
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    script: tuple[str, ...],
+    ranks: int,
+    fabric: str | None,
+    gpu_name: str,
+    kernel_times: Path | None,
+    host_us: float,
+    fake: bool,
+    record_steps: int,
+    steps: int,
+    roles: str | None,
+    timeout: int,
+    dry: bool,
+    save: Path | None,
+    assignments: tuple[str, ...],
+    seed: str | None,
+    variant: str,
+    where: RunOptions,
+    out: Path | None,
+    force: bool,
+    quiet: bool,
+) -> int:
+    """Record SCRIPT without a GPU, and emulate its step on RANKS ranks of a fabric.
+
+    The script runs unmodified in one CPU process for each distinct role. Its kernels take the time they
+    have on the GPU named by --gpu; its collectives run in the emulated fabric. Exit status as of `emu run`.
+    """
+    gpu = gpu_named(gpu_name)
+    times = KernelTimes(gpu, kernel_times)
+    environment = yaml.safe_load(Path(fabric).read_text("utf-8")) if fabric else pod_for(ranks)
+    recording = Recording(script, ranks, 8, gpu, record_steps, fake, timeout)
+    recording.check()
+    asked = _asked(roles, ranks)
+    played = recording.roles(asked, say)
+    for role in played:
+        _describe(role.record, times, quiet=quiet)
+    if not gpu.measured and kernel_times is None:
+        say(f"note: no kernel was measured on {gpu_name}: datasheet peaks, and the H100's distance from them")
+    if dry:
+        for role in played:
+            _table(role.record, times)
+        return 0
+    name = Path(script[0]).stem
+    scenario = scenario_of(played, times, environment, name=name, host_us=host_us, steps=steps)
+    text = f"# {shlex.join(['emu', 'torchrun', '--ranks', str(ranks), *script])}\n" + yaml.safe_dump(
+        scenario, sort_keys=False, width=110
+    )
+    if save is not None:
+        save.write_text(text, encoding="utf-8")
+        count = len(scenario["jobs"][0]["workload"]["operations"])
+        say(f"{save}: {counted(count, 'operation')}; `emu run {save}` needs no torch")
+        return 0
+    with tempfile.NamedTemporaryFile("w", prefix=f"{name}-", suffix=".yaml", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        prepared = prepare(load_scenario(file.name, assignments, seed, variant))
+    words = ["emu", "torchrun", "--ranks", str(ranks), *(["--fabric", fabric] if fabric else []), *script]
+    with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
+        return show_run(
+            prepared, directory, replace(where, metrics=False), words, as_json=False, quiet=quiet, page=False
+        )
+
+
+def pod_for(ranks: int) -> dict[str, Any]:
+    """A fabric that has as many GPUs: eight in a server, two servers in a rack, sixteen spines."""
+    if ranks <= 8:
+        return {"topology": {"kind": "star", "hosts": 1, "gpus_per_host": ranks}}
+    racks = -(-ranks // 16)
+    return {
+        "topology": {
+            "kind": "ai_zone",
+            "racks": racks,
+            "hosts_per_rack": 2,
+            "gpus_per_host": 8,
+            "spines": 16,
+            "link": "400G",
+        }
+    }
+
+
+def _asked(roles: str | None, world: int) -> list[int]:
+    if roles is None:
+        return []
+    try:
+        asked = [int(one) for one in roles.split(",")]
+        if asked and all(0 <= one < world for one in asked) and len(set(asked)) == len(asked):
+            return asked
+    except ValueError:
+        pass
+    raise UsageError(f"--roles {roles}: accepted: different ranks from 0 to {world - 1}, like 0,8,16")
+
+
+def _describe(record: Record, times: KernelTimes, *, quiet: bool) -> None:
+    if quiet:
+        return
+    step = facts_of(record, times)
+    say(
+        f"rank {record.rank}: {step.launches} kernels ({step.kernels_us / 1e3:.2f} ms, "
+        f"{step.flops / 1e12:.3g} TFLOP), {step.calls} calls ({step.sent_bytes / 1e6:.1f} MB) a step; "
+        f"{record.parameters / 1e6:.1f} M parameters, {record.peak_bytes / 2**30:.2f} GiB at most"
+    )
+    for note in record.notes:
+        say(f"note: {note}")
+
+
+def _table(record: Record, times: KernelTimes) -> None:
+    say(f"{'stream':>6}  {'operation':<16} {'bytes':>12} {'us':>10}  of")
+    for stream, what, detail, size, us in rows_of(record, times):
+        say(
+            f"{stream:>6}  {what:<16} {size:>12} {us:>10.1f}  {detail}"
+            if us
+            else f"{stream:>6}  {what:<16} {size:>12} {'':>10}  {detail}"
+        )

@@ -1,0 +1,172 @@
+"""Play one rank of a script, without GPU and without peers, and write what it did.
+
+    python -m emu.pytorch.play --rank 0 --world 64 --out rank0.json --gpu FACTS -- script.py ARGUMENTS
+
+The script runs unmodified, in this process. `emu torchrun` starts one such process for each distinct role.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from emu.pytorch import pretended_cuda
+from emu.pytorch.kernel_log import Fused, KernelLog
+from emu.pytorch.record import Record
+from emu.pytorch.recorded_groups import Groups
+from emu.pytorch.tape import EnoughError, Tape
+
+
+def name_modules(tape: Tape) -> None:
+    """Kernels carry the path of the module whose forward runs; those of backward carry none.
+
+    A module's path is known from its root: the outermost module that is called.
+    """
+    call = nn.Module.__call__
+    paths: dict[int, str] = {}
+
+    def known(module: nn.Module) -> str:
+        if id(module) not in paths:
+            for path, child in module.named_modules():
+                paths[id(child)] = path or type(module).__name__
+        return paths[id(module)]
+
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        before, tape.module = tape.module, known(self)
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            tape.module = before
+
+    nn.Module.__call__ = forward  # type: ignore[method-assign]
+
+
+def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
+    """A step ends where an optimizer's step does; backward ends where C++ waits for what was reduced.
+
+    Of several optimizers that step one after another, without a forward between, the last ends the step. The
+    function returned ends the last step, where the script does.
+    """
+    seen: set[int] = set()
+    pending = [False]
+
+    def begins(*_: Any) -> None:
+        if pending[0]:
+            pending[0] = False
+            tape.step_done()
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if id(optimizer) not in seen:
+            seen.add(id(optimizer))
+            for group in optimizer.param_groups:
+                tape.record.parameters += sum(pretended_cuda.local(one).numel() for one in group["params"])
+        pending[0] = True
+
+    from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415  `torch.optim.optimizer` is no attribute
+
+    register_optimizer_step_post_hook(stepped)
+    run = torch.autograd.backward
+
+    def backward(*args: Any, **kwargs: Any) -> None:
+        run(*args, **kwargs)
+        groups.backward_ends()
+
+    torch.autograd.backward = backward
+    nn.modules.module.register_module_forward_pre_hook(begins)
+    return begins
+
+
+def play(arguments: argparse.Namespace, record: Record) -> None:
+    """Run the script until as many steps are recorded as were asked for, or until it ends."""
+    tape = Tape(record, arguments.steps)
+    groups = Groups(tape)
+    log = KernelLog(tape, groups.call_by_name)
+    Fused.tape = tape
+    pretended_cuda.install(
+        tape, pretended_cuda.Properties(**json.loads(arguments.gpu)), arguments.gpus_per_host
+    )
+    groups.install()
+    name_modules(tape)
+    last_step = watch_steps(tape, groups)
+    sys.argv = arguments.script
+    sys.path.insert(0, str(Path(arguments.script[0]).resolve().parent))
+    fake: Any = contextlib.nullcontext()
+    if arguments.fake:
+        from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415  a large import, rarely wanted
+
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        nn.parallel.DistributedDataParallel.__init__ = _refuse_data_parallel
+    on_gpu = pretended_cuda.OnTheGpu(tape, log)
+    pretended_cuda.follow_backward(on_gpu)
+    with contextlib.suppress(EnoughError), fake, on_gpu, log:
+        runpy.run_path(arguments.script[0], run_name="__main__")
+        last_step()
+
+
+def _refuse_data_parallel(*_: Any, **__: Any) -> None:
+    """DistributedDataParallel's reducer is C++ that reads the tensors' memory."""
+    raise NotImplementedError("DistributedDataParallel reads tensors in C++: record it without --fake")
+
+
+def main() -> int:
+    """Play a rank; the exit status."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world", type=int, required=True)
+    parser.add_argument("--gpus-per-host", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--gpu", required=True)
+    parser.add_argument("--fake", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("script", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    if arguments.script[:1] == ["--"]:
+        del arguments.script[0]
+    os.environ.update(
+        RANK=str(arguments.rank),
+        WORLD_SIZE=str(arguments.world),
+        LOCAL_RANK=str(arguments.rank % arguments.gpus_per_host),
+        LOCAL_WORLD_SIZE=str(min(arguments.gpus_per_host, arguments.world)),
+        GROUP_RANK=str(arguments.rank // arguments.gpus_per_host),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="29500",
+        TORCHELASTIC_RUN_ID="emu",
+    )
+    record = Record(arguments.rank, arguments.world, arguments.script[0], torch.__version__)
+    try:
+        play(arguments, record)
+    except SystemExit as end:
+        if end.code:
+            return _failed(arguments, f"the script ended with status {end.code}")
+    except BaseException as error:  # noqa: BLE001  whatever a script raises is told with its line
+        return _failed(arguments, f"{type(error).__name__}: {error}", error)
+    record.write(arguments.out)
+    return 0
+
+
+def _failed(arguments: argparse.Namespace, reason: str, error: BaseException | None = None) -> int:
+    """Write where the script was, as one line of JSON, and the whole traceback to stderr."""
+    script, line = Path(arguments.script[0]).resolve(), 0
+    if error is not None:
+        for frame in traceback.extract_tb(error.__traceback__):
+            if Path(frame.filename).resolve() == script:
+                line = frame.lineno or 0
+        traceback.print_exception(error)
+    text = " ".join(reason.split())[:400]
+    arguments.out.write_text(json.dumps({"failed": text, "line": line}), encoding="utf-8")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

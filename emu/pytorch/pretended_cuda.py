@@ -1,0 +1,366 @@
+"""What the script sees of CUDA: one GPU, its streams and events, and tensors that claim to be on it.
+
+The tensors are on the CPU. A function mode turns `cuda` into `cpu` in every argument and keeps the books of
+what claims to be on the GPU; `torch.cuda`'s own functions are replaced by some that answer for the GPU of
+the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from emu.pytorch.kernel_log import KernelLog, Replacements
+from emu.pytorch.tape import Tape
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Properties:
+    """As `torch.cuda.get_device_properties` returns them."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+
+
+class Stream:
+    """In place of `torch.cuda.Stream`."""
+
+    tape: Tape
+
+    def __init__(self, device: Any = None, priority: int = 0, *, number: int | None = None, **_: Any) -> None:
+        self.number = Stream.tape.new_stream() if number is None else number
+        self.priority, self.device = priority, torch.device("cuda", 0)
+        self.device_index, self.device_type, self.stream_id = 0, 1, self.number
+        self.cuda_stream = self.number
+
+    def wait_event(self, event: Event) -> None:
+        event.wait(self)
+
+    def wait_stream(self, stream: Stream) -> None:
+        Stream.tape.wait(self.number, Stream.tape.mark(stream.number))
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        Stream.tape.host_waits(self.number)
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> Stream:  # noqa: PYI034  as torch's own does
+        self._before = Stream.tape.stream
+        Stream.tape.stream = self.number
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Stream.tape.stream = self._before
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.number == self.number
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class Event:
+    """In place of `torch.cuda.Event`."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.number: int | None = None
+
+    def record(self, stream: Stream | None = None) -> None:
+        tape = Stream.tape
+        self.number = tape.mark(tape.stream if stream is None else stream.number)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        if self.number is not None:
+            tape = Stream.tape
+            tape.wait(tape.stream if stream is None else stream.number, self.number)
+
+    def synchronize(self) -> None:
+        if self.number is not None:
+            Stream.tape.wait(-1, self.number)
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds: nobody knows them while a script is recorded."""
+        return 1.0
+
+
+class StreamContext:
+    """In place of `torch.cuda.stream(s)`; of None, nothing."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__()
+
+
+class NoContext:
+    """A context, or a device, that changes nothing."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def is_cuda(value: Any) -> bool:
+    """Whether an argument names the GPU."""
+    if isinstance(value, str):
+        return value == "cuda" or value.startswith("cuda:")
+    return isinstance(value, torch.device) and value.type == "cuda"
+
+
+class OnTheGpu(TorchFunctionMode):
+    """Turns what is asked of the GPU into the same on the CPU."""
+
+    def __init__(self, tape: Tape, log: KernelLog) -> None:
+        super().__init__()
+        self.tape, self.log = tape, log
+        self._replacements = Replacements()
+        self._claims = {
+            Tensor.is_cuda.__get__: lambda tensor: True,
+            Tensor.is_cpu.__get__: lambda tensor: False,
+            Tensor.device.__get__: lambda tensor: torch.device("cuda", 0),
+            Tensor.get_device: lambda tensor: 0,
+        }
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        claim = self._claims.get(func)
+        if claim is not None:
+            return claim(args[0]) if self.tape.is_on_gpu(local(args[0])) else func(*args, **kwargs)
+        if func in (
+            Tensor.item,
+            Tensor.tolist,
+            Tensor.__float__,
+            Tensor.__int__,
+            Tensor.__bool__,
+            Tensor.numpy,
+        ):
+            if self.tape.is_on_gpu(local(args[0])):
+                self.tape.host_waits()
+            return self._value(func, args, kwargs)
+        if func is Tensor.cuda:
+            return self._moved(args[0], lambda: args[0])
+        if func is Tensor.cpu:
+            return self._brought_back(args[0], blocking=True)
+        if func in (Tensor.pin_memory, Tensor.is_pinned):
+            return args[0] if func is Tensor.pin_memory else False
+        if func is Tensor.record_stream:
+            return None
+        replaced = self._replacements.by_function.get(func)
+        if replaced is not None and not is_subclassed(args) and self.tape.is_on_gpu(args[0]):
+            return replaced(*args, **kwargs)
+        to_gpu = any(is_cuda(one) for one in args) or is_cuda(kwargs.get("device"))
+        if func is Tensor.to and args and not to_gpu and self._names_cpu(args, kwargs):
+            kept = [one for one in args[1:] if isinstance(one, torch.dtype | Tensor)]
+            more = {name: one for name, one in kwargs.items() if name != "device"}
+            back = self._brought_back(args[0], blocking=not more.pop("non_blocking", False))
+            return back.to(*kept, **more) if kept or more else back
+        if not to_gpu or func in (torch.device, torch._C._nn._parse_to):
+            return func(*args, **kwargs)
+        mapped = [CPU if is_cuda(one) else one for one in args]
+        more = {name: CPU if is_cuda(one) else one for name, one in kwargs.items()}
+        if func is Tensor.to:
+            return self._moved(args[0], lambda: func(*mapped, **more))
+        self.log.to_gpu += 1
+        try:
+            out = func(*mapped, **more)
+        finally:
+            self.log.to_gpu -= 1
+        if isinstance(out, Tensor):
+            self.tape.put_on_gpu(local(out))
+        return out
+
+    @staticmethod
+    def _names_cpu(args: Any, kwargs: Any) -> bool:
+        return kwargs.get("device") in ("cpu", CPU) or any(
+            isinstance(one, str | torch.device) and one in ("cpu", CPU) for one in args[1:]
+        )
+
+    def _value(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    def _moved(self, tensor: Tensor, copy: Any) -> Tensor:
+        """To the GPU: a copy over PCIe, unless it is there already."""
+        there = self.tape.is_on_gpu(local(tensor))
+        with self.tape.silence():
+            self.log.to_gpu += not there
+            try:
+                out: Tensor = copy()
+            finally:
+                self.log.to_gpu -= not there
+        if not there:
+            inner = local(out)
+            size = inner.numel() * inner.element_size()
+            if inner.device.type != "meta":
+                self.tape.put_on_gpu(inner)
+                self.tape.kernel("memcpy_host_to_device", "uint8", ((size,),), 0, size)
+        elif out is not tensor:
+            self.log._kernel(torch.ops.aten.copy_, "_to_copy", [local(tensor)], [local(out)], (), {}, out)
+        return out
+
+    def _brought_back(self, tensor: Tensor, *, blocking: bool) -> Tensor:
+        if not self.tape.is_on_gpu(local(tensor)):
+            return tensor
+        inner = local(tensor)
+        self.tape.kernel(
+            "memcpy_device_to_host", "uint8", ((inner.numel(),),), 0, inner.numel() * inner.element_size()
+        )
+        if blocking:
+            self.tape.host_waits()
+        with self.tape.silence():
+            copy = tensor.detach().clone() if not tensor.requires_grad else tensor.clone()
+        self.tape._on_gpu.pop(local(copy).untyped_storage()._cdata, None)
+        return copy
+
+
+def is_subclassed(args: Any) -> bool:
+    """Whether a DTensor is among the arguments: what it does inside is recorded."""
+    return any(hasattr(one, "_local_tensor") for one in args)
+
+
+def follow_backward(mode: OnTheGpu) -> None:
+    """Functions written in Python meet the mode in their backward too: autograd's engine takes modes off."""
+    node: Any = torch.autograd.function.BackwardCFunction
+    apply = node.apply
+
+    def applied(self: Any, *args: Any) -> Any:
+        with mode:
+            return apply(self, *args)
+
+    node.apply = applied
+
+
+def local(tensor: Any) -> Tensor:
+    """The rank's own part of a DTensor; a plain tensor itself."""
+    inner = getattr(tensor, "_local_tensor", None)
+    return tensor if inner is None else inner
+
+
+def install(tape: Tape, properties: Properties, gpus: int) -> None:
+    """`torch.cuda`, `torch.accelerator` and `torch.autocast` answer for the GPU of the run."""
+    cuda: Any = torch.cuda
+    Stream.tape = tape
+    default = Stream(number=0)
+    on: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "_lazy_init": lambda: None,
+        "init": lambda: None,
+        "device_count": lambda: gpus,
+        "current_device": lambda: 0,
+        "set_device": lambda device: None,
+        "synchronize": lambda device=None: tape.host_waits(),
+        "get_device_properties": lambda device=None: properties,
+        "get_device_name": lambda device=None: properties.name,
+        "get_device_capability": lambda device=None: (properties.major, properties.minor),
+        "is_bf16_supported": lambda *_, **__: True,
+        "current_stream": lambda device=None: default if tape.stream == 0 else Stream(number=tape.stream),
+        "default_stream": lambda device=None: default,
+        "set_stream": lambda stream: setattr(tape, "stream", stream.number),
+        "stream": StreamContext,
+        "Stream": Stream,
+        "Event": Event,
+        "device": NoContext,
+        "device_of": NoContext,
+        "empty_cache": lambda: None,
+        "ipc_collect": lambda: None,
+        "memory_allocated": lambda device=None: tape.held_bytes,
+        "memory_reserved": lambda device=None: tape.held_bytes,
+        "max_memory_allocated": lambda device=None: tape.record.peak_bytes,
+        "max_memory_reserved": lambda device=None: tape.record.peak_bytes,
+        "reset_peak_memory_stats": lambda device=None: None,
+        "reset_max_memory_allocated": lambda device=None: None,
+        "memory_stats": lambda device=None: _MemoryStats(tape),
+        "memory_summary": lambda *_, **__: "",
+        "mem_get_info": lambda device=None: (
+            properties.total_memory - tape.held_bytes,
+            properties.total_memory,
+        ),
+        "set_per_process_memory_fraction": lambda *_, **__: None,
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
+        "seed": lambda: None,
+        "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
+        "set_rng_state": lambda state, device=None: None,
+        "get_rng_state_all": list,
+        "set_rng_state_all": lambda states: None,
+        "is_current_stream_capturing": lambda: False,
+        "can_device_access_peer": lambda *_: True,
+        "utilization": lambda device=None: 0,
+    }
+    for name, answer in on.items():
+        setattr(cuda, name, answer)
+    cuda.streams.Stream, cuda.streams.Event = Stream, Event
+    torch.Stream, torch.Event = Stream, Event  # type: ignore[misc, assignment]
+    torch.backends.cuda.is_built = lambda: True
+    cuda.nccl.version = lambda: (2, 28, 9)
+    _autocast()
+    torch.utils.swap_tensors = _take_over
+
+
+def _take_over(parameter: Tensor, applied: Tensor) -> None:
+    """In place of `torch.utils.swap_tensors`, with which modules move fake parameters.
+
+    The original refuses tensors that anybody refers to weakly, and the fake mode does.
+    """
+    if parameter is not applied:
+        parameter.data = applied.data
+
+
+class _MemoryStats(dict[str, int]):
+    """`torch.cuda.memory_stats`: what is asked and not known is 0."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        held, peak = tape.held_bytes, tape.record.peak_bytes
+        for pool in ("allocated_bytes", "active_bytes", "reserved_bytes"):
+            self[f"{pool}.all.current"], self[f"{pool}.all.peak"] = held, peak
+
+    def __missing__(self, key: str) -> int:
+        return 0
+
+
+def _autocast() -> None:
+    """`torch.autocast("cuda")` is that of the CPU, which casts the same products and attention."""
+    before = torch.autocast.__init__
+
+    def begin(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.float16
+        before(self, device_type, dtype, *args, **kwargs)
+
+    torch.autocast.__init__ = begin  # type: ignore[method-assign]
+    is_on, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+    torch.is_autocast_enabled = lambda kind="cpu": is_on("cpu" if kind == "cuda" else kind)  # type: ignore[assignment]
+    torch.get_autocast_dtype = lambda kind: dtype_of("cpu" if kind == "cuda" else kind)
+    torch.cuda.amp.autocast.__init__ = (  # type: ignore[method-assign]
+        lambda self, enabled=True, dtype=torch.float16, cache_enabled=True: begin(
+            self, "cuda", dtype, enabled=enabled, cache_enabled=cache_enabled
+        )
+    )

@@ -1,0 +1,320 @@
+"""Process groups without peers: each call is written down, and its result is what this rank can know.
+
+A call of `torch.distributed` with `async_op=False` runs on the current stream, as in NCCL's process group
+since torch 2.7; one with `async_op=True` runs on a stream of its group, behind what the current stream has
+so far, and `Work.wait()` makes the current stream wait for it. DistributedDataParallel takes the future of
+a call and waits for it in C++ where backward ends; the player writes that wait there.
+
+Results: a reduction leaves this rank's part, a gather repeats it. So a loss that is averaged is this rank's
+loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import ProcessGroup, Work
+
+from emu.pytorch.tape import Tape, dtype_name, size_of
+
+BACKEND = "emu"
+
+
+class Done(Work):
+    """A call that was written down."""
+
+    def __init__(self, groups: Groups, event: int | None, result: Any) -> None:
+        super().__init__()
+        self._groups, self._event, self._result = groups, event, result
+
+    def wait(self, timeout: Any = None) -> bool:
+        if self._event is not None:
+            self._groups.tape.wait(self._groups.tape.stream, self._event)
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._result
+
+    def get_future(self) -> Any:
+        future: Any = torch.futures.Future()
+        future.set_result(self._result)
+        if self._event is not None:
+            self._groups.awaited_in_backward.append(self._event)
+        return future
+
+
+class Group(ProcessGroup):
+    """One group; named by torch."""
+
+    def __init__(self, groups: Groups, rank: int, size: int, ranks: list[int]) -> None:
+        super().__init__(rank, size)
+        self._groups, self._place, self._size, self._ranks = groups, rank, size, ranks
+        self._told_name = self._told_desc = ""
+        self.own_stream: int | None = None
+
+    def getBackendName(self) -> str:  # noqa: N802  torch's name
+        return "nccl"
+
+    def _set_group_name(self, name: str) -> None:
+        self._told_name = name
+        self._groups.made(name, self._ranks, self)
+
+    def _set_group_desc(self, desc: str) -> None:
+        self._told_desc = desc
+        self._groups.tape.record.descriptions[self._told_name] = desc
+
+    @property
+    def group_name(self) -> str:
+        return self._told_name
+
+    @property
+    def group_desc(self) -> str:
+        return self._told_desc
+
+    def _log(
+        self,
+        op: str,
+        tensors: Any,
+        result: Any,
+        opts: Any = None,
+        *,
+        peer: int = -1,
+        counts: tuple[int, ...] = (),
+    ) -> Done:
+        sized = tensors if isinstance(tensors, list) else [tensors]
+        size = max(sum(size_of(one) for one in sized), 1)
+        wait = not getattr(opts, "asyncOp", True)
+        event = self._groups.call(
+            op,
+            self,
+            size,
+            dtype_name(sized[0].dtype) if sized else "float32",
+            peer=peer,
+            counts=counts,
+            blocking=wait,
+        )
+        for one in result if isinstance(result, list) else [result]:
+            if isinstance(one, Tensor):
+                self._groups.tape.put_on_gpu(one)
+        return Done(self._groups, event, result)
+
+    def _world(self, place: int) -> int:
+        return self._ranks[place]
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Done:
+        return self._log("all_reduce", tensors, tensors, opts)
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Done:
+        return self._log("all_reduce", tensors, tensors, opts)
+
+    def reduce(self, tensors: Any, opts: Any = None) -> Done:
+        return self._log("reduce", tensors, tensors, opts, peer=self._world(opts.rootRank))
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> Done:
+        return self._log("broadcast", tensors, tensors, opts, peer=self._world(opts.rootRank if opts else 0))
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            for gathered, one in zip(outputs, inputs, strict=True):
+                for part in gathered:
+                    part.copy_(one)
+        return self._log("all_gather", outputs[0], outputs, opts)
+
+    def all_gather_single(self, output: Tensor, one: Tensor, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            output.view(self._size, -1).copy_(one.reshape(1, -1).expand(self._size, -1))
+        return self._log("all_gather", output, output, opts)
+
+    _allgather_base = all_gather_single
+
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            for output, one in zip(outputs, inputs, strict=True):
+                output.view(self._size, -1).copy_(one.reshape(1, -1).expand(self._size, -1))
+        return self._log("all_gather", outputs, outputs, opts)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            for output, parts in zip(outputs, inputs, strict=True):
+                output.copy_(parts[self._place])
+        return self._log("reduce_scatter", inputs[0], outputs, opts)
+
+    def reduce_scatter_single(self, output: Tensor, one: Tensor, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            output.copy_(one.reshape(self._size, -1)[self._place].view_as(output))
+        return self._log("reduce_scatter", one, output, opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            for output, one in zip(outputs, inputs, strict=True):
+                output.copy_(one.reshape(self._size, -1)[self._place].view_as(output))
+        return self._log("reduce_scatter", inputs, outputs, opts)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def alltoall_base(
+        self, output: Tensor, one: Tensor, out_sizes: Any, in_sizes: Any, opts: Any = None
+    ) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            count = min(output.numel(), one.numel())
+            output.reshape(-1)[:count].copy_(one.reshape(-1)[:count])
+        row = size_of(one) // max(one.shape[0], 1) if one.dim() else size_of(one)
+        counts = tuple(row * int(n) for n in in_sizes) if in_sizes else ()
+        return self._log("all_to_all", one, output, opts, counts=counts)
+
+    all_to_all_single = alltoall_base
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            for output, one in zip(outputs, inputs, strict=True):
+                if output.shape == one.shape:
+                    output.copy_(one)
+        return self._log("all_to_all", inputs, outputs, opts, counts=tuple(size_of(one) for one in inputs))
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            for gathered, one in zip(outputs, inputs, strict=False):
+                for part in gathered:
+                    part.copy_(one)
+        return self._log("gather", inputs * self._size, outputs, opts, peer=self._world(opts.rootRank))
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+        with self._groups.tape.silence(), torch.no_grad():
+            for output, parts in zip(outputs, inputs, strict=False):
+                output.copy_(parts[self._place])
+        return self._log("scatter", outputs * self._size, outputs, opts, peer=self._world(opts.rootRank))
+
+    def barrier(self, opts: Any = None) -> Done:
+        done = self._log("barrier", torch.zeros(1), [], opts)
+        self._groups.tape.host_waits(self.own_stream)
+        return done
+
+    monitored_barrier = barrier
+
+    def send(self, tensors: Any, peer: int, tag: int = 0) -> Done:
+        return self._log("send", tensors, tensors, peer=self._world(peer))
+
+    def recv(self, tensors: Any, peer: int, tag: int = 0) -> Done:
+        return self._log("recv", tensors, tensors, peer=self._world(peer))
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Done:
+        raise NotImplementedError("a receive from any rank cannot be recorded: name the sender")
+
+    def _start_coalescing(self, device: Any = None) -> None:
+        """Calls between here and `_end_coalescing` begin together; they are written down one by one."""
+
+    def _end_coalescing(self, device: Any = None) -> Done:
+        return Done(self._groups, self._groups.last_event, [])
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._groups.tape.calls
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Numbers are the tape's."""
+
+    def shutdown(self) -> None:
+        """Nothing is open."""
+
+    def abort(self) -> None:
+        """Likewise, nothing is open."""
+
+
+class Groups:
+    """All groups of the played rank."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.awaited_in_backward: list[int] = []
+        """Events of calls whose future C++ holds: what DistributedDataParallel waits for as backward ends."""
+        self.last_event: int | None = None
+        self._groups: dict[str, Group] = {}
+
+    def install(self) -> None:
+        """Every backend of `init_process_group` and `new_group` is this one from now on."""
+        c10d: Any = dist.distributed_c10d
+        world, rank = self.tape.record.world, self.tape.record.rank
+
+        def make(options: Any, *_: Any) -> Group:
+            ranks = [int(one) for one in options.global_ranks_in_group] or list(range(world))
+            return Group(self, options.group_rank, options.group_size, ranks)
+
+        dist.Backend.register_backend(BACKEND, make, extended_api=True, devices=["cpu", "cuda"])
+        from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415  only with torch
+
+        original_init, original_group = c10d.init_process_group, c10d._new_process_group_helper
+
+        def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
+            original_init(backend=BACKEND, store=FakeStore(), rank=rank, world_size=world)
+
+        def new_group(
+            size: int, place: int, ranks: Any, backend: Any, store: Any, name: str, *rest: Any, **more: Any
+        ) -> Any:
+            if ranks:
+                self.tape.record.groups.setdefault(name, [int(one) for one in ranks])
+            if more.get("group_desc"):
+                self.tape.record.descriptions.setdefault(name, more["group_desc"])
+            more["device_id"] = None
+            return original_group(size, place, ranks, c10d.Backend(BACKEND), store, name, *rest, **more)
+
+        c10d.init_process_group = dist.init_process_group = init
+        c10d._new_process_group_helper = new_group
+        c10d.is_nccl_available = dist.is_nccl_available = lambda: True
+        c10d.get_backend = dist.get_backend = lambda group=None: "nccl"
+
+    def made(self, name: str, ranks: list[int], group: Group) -> None:
+        self.tape.record.groups[name] = ranks
+        self._groups[name] = group
+
+    def call_by_name(self, op: str, name: str, size: int, dtype: str) -> int:
+        """An asynchronous call of a functional collective; the event of its end."""
+        event = self.call(op, self._groups[name], size, dtype, blocking=False)
+        assert event is not None
+        return event
+
+    def call(
+        self,
+        op: str,
+        group: Group,
+        size: int,
+        dtype: str,
+        *,
+        blocking: bool,
+        peer: int = -1,
+        counts: tuple[int, ...] = (),
+    ) -> int | None:
+        """Write a call down; the event of its end, or None for one on the current stream."""
+        tape, name = self.tape, group.group_name
+        if blocking:
+            tape.call(op, name, size, dtype, stream=tape.stream, peer=peer, counts=counts)
+            return None
+        if group.own_stream is None:
+            group.own_stream = tape.new_stream()
+        tape.wait(group.own_stream, tape.mark(tape.stream))
+        tape.call(op, name, size, dtype, stream=group.own_stream, peer=peer, counts=counts)
+        self.last_event = tape.mark(group.own_stream)
+        return self.last_event
+
+    def backward_ends(self) -> None:
+        """What C++ waits for as backward ends."""
+        for event in self.awaited_in_backward:
+            self.tape.wait(self.tape.stream, event)
+        self.awaited_in_backward.clear()

@@ -1,0 +1,141 @@
+"""Where the player writes down what the script does: the operations, the current stream, what is on the GPU.
+
+Tensors are on the CPU whatever the script says. Which of them the script believes to be on the GPU is known
+by their storage: an operation's results are where its arguments are, and `.to("cuda")` marks the storage of
+its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from emu.pytorch.record import DEFAULT_STREAM, HOST, Call, Kernel, Mark, Operation, Record, Step, Wait
+
+
+class EnoughError(BaseException):
+    """As many steps as were asked for are recorded; not an Exception, so that no script catches it."""
+
+
+class Tape:
+    """The record in the making."""
+
+    def __init__(self, record: Record, steps: int) -> None:
+        self.record = record
+        self._steps = steps
+        """So many steps end the script."""
+        self.stream = DEFAULT_STREAM
+        """The current stream."""
+        self.streams = 1
+        self.events = 0
+        self.calls = 0
+        self.module = ""
+        """The module whose forward runs, or whose backward."""
+        self.quiet = 0
+        """Nothing is written while it is above 0: what happens inside is one operation on a GPU."""
+        self._on_gpu: dict[int, StorageWeakRef] = {}
+        self._held_bytes: dict[int, int] = {}
+        self._held = 0
+
+    def add(self, operation: Operation) -> None:
+        if not self.quiet:
+            self.record.operations.append(operation)
+
+    def kernel(self, op: str, dtype: str, shapes: tuple[tuple[int, ...], ...], flops: int, size: int) -> None:
+        """Of the current stream and module."""
+        self.add(Kernel(self.stream, op, dtype, shapes, flops, size, self.module))
+
+    def call(
+        self,
+        op: str,
+        group: str,
+        size: int,
+        dtype: str,
+        *,
+        stream: int,
+        peer: int = -1,
+        counts: tuple[int, ...] = (),
+    ) -> int:
+        """A collective on a stream; its number."""
+        self.calls += 1
+        self.add(Call(stream, op, group, size, dtype, self.calls, peer, counts, self.module))
+        return self.calls
+
+    def new_stream(self) -> int:
+        self.streams += 1
+        return self.streams - 1
+
+    def mark(self, stream: int) -> int:
+        """Record a new event on a stream."""
+        self.events += 1
+        self.add(Mark(stream, self.events))
+        return self.events
+
+    def wait(self, stream: int, event: int) -> None:
+        self.add(Wait(stream, event))
+
+    def host_waits(self, stream: int | None = None) -> None:
+        """The host waits for all that a stream has (the current one unless given): a synchronisation."""
+        self.wait(HOST, self.mark(self.stream if stream is None else stream))
+
+    def step_done(self) -> None:
+        """The optimizer returned. Raise EnoughError after the last step asked for."""
+        self.add(Step())
+        self._steps -= 1
+        if not self._steps:
+            raise EnoughError
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Write nothing down inside."""
+        self.quiet += 1
+        try:
+            yield
+        finally:
+            self.quiet -= 1
+
+    # ---------------------------------------------------------------------------- what is on the GPU
+
+    def put_on_gpu(self, tensor: Tensor) -> None:
+        """The script believes that the tensor's storage is on the GPU from now on."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        held = self._on_gpu.get(key)
+        if held is None or held.expired():
+            if held is not None:
+                self._held -= self._held_bytes.pop(key, 0)
+            self._on_gpu[key] = StorageWeakRef(storage)
+            self._held_bytes[key] = storage.nbytes()
+            self._held += storage.nbytes()
+            if len(self._on_gpu) % 256 == 0 or self._held > self.record.peak_bytes:
+                self._forget_freed()
+            self.record.peak_bytes = max(self.record.peak_bytes, self._held)
+
+    def is_on_gpu(self, tensor: Tensor) -> bool:
+        held = self._on_gpu.get(tensor.untyped_storage()._cdata)
+        return held is not None and not held.expired()
+
+    @property
+    def held_bytes(self) -> int:
+        """What tensors on the GPU hold now."""
+        self._forget_freed()
+        return self._held
+
+    def _forget_freed(self) -> None:
+        for key in [key for key, held in self._on_gpu.items() if held.expired()]:
+            del self._on_gpu[key]
+            self._held -= self._held_bytes.pop(key)
+
+
+def size_of(tensor: Tensor) -> int:
+    """Its bytes."""
+    return tensor.numel() * tensor.element_size()
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Its name without `torch.`."""
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,49 @@
+"""Training scripts as users write them, for the tests of `emu torchrun`. As text: torch may be absent."""
+
+HEAD = """
+import os, torch, torch.nn as nn, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+torch.manual_seed(0)
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm = nn.LayerNorm(width)
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+model = nn.Sequential(*[Block(64) for _ in range(4)]).to("cuda")
+"""
+TAIL = """
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+for step in range(4):
+    loss = model(torch.randn(16, 64, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("step", step, loss.item())
+dist.destroy_process_group()
+"""
+DDP = f"""{HEAD}
+from torch.nn.parallel import DistributedDataParallel
+model = DistributedDataParallel(model, device_ids=[int(os.environ["LOCAL_RANK"])], bucket_cap_mb=0.1)
+{TAIL}"""
+FSDP2 = f"""{HEAD}
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+for block in model:
+    fully_shard(block, mesh=mesh)
+fully_shard(model, mesh=mesh)
+{TAIL}"""
+HSDP = FSDP2.replace(
+    "(dist.get_world_size(),))", '(dist.get_world_size() // 4, 4), mesh_dim_names=("replica", "shard"))'
+)
+TENSOR_PARALLEL = f"""{HEAD}
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+mesh = init_device_mesh("cuda", (dist.get_world_size() // 4, 4), mesh_dim_names=("dp", "tp"))
+for block in model:
+    parallelize_module(block, mesh["tp"], {{"up": ColwiseParallel(), "down": RowwiseParallel()}})
+{TAIL}""".replace("1e-3)", "1e-3, foreach=False)")  # foreach takes DTensors or tensors, not both
+PARAMETERS = 4 * (64 * 256 + 256 + 256 * 64 + 64 + 2 * 64)

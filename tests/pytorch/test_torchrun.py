@@ -1,0 +1,134 @@
+"""`emu torchrun`: unmodified scripts are recorded without GPU and peers; needs torch (`make setup-torch`)."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from emu.api import run
+from emu.base.errors import UsageError
+from emu.cli.commands import torchrun
+from emu.pytorch.kernels import GPUS, KernelTimes
+from emu.pytorch.record import Call, Record
+from emu.pytorch.torchrun import Recording, ScriptError
+from emu.pytorch.translate import facts_of
+from tests.pytorch import scripts
+
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: `make setup-torch` installs it", exc_type=ImportError
+)
+MEASURED = Path(__file__).with_name("measured_steps")
+
+
+def recorded(tmp_path: Path, text: str, world: int = 8, *, fake: bool = False, gpu: str = "h100") -> Record:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    return Recording([str(script)], world, 8, GPUS[gpu], steps=3, fake=fake).play(0)
+
+
+def calls(record: Record) -> dict[str, int]:
+    """Bytes of the last step, by collective, without the few that agree on something."""
+    found: dict[str, int] = {}
+    for one in list(record.steps())[-1]:
+        if isinstance(one, Call) and one.dtype != "int32":
+            found[one.op] = found.get(one.op, 0) + one.bytes
+    return found
+
+
+def test_ddp_reduces_every_gradient_once(tmp_path: Path) -> None:
+    assert calls(recorded(tmp_path, scripts.DDP)) == {"all_reduce": 4 * scripts.PARAMETERS}
+    with pytest.raises(ScriptError, match=r"train\.py:\d+: .*without --fake"):
+        recorded(tmp_path, scripts.DDP, fake=True)
+
+
+def test_fsdp_gathers_twice_and_scatters_once(tmp_path: Path) -> None:
+    record = recorded(tmp_path, scripts.FSDP2)
+    assert calls(record) == {"all_gather": 8 * scripts.PARAMETERS, "reduce_scatter": 4 * scripts.PARAMETERS}
+    assert record.parameters * 8 == scripts.PARAMETERS
+    streams = {one.op: one.stream for one in record.operations if isinstance(one, Call)}
+    assert len({0, streams["all_gather"], streams["reduce_scatter"]}) == 3  # FSDP's own streams
+
+
+def test_hsdp_reduces_its_shard_over_the_replicas(tmp_path: Path) -> None:
+    found = calls(recorded(tmp_path, scripts.HSDP))
+    assert found["all_reduce"] == 4 * scripts.PARAMETERS // 4
+    assert found["all_gather"] == 2 * found["reduce_scatter"] == 8 * scripts.PARAMETERS
+
+
+def test_tensor_parallelism_reduces_activations_forward_and_backward(tmp_path: Path) -> None:
+    found = calls(recorded(tmp_path, scripts.TENSOR_PARALLEL))
+    activations = 16 * 64 * 4
+    assert found == {"all_reduce": (4 + 4) * activations}
+
+
+@pytest.mark.parametrize("name", ["llama-1b", "llama-8b-short"])
+def test_kernels_of_a_recorded_step_take_what_the_step_took_on_the_gpu(tmp_path: Path, name: str) -> None:
+    """Steps of which kernels, not launches, take the time: within 4 %; memory within 15."""
+    deploy = Path(__file__).parents[2] / "deploy"
+    text = f"""
+import sys
+sys.path.insert(0, {str(deploy)!r})
+import torch, measure_kernels as m
+shape, batch = m.MODELS[{name!r}]
+model = m.Decoder(**shape, llama="llama" in {name!r}).cuda()
+ids = torch.randint(shape["vocabulary"], (batch, shape["length"] + 1), device="cuda")
+step = m.step_of(model, torch.optim.AdamW(model.parameters(), 1e-4, fused=True), ids)
+for _ in range(4):
+    step()
+"""
+    record = recorded(tmp_path, text, world=1, fake=True)
+    for gpu in ("h100", "h200"):
+        with (MEASURED / f"{gpu}.csv").open(newline="") as file:
+            row = next(
+                row for row in csv.DictReader(file) if row["model"] == name and row["adamw"] == "fused"
+            )
+        step = facts_of(record, KernelTimes(GPUS[gpu]))
+        assert step.kernels_us / 1e3 == pytest.approx(float(row["ms"]), rel=0.04)
+        assert record.peak_bytes / 2**30 == pytest.approx(float(row["gib"]), rel=0.15)
+        assert record.parameters == int(row["parameters"])
+
+
+def test_a_saved_step_runs_without_torch_and_says_what_was_exposed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(scripts.FSDP2)
+    job = tmp_path / "job.yaml"
+    words = ["--ranks", "16", "--save", str(job), str(script)]
+    done = CliRunner().invoke(torchrun.command, words, standalone_mode=False)
+    assert done.exception is None, done.output
+    result = run(yaml.safe_load(job.read_text()), local=True, diagnose=False)
+    training = result.summary.jobs["train"].training
+    assert training is not None
+    assert set(training.exposed) >= {"world"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("\nraise ValueError('no data')\n", r"train\.py:2: rank 0 cannot be recorded: ValueError: no"),
+        ("import torch\n", "no optimizer made a step"),
+        (
+            f"{scripts.HEAD}x = torch.zeros(4, device='cuda')\ndist.recv(x)\n",
+            r"train\.py:\d+: .*name the sender",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_recorded_is_one_line_with_the_line_of_the_script(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(ScriptError, match=says):
+        recorded(tmp_path, text)
+
+
+def test_a_script_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="there is no such script"):
+        Recording(["nosuch.py"], 8, 8, GPUS["h100"]).check()
+
+
+def test_a_record_is_the_same_after_writing_and_reading(tmp_path: Path) -> None:
+    record = recorded(tmp_path, scripts.DDP)
+    record.write(tmp_path / "record.json")
+    assert Record.read(tmp_path / "record.json") == record
+    assert json.loads((tmp_path / "record.json").read_text())["format"] == 1
