@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "torchrun": "Emulate a step of a PyTorch script, without a GPU.",
     "fork": "Go on from a moment of a run under another condition.",
     "up": "Run the jobs of a scenario again and again, to break them.",
+    "serve": "Let programs post transfers and collectives over a socket.",
     "top": "Show a run as it is now: jobs, ports, faults, verdict.",
     "fault": "Break a live run, mend it, list what is broken.",
     "capture": "Capture packets of a live run for Wireshark.",

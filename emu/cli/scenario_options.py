@@ -44,16 +44,23 @@ def overriding(function: Command) -> Command:
 
 
 def load_scenario(
-    given: str, assignments: Sequence[str], seed: str | None, variant: str = "", *, jobless: bool = False
+    given: str,
+    assignments: Sequence[str],
+    seed: str | None,
+    variant: str = "",
+    *,
+    jobless: bool = False,
+    opens: bool = False,
 ) -> Loaded:
-    """The scenario, or a variant of it, with its overrides; `jobless` as of `load`. Raises ScenarioError."""
+    """The scenario, or a variant of it, with its overrides; `jobless` and `opens` as of `load`. Raises
+    ScenarioError."""
     overrides = [parse_override(text) for text in assignments]
     if seed is not None:
         overrides.append(parse_override(f"seed={seed}", "--seed"))
     path, named = scenario_named(given)
     if not Path(path).exists() and (is_name(path) or Path(path).stem in scenario_names()):
         raise no_such_scenario(given)
-    return load(path, overrides, variant or named, jobless=jobless)
+    return load(path, overrides, variant or named, jobless=jobless, opens=opens)
 
 
 def file_named(given: str, folder: str, what: str) -> Path:

@@ -1,0 +1,166 @@
+"""Callers over a socket get the answer of callers in the process, and one that fails changes no answer."""
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emu import api
+from emu.base.errors import UsageError
+from emu.runtime.live.open_client import Client, RefusedCall, packed, unpacked
+from emu.runtime.live.open_server import OpenServer, Stalling
+from tests.runtime.test_open_run import FABRIC, Script
+
+HERE = Path(__file__).parent
+LIMIT_S = 60.0
+
+
+class Served:
+    """A server in a thread."""
+
+    def __init__(
+        self, address: str | int, names: tuple[str, ...] = ("main",), timeout_s: float = 0.0
+    ) -> None:
+        self.said: list[str] = []
+        self.server = OpenServer(api.open(FABRIC), address, names, timeout_s, self.said.append)
+        self.address = address if isinstance(address, str) else ("127.0.0.1", self.server.port)
+        self.digest = ""
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            self.digest = self.server.serve()
+        except Exception as error:  # noqa: BLE001  the test looks at it
+            self.failure = error
+
+    def client(self, name: str = "main") -> Client:
+        return Client(self.address, self.server.token, name)
+
+    def end(self) -> str:
+        self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive()
+        return self.digest
+
+
+VALUES = [
+    0,
+    127,
+    128,
+    65535,
+    2**63 - 1,
+    -1,
+    -(2**40),
+    "",
+    "x" * 300,
+    b"",
+    b"\0" * 70000,
+    None,
+    True,
+    [1, [2, "a"]],
+]
+
+
+@pytest.mark.parametrize("value", [*VALUES, VALUES, {"a": 1, "b": [None]}], ids=range(len(VALUES) + 2))
+def test_the_clients_msgpack_is_that_of_the_library(value: Any) -> None:
+    msgpack = pytest.importorskip("msgpack")
+    assert msgpack.unpackb(packed(value)) == value
+    whole = msgpack.packb(value)
+    assert unpacked(whole) == (value, len(whole))
+
+
+@pytest.mark.parametrize("where", ["unix", "tcp"])
+def test_a_program_over_a_socket_has_the_answer_of_one_in_the_process(tmp_path: Path, where: str) -> None:
+    whole = Script(api.open(FABRIC), 1, 12)
+    digest = whole.play()
+    served = Served(str(tmp_path / "s") if where == "unix" else 0)
+    with served.client() as client:
+        for name, args, keys in whole.asked[:3]:
+            getattr(client, name)(*args, **keys)
+        told = []
+        asked = iter(whole.asked[3:])
+        while client.outstanding:
+            told.append(client.next())
+            for name, args, keys in [one for one in [next(asked, None)] if one is not None]:
+                getattr(client, name)(*args, **keys)
+    assert served.end() == digest
+    assert [tuple(one) for one in told] == [tuple(one[:-1]) for one in whole.told]
+
+
+def two(served: Served, first: str, second: str, last: Callable[[Client], None]) -> None:
+    """Two callers come in some order; `b` ends in some way."""
+    clients = {name: served.client(name) for name in (first, second)}
+    clients["a"].post(0, 1, 5000, at_ps=100)
+    clients["b"].post(1, 0, 5000, at_ps=100)
+    clients["b"].promise(2000)
+    last(clients["b"])
+    assert clients["a"].next().status == 0
+    clients["a"].close()
+
+
+def test_who_comes_first_decides_nothing_and_who_goes_is_ended_at_its_last_promise(tmp_path: Path) -> None:
+    def lies(client: Client) -> None:
+        with pytest.raises(RefusedCall, match="1999 ps is in the past; accepted: 2000 ps or later"):
+            client.post(1, 0, 5000, at_ps=1999)
+        client.__exit__(OSError)
+
+    ends: list[Callable[[Client], None]] = [Client.close, lambda client: client.__exit__(OSError), lies]
+    digests, said = [], []
+    for number, end in enumerate(ends):
+        served = Served(str(tmp_path / str(number)), ("a", "b"))
+        two(served, *(("a", "b") if number % 2 else ("b", "a")), end)
+        digests.append(served.end())
+        said.append(served.said)
+    assert len(set(digests)) == 1
+    assert digests[0]
+    assert said[:2] == [[], ["caller b is gone; it is ended at 2000 ps"]]
+    assert said[2][0].startswith("caller b is ended: post(1, 0, 5000): 1999 ps is in the past")
+
+
+def test_a_caller_that_says_nothing_ends_the_run_without_a_digest(tmp_path: Path) -> None:
+    served = Served(str(tmp_path / "s"), ("a", "b"), timeout_s=0.2)
+    first, second = served.client("a"), served.client("b")
+    first.post(0, 1, 10)
+    with pytest.raises(RefusedCall, match="the run has ended"):
+        first.next()
+    for client in (first, second):
+        client.__exit__(OSError)
+    assert served.end() == ""
+    assert isinstance(served.failure, Stalling)
+    assert "caller b has said nothing" in str(served.failure)
+
+
+def test_strangers_are_refused_and_a_refusal_is_the_runs_own_line(tmp_path: Path) -> None:
+    served = Served(str(tmp_path / "s"))
+    with pytest.raises(RefusedCall, match="the token is wrong"):
+        Client(served.address, "00" * 32)
+    with pytest.raises(RefusedCall, match="caller nobody is not expected; accepted: main"):
+        served.client("nobody")
+    with served.client() as client:
+        with pytest.raises(RefusedCall, match=r"post\(0, 9, 1\): there is no rank 9; accepted: 0 to 3"):
+            client.post(0, 9, 1)
+        with pytest.raises(RefusedCall, match="there is no call digest; accepted: post"):
+            client.call("digest")
+    assert served.end()
+    with pytest.raises(UsageError, match="cannot be made"):
+        OpenServer(api.open(FABRIC), str(tmp_path / "nowhere" / "s"))
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_a_caller_in_another_language_has_the_same_answer(tmp_path: Path) -> None:
+    binary = tmp_path / "caller"
+    subprocess.run(["c++", "-std=c++17", "-O1", "-o", binary, HERE / "open_caller.cpp"], check=True)
+    served = Served(str(tmp_path / "s"))
+    command = [str(binary), str(served.address), served.server.token, "3"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout
+    run, told = api.open(FABRIC), []
+    for _ in range(3):
+        run.post(0, 3, 4096, tell="delivered")
+        told.append(run.next().at_ps)
+    assert list(map(int, printed.split())) == told
+    assert served.end() == run.close()
