@@ -183,9 +183,10 @@ class FlowLevel:
                 f"transfers of calls share links, and take {calls:.0%} longer than alone: rates take their "
                 f"bursts for even; {PACKETS} says how they meet"
             )
-        if self._requests is not None and self._requests.by_turns:
+        if self._requests is not None and self._requests.broken_off:
             found.append(
-                "calls whose queue pairs take turns are known from how they begin, which is up to 5 % off"
+                "calls are known from how they begin, which is up to 5 % off, and up to 20 where ranks "
+                "fall out of lockstep later"
             )
         if self.closed:
             found.append(

@@ -82,8 +82,8 @@ class Requests:
         self._events = 0
         self.rejected = 0
         """Calls that were too large to be run."""
-        self.by_turns = False
-        """Whether a run was broken off in which queue pairs take whole slices by turns."""
+        self.broken_off = False
+        """Whether a run was broken off."""
 
     def ask(self, request: Request) -> None:
         """A call begins now; it is answered when all others of this time have begun."""
@@ -133,9 +133,7 @@ class Requests:
         before = self._runs.executed
         large = sum(one.hops for one in asked) > MOST_HOPS and all(one.parts[0].slices for one in asked)
         most = MOST_EVENTS if large else 0
-        settings = asked[0].parts[0].job.settings
-        by_turns = settings.qp_policy == "round_robin" and settings.qps_per_connection > 1
-        self.by_turns = self.by_turns or (large and by_turns)
+        self.broken_off = self.broken_off or large
         results = iter(self._runs.run([part for each in parts for part in each], most))
         self._events += self._runs.executed - before
         found: list[Result] = []
