@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,6 +45,10 @@ COUNTED: Final = (PORT_DROPPED_FRAMES, RETRANSMITTED)
 AT_ONCE: Final = 20
 """A look has at most so many new intervals, each of as many samples as that takes."""
 TIMEOUT_S: Final = 5.0
+DEADLINE_S: Final = 20.0
+"""How long a connection may last, from its request to the end of its answer."""
+MOST_CLIENTS: Final = 32
+"""Connections at one time, whoever they are: nobody has shown a token yet."""
 
 
 class Following:
@@ -246,6 +251,22 @@ class _Answering(BaseHTTPRequestHandler):
     server_version = "emu"
     sys_version = ""
 
+    def setup(self) -> None:
+        """Begin, with a time by which all of it is over, however the request trickles in."""
+        super().setup()
+        self._deadline = threading.Timer(DEADLINE_S, self._break_off)
+        self._deadline.daemon = True
+        self._deadline.start()
+
+    def finish(self) -> None:
+        """Answered, or given up."""
+        self._deadline.cancel()
+        super().finish()
+
+    def _break_off(self) -> None:
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def do_GET(self) -> None:
         """The page, or what is new."""
         server = self.server
@@ -299,6 +320,23 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own; more than `MOST_CLIENTS` at one time are told so and closed."""
+        if self.clients.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.settimeout(0)
+            request.send(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n")
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer one, and make room for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.clients.release()
+
     def __init__(self, listening: socket.socket, token: str, following: Following) -> None:
         super().__init__(listening.getsockname(), _Answering, bind_and_activate=False)
         self.socket.close()
@@ -307,6 +345,7 @@ class _Server(ThreadingHTTPServer):
         self.hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
         self.token = token
         self.following = following
+        self.clients = threading.BoundedSemaphore(MOST_CLIENTS)
 
 
 def main(path: Path, descriptor: int) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import HTTPConnection
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -173,3 +174,27 @@ def test_discovery_lists_the_workers_as_http_sd_wants_it() -> None:
         {"targets": ["127.0.0.1:1234"], "labels": {"run": "tiny", "role": "worker", "worker": "0"}},
         {"targets": ["127.0.0.1:1235"], "labels": {"run": "tiny", "role": "worker", "worker": "1"}},
     ]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9", 200),
+        ("localhost", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 403),
+        ("evil.example:80", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example:80", 403),
+    ],
+)
+def test_a_page_is_served_under_names_of_this_host_alone(host: str, status: int) -> None:
+    exporter = Exporter([])
+    address = exporter.start()
+    try:
+        connection = HTTPConnection(address, timeout=20)
+        connection.request("GET", "/metrics", headers={"Host": host})
+        assert connection.getresponse().status == status
+        connection.close()
+    finally:
+        exporter.close()

@@ -3,9 +3,11 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,13 +17,14 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from emu.report.live import Following
+from emu.report.live import MOST_CLIENTS, Following
 from emu.report.recording import MEASURES, read_recording
-from tests.report.test_page import browser, errors, pytestmark
+from tests.report.test_page import browser, errors
+from tests.report.test_page import pytestmark as needs_browser
 from tests.report.test_recording import PAIR, recorded
 from tests.runtime.patience import PATIENCE_S, alive, children_of, until
 
-__all__ = ["browser", "pytestmark"]
+__all__ = ["browser"]
 
 
 def up(place: Path, *words: str) -> "subprocess.Popen[str]":
@@ -52,6 +55,7 @@ def asked(url: str, method: str = "GET", **headers: str) -> HTTPResponse:
     return answer
 
 
+@needs_browser
 def test_the_page_follows_the_run_and_says_when_it_is_over(
     browser: webdriver.Chrome, live: tuple["subprocess.Popen[str]", str], tmp_path: Path
 ) -> None:
@@ -106,6 +110,29 @@ def test_only_who_has_the_link_is_answered_and_nothing_is_left_behind_by_a_run_t
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     until(lambda: not alive(page))
+
+
+def test_clients_that_trickle_hold_no_more_threads_than_there_are_places(
+    live: tuple["subprocess.Popen[str]", str],
+) -> None:
+    run, url = live
+    assert asked(url).status == 200
+    (page,) = children_of(run.pid)
+    address = ("127.0.0.1", int(urlsplit(url).netloc.partition(":")[2]))
+    with ExitStack() as until_here:
+        clients = [
+            until_here.enter_context(socket.create_connection(address)) for _ in range(3 * MOST_CLIENTS)
+        ]
+        for client in clients:
+            client.sendall(b"GET /")
+        refused = [
+            client for client in clients[-MOST_CLIENTS:] if client.recv(64).startswith(b"HTTP/1.1 503")
+        ]
+        assert len(refused) == MOST_CLIENTS
+        status = Path(f"/proc/{page}/status").read_text("ascii")
+        (threads,) = [line.split()[1] for line in status.splitlines() if line.startswith("Threads:")]
+        assert int(threads) <= 2 * MOST_CLIENTS + 4  # one that answers and one that watches the time, each
+    until(lambda: asked(url).status == 200)
 
 
 def test_no_page_serves_none(tmp_path: Path) -> None:

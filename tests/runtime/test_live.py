@@ -16,7 +16,7 @@ from emu import api
 from emu.base.errors import UsageError
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.runtime.live.control_socket import fault_list
+from emu.runtime.live.control_socket import ControlSocket, ask, fault_list
 from emu.runtime.outcome import WorkerRecord
 from emu.runtime.sync.pacing import QUANTUM_S
 from emu.stored_run import StoredRun, stored_run
@@ -350,3 +350,15 @@ def test_an_order_that_is_never_made_is_refused_when_the_run_ends() -> None:
     with pytest.raises(UsageError, match="the run has ended"):
         order.wait(PATIENCE_S)
     ending.join()
+
+
+@pytest.mark.parametrize("fault", [float("inf"), float("nan"), 1.5, True, None, "0", [0], {}, 10**30, -1])
+def test_a_number_that_is_none_is_refused_by_the_control_socket(fault: object, tmp_path: Path) -> None:
+    prepared = api.prepare(TINY)
+    socket = ControlSocket(tmp_path, api.Steering(prepared.scenario, prepared.topology))
+    (tmp_path / "journal.jsonl").touch()
+    try:
+        with pytest.raises(UsageError, match=r"accepted: the number of a fault|there is no fault"):
+            ask(tmp_path, {"do": "clear", "fault": fault})
+    finally:
+        socket.close()

@@ -127,7 +127,7 @@ class ControlSocket:
             answer = self._do(asked) if isinstance(asked, dict) else {"refused": "not a request"}
         except UsageError as error:
             answer = {"refused": str(error)}
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             answer = {"refused": "not a request"}
         return _line(answer)
 
@@ -138,7 +138,9 @@ class ControlSocket:
         if asked["do"] == "inject":
             order = steering.inject(dict(asked["fault"]))
         elif asked["do"] == "clear":
-            order = steering.clear(int(asked["fault"]))
+            if type(asked["fault"]) is not int:
+                return {"refused": f"fault {asked['fault']!r}; accepted: the number of a fault"}
+            order = steering.clear(asked["fault"])
         elif asked["do"] == "capture":
             order = steering.capture(dict(asked["capture"]))
         else:

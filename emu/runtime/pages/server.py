@@ -28,6 +28,8 @@ THREADS: Final = 2
 TIMEOUT_S: Final = 2.0
 LEAST_WAIT_S: Final = 0.001
 MAX_REQUEST_BYTES: Final = 16 * 1024
+LOOPBACK: Final = ("", "127.0.0.1", "localhost", "[::1]")
+"""Names of this host under which a page is served, by any port, since a tunnel may have another."""
 JSON_TYPE: Final = "application/json"
 
 
@@ -54,6 +56,8 @@ class PageServer:
         self.pages = dict(pages)
         try:
             self._socket = socket.create_server(("127.0.0.1", port), backlog=16)
+            # Who connects and says nothing does not take a thread from a scrape.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(TIMEOUT_S))
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise RuntimeFailure(
@@ -107,6 +111,9 @@ class PageServer:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             _send(connection, "400 Bad Request", "text/plain", b"not HTTP/1\n")
             return
+        if _host(request) not in LOOPBACK:
+            _send(connection, "403 Forbidden", "text/plain", b"this server has another name\n")
+            return
         page = self.pages.get(words[1].split("?", 1)[0])
         if words[0] != "GET":
             _send(connection, "405 Method Not Allowed", "text/plain", b"only GET\n")
@@ -118,6 +125,19 @@ class PageServer:
                 _send(connection, "200 OK", page.content_type, page.body())
             finally:
                 page.sent()
+
+
+def _host(request: bytes) -> str:
+    """The name by which a client calls this server, without its port; empty if it gives none.
+
+    A page of somebody's web site whose name was made to lead here gives its own.
+    """
+    for line in request.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"host":
+            host = value.strip().decode("latin-1").lower()
+            return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    return ""
 
 
 def _send(connection: socket.socket, status: str, content_type: str, body: bytes) -> None:
