@@ -14,7 +14,7 @@ Everything that a user can get wrong raises an `EmuError` that says what to do; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,7 +40,7 @@ from emu.measure.run_directory.sample_rows import (
 )
 from emu.measure.run_directory.samples import Counted, SampleSpool, Standing, sample_before
 from emu.measure.summary.fabric import SPAN_METRICS
-from emu.measure.summary.recoveries import operator_entries
+from emu.measure.summary.recoveries import operator_entries, operator_rows
 from emu.measure.summary.results import summarise
 from emu.measure.summary_report import summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
@@ -349,7 +349,7 @@ def _run_recorded(
         captures = capture_files(scenario, topology, outcome.devices, record.written)
         if outcome.devices and not record.counts:
             record.counted(layouts_of({one.number: one.series for one in outcome.devices}))
-        directory.journal_all(operator_entries(prepared.jobs, topology, outcome.devices))
+        record.note_operator(operator_rows(outcome.devices))
         directory.write_results(summary, topology, outcome.devices, flights, captures)
     result = Result(summary, outcome, directory.path if directory is not None else None, interrupted)
     if interrupted:
@@ -386,6 +386,9 @@ class _Record(Observer):
         self._open = [at_ps for at_ps in self._before if at_ps >= self._standing.virtual_ps]
         """Times of those of which no later sample was heard of."""
         self._scenario, self._topology = prepared.scenario, prepared.topology
+        self._jobs = prepared.jobs
+        self._tended = directory.operated() if directory is not None and directory.resumed else set()
+        """What the journal says of the operator, as texts."""
         self._captured: dict[int, dict[tuple[int, int], CapturedRows]] = {}
         """Of captures that are not written, by number: what there is of each port."""
         self.written: set[int] = set()
@@ -418,7 +421,20 @@ class _Record(Observer):
                 self.aims[entry, place] = target
                 if self._directory is not None:
                     self._directory.journal("aim", at_ps, fault=entry, occurrence=place, target=target)
+        self.note_operator(progress.operator)
         self._observer.progressed(progress)
+
+    def note_operator(self, rows: Iterable[Sequence[int]]) -> None:
+        """Write what the operator did since the last time into the journal."""
+        if self._directory is None:
+            return
+        new = []
+        for entry in operator_entries(self._jobs, self._topology, rows):
+            if (text := repr(entry)) not in self._tended:
+                self._tended.add(text)
+                new.append(entry)
+        if new:
+            self._directory.journal_all(new)
 
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
         """Write it down before anybody is told, keep the sample before it, pass it on."""

@@ -34,6 +34,7 @@ from actors.kernel.units import PS_PER_S
 
 JOB: Final = ("job_name",)
 """Not `job`: a scrape gives every series a label of that name, and would call ours `exported_job`."""
+OPERATOR: Final = ("job_name", "rule", "host")
 MEMBER: Final = ("device", "group", "port", "peer", "direction")
 COLLECTIVE: Final = ("comm_name", "n_nodes", "nranks", "collective", "message_size", "algo_proto")
 
@@ -54,7 +55,12 @@ STATE_METRICS: Final[tuple[Metric, ...]] = (
     gauge("buffer_pool_bytes", Unit.BYTES, ("device",), "Size of the shared buffer's pool."),
     counter("job_operations", Unit.COUNT, JOB, "Operations of the job that have ended."),
     gauge("job_running", Unit.COUNT, JOB, "Whether the job goes on: 0 once it ended."),
-    gauge("job_failed", Unit.COUNT, JOB, "Whether the job ended with an error."),
+    gauge(
+        "job_failed",
+        Unit.COUNT,
+        JOB,
+        "Whether the job ended with an error, or stands still because of one until its operator has it back.",
+    ),
     counter("collectives", Unit.COUNT, COLLECTIVE, "Collectives that ended well."),
     gauge(
         "collective_exec_time_ps",
@@ -86,6 +92,27 @@ STATE_METRICS: Final[tuple[Metric, ...]] = (
         JOB,
         "Model FLOPs of that step over what the GPUs could have done at peak rate.",
     ),
+    gauge("operator_working", Unit.COUNT, JOB, "Whether the job that an operator tends does steps."),
+    counter(
+        "operator_notices",
+        Unit.COUNT,
+        OPERATOR,
+        "Alarms of the operator by rule and host; of a job that is silent as a whole, without host.",
+    ),
+    gauge("operator_told", Unit.COUNT, OPERATOR, "Always 1: a host that the operator told of, by rule."),
+    counter("operator_restarts", Unit.COUNT, JOB, "How often the operator stopped the job to restart it."),
+    counter("operator_evictions", Unit.COUNT, ("job_name", "host"), "Hosts that the operator evicted."),
+    counter("operator_checkpoints", Unit.COUNT, ("job_name", "outcome"), "Checkpoints: saved, or left_out."),
+    gauge("operator_checkpoint_step", Unit.COUNT, JOB, "Steps in the newest checkpoint that is whole."),
+    gauge("operator_step", Unit.COUNT, JOB, "Steps that are done and count."),
+    gauge("operator_goodput_ppm", Unit.PPM, JOB, "Share of the time so far of steps that count."),
+    gauge(
+        "operator_remapped_rows",
+        Unit.COUNT,
+        ("host",),
+        "Rows of GPU memory that a host's last heartbeat said were remapped.",
+    ),
+    counter("payload_wrong_elements", Unit.COUNT, JOB, "Elements of real payload that came out wrong."),
     counter("faults", Unit.COUNT, (), "Faults that have begun, scripted and injected."),
     gauge("faults_active", Unit.COUNT, (), "Faults that have begun and are not over."),
 )

@@ -143,6 +143,8 @@ class Progress:
     """What faults that hit the busiest were found to hit, so far."""
     awaits: Awaited | None = None
     """Where no payload was delivered since the last progress: what comes next. Not known of a run on Ray."""
+    operator: tuple[tuple[int, ...], ...] = ()
+    """The operator's rows so far (`actors.control.operator`)."""
 
 
 class Observer:

@@ -122,6 +122,19 @@ def test_collectives_and_ranks_have_the_times_of_the_tables(tmp_path: Path) -> N
         assert min(one.begin for one in spans) == int(row["start_ps"])
 
 
+@pytest.mark.parametrize("log", [0, 20000], ids=["steps", "event log"])
+def test_what_an_operator_began_has_tracks_of_its_own(tmp_path: Path, log: int) -> None:
+    """Twelve steps of eight ranks: those of the job before its restart, and of the incarnation after it."""
+    trace, result = exported(tmp_path, "operator_straggler", {"run.event_log": log})
+    operator = result.summary.operator
+    assert operator is not None
+    paths = [path.split("/")[1] for path in trace.slices if path.startswith("Ranks/")]
+    assert {f"train rank {rank}" for rank in range(8)} <= set(paths)
+    (restart,) = operator.restarts
+    name = f"train-restart1-host-4-for-{restart.evicted[0]}"
+    assert {f"{name} rank {rank}" for rank in range(8)} <= set(paths)
+
+
 def test_slices_lie_in_their_operation_and_a_ring_moves_as_many_as_its_steps(tmp_path: Path) -> None:
     trace, _ = exported(tmp_path, "tiny_all_reduce")
     table = rows(tmp_path / "run", "collectives.csv")

@@ -100,7 +100,9 @@ def test_what_is_no_run_and_what_broke_off_is_said_in_one_line(
 def test_a_step_that_takes_a_fifth_longer_than_the_median_has_a_line_of_its_own() -> None:
     prepared = api.prepare(api.load({**PAIR, "jobs": [{"name": "bench", "workload": WORK}]}))
     stream = StringIO()
-    terminal = LiveTerminal(prepared.jobs, Steering(prepared.scenario, prepared.topology), stream=stream)
+    terminal = LiveTerminal(
+        prepared.jobs, prepared.topology, Steering(prepared.scenario, prepared.topology), stream=stream
+    )
     at_ps, rows = 0, []
     for operation, took_ps in enumerate([100, 101, 99, 100, 100, 119, 130, 100]):
         rows.append((0, operation, at_ps, at_ps + took_ps * 10**6, STATUS_SUCCESS))
@@ -124,7 +126,9 @@ def test_a_run_that_stands_still_says_what_it_waits_for_and_until_when() -> None
     assert (awaits.kind, awaits.device) == ("retransmit", "nic-0-0")
     # 4.096 us x 2^14 after the timer was begun, with the first packet.
     assert 67_108_864_000 < awaits.at_ps < 67_108_864_000 + 1_000_000
-    terminal = LiveTerminal(prepared.jobs, Steering(prepared.scenario, prepared.topology), stream=StringIO())
+    terminal = LiveTerminal(
+        prepared.jobs, prepared.topology, Steering(prepared.scenario, prepared.topology), stream=StringIO()
+    )
     status = terminal._status(Progress(5_000_000_000, 0, awaits=awaits))
     assert "until 67.1" in status
     assert "for a retransmission timer of nic-0-0" in status

@@ -21,6 +21,7 @@ import click
 from rich.live import Live
 from rich.text import Text
 
+from actors.fabric.model import Topology
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
@@ -34,6 +35,7 @@ from emu.measure.collected import JobPlan
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.jobs import status_name
+from emu.measure.summary.recoveries import entry_line, operator_entries
 from emu.measure.summary_report import junit_text
 from emu.report.live_link import Linked
 from emu.runtime.live.control_socket import ControlSocket
@@ -67,9 +69,15 @@ class LiveTerminal(Terminal):
     """Shows a live run."""
 
     def __init__(
-        self, jobs: Sequence[JobPlan], steering: Steering, quiet: bool = False, stream: TextIO | None = None
+        self,
+        jobs: Sequence[JobPlan],
+        topology: Topology,
+        steering: Steering,
+        quiet: bool = False,
+        stream: TextIO | None = None,
     ) -> None:
         super().__init__(jobs, quiet, stream)
+        self._topology = topology
         self._jobs = {job.job: job for job in jobs}
         self._steering = steering
         self._live: Live | None = None
@@ -79,6 +87,8 @@ class LiveTerminal(Terminal):
         """By job, operation and size, how long the last `MEMORY` took."""
         self._aimed = 0
         """How many occurrences of faults that hit the busiest were looked at."""
+        self._tended = 0
+        """How many of the operator's rows were shown."""
         self._hit: dict[int, str] = {}
         """By fault, what it hit last: told when that is another."""
 
@@ -99,6 +109,11 @@ class LiveTerminal(Terminal):
             if self._hit.get(one.entry) != one.target:
                 self._hit[one.entry] = one.target
                 self._lines([f"fault {one.entry} hits {one.target} at {shown_time(one.at_ps)}"])
+        tended = operator_entries(
+            list(self._jobs.values()), self._topology, progress.operator[self._tended :]
+        )
+        self._tended = max(self._tended, len(progress.operator))
+        self._lines(map(entry_line, tended))
         self._lines(
             f"{about_time(row[3])}: job {self._jobs[row[0]].name} failed: {status_name(row[4])}"
             for row in new
@@ -283,7 +298,7 @@ def command(
     )
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
         socket = ControlSocket(directory.path, steering)
-        terminal = LiveTerminal(prepared.jobs, steering, quiet=quiet)
+        terminal = LiveTerminal(prepared.jobs, prepared.topology, steering, quiet=quiet)
         shown = shlex.quote(str(directory.path))
         speed = f"{format_time(pace_ps)} of virtual time a second" if pace_ps else "as fast as it goes"
         terminal.begin_live(

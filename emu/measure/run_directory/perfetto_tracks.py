@@ -42,11 +42,13 @@ def timeline(
     run: Path,
     topology: Topology,
     broken: Iterable[Mapping[str, Any]],
+    names: Sequence[str],
     devices: Sequence[str] = (),
     stretch: int = 1,
 ) -> Iterator[bytes]:
     """A trace file, piece by piece, of a run on `topology`. `broken` are the lines of a journal that say what
-    broke, `devices` patterns of the switches and NICs to show; none means all.
+    broke, `names` those of all jobs by number (an operator's own behind the scenario's), `devices` patterns
+    of the switches and NICs to show; none means all.
 
     Raises UsageError for what is no run.
     """
@@ -55,7 +57,7 @@ def timeline(
     tracks = Tracks(stretch)
     yield from _jobs(run, tracks)
     yield from _faults(broken, tracks, summary.virtual_ps)
-    yield from _ranks(run, tracks, summary, logs)
+    yield from _ranks(run, tracks, summary, names, logs)
     nics = {topology.nodes[one].name for one in topology.nics if topology.nodes[one].role is Role.NIC}
     yield from _devices(run, tracks, nics, summary.virtual_ps, logs, devices)
 
@@ -116,10 +118,9 @@ def _logs(file: Path) -> dict[str, list[Event]]:
 
 
 def _ranks(
-    run: Path, tracks: Tracks, summary: Summary, logs: Mapping[str, Sequence[Event]]
+    run: Path, tracks: Tracks, summary: Summary, names: Sequence[str], logs: Mapping[str, Sequence[Event]]
 ) -> Iterator[bytes]:
     """What hosts noted of their ranks; without an event log the steps of training."""
-    jobs = list(summary.jobs)
     found: dict[tuple[int, int], dict[str, list[Slice]]] = {}
     for events in logs.values():
         for event in events:
@@ -137,7 +138,7 @@ def _ranks(
     top, described = tracks.track("Ranks")
     yield described
     for (job, rank), by_track in sorted(found.items()):
-        number, described = tracks.track(f"{jobs[job]} rank {rank}", top)
+        number, described = tracks.track(f"{names[job]} rank {rank}", top)
         yield described
         for name, slices in sorted(by_track.items(), key=lambda one: (_ORDER.index(one[0].split()[0]), one)):
             yield from tracks.slices(name, number, slices)

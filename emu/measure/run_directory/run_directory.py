@@ -503,14 +503,24 @@ class RunDirectory:
     def aims(self) -> dict[tuple[int, int], str]:
         """What faults that hit the busiest were found to hit, as the journal has it: by fault and
         occurrence."""
-        path = self.path / "journal.jsonl"
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        entries = [entry for text in lines if (entry := _record(text)) is not None]
         return {
             (entry["fault"], entry["occurrence"]): entry["target"]
-            for entry in entries
+            for entry in self._entries()
             if entry["kind"] == "aim"
         }
+
+    def operated(self) -> set[str]:
+        """What the journal says of the operator: each line as text (`emu.measure.summary.recoveries`)."""
+        return {
+            repr(("operator", entry.pop("virtual_ps"), {key: entry[key] for key in entry if key != "kind"}))
+            for entry in self._entries()
+            if entry["kind"] == "operator"
+        }
+
+    def _entries(self) -> list[dict[str, Any]]:
+        path = self.path / "journal.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        return [entry for text in lines if (entry := _record(text)) is not None]
 
     def samples(self) -> Iterator[Changed]:
         """Every sample of the run so far, those before a fork included."""

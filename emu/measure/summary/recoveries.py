@@ -68,27 +68,42 @@ def operator_rows(records: Iterable[DeviceRecord]) -> list[list[int]]:
     return [list(row) for record in records for row in record.results.get("operator", ())]
 
 
+Entry = tuple[str, int, dict[str, Any]]
+"""A line of the journal: kind, time and facts."""
+
+
 def operator_entries(
-    plans: Sequence[JobPlan], topology: Topology, records: Sequence[DeviceRecord]
-) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Lines of the journal: kind, time and facts of each row."""
+    plans: Sequence[JobPlan], topology: Topology, rows: Iterable[Sequence[int]]
+) -> Iterator[Entry]:
+    """The journal's lines about an operator's rows."""
     names = topology.nodes
-    for facts in (plan.tended for plan in plans if plan.tended is not None):
-        for at_ps, what, a, b in operator_rows(records):
-            entry: dict[str, Any] = {"job": facts.job, "what": WORDS[what]}
-            if what in (told.NOTICED, told.TOLD):
-                entry |= {"rule": RULES[a]} | ({"host": names[b].name} if b >= 0 else {})
-            elif what == told.CHECKED:
-                entry |= {"test": facts.tests[a], "failed": b}
-            elif what == told.EVICTED:
-                entry |= {"host": names[a].name}
-            elif what == told.PLACED:
-                entry |= {"host": names[a].name, "for": names[b].name}
-            elif what == told.GAVE_UP:
-                entry |= {"why": REASONS[a]}
-            elif what in STEPPED:
-                entry |= {"step": a}
-            yield "operator", at_ps, entry
+    facts = next((plan.tended for plan in plans if plan.tended is not None), None)
+    if facts is None:
+        return
+    for at_ps, what, a, b in rows:
+        entry: dict[str, Any] = {"job": facts.job, "what": WORDS[what]}
+        if what in (told.NOTICED, told.TOLD):
+            entry |= {"rule": RULES[a]} | ({"host": names[b].name} if b >= 0 else {})
+        elif what == told.CHECKED:
+            entry |= {"test": facts.tests[a], "failed": b}
+        elif what == told.EVICTED:
+            entry |= {"host": names[a].name}
+        elif what == told.PLACED:
+            entry |= {"host": names[a].name, "for": names[b].name}
+        elif what == told.GAVE_UP:
+            entry |= {"why": REASONS[a]}
+        elif what in STEPPED:
+            entry |= {"step": a}
+        yield "operator", at_ps, entry
+
+
+def entry_line(entry: Entry) -> str:
+    """The same for somebody who watches."""
+    _, at_ps, facts = entry
+    rest = [f"{key} {value}" for key, value in facts.items() if key not in ("job", "what", "host")]
+    on = f" {facts['host']}" if "host" in facts else ""
+    more = f" ({', '.join(rest)})" if rest else ""
+    return f"{about_time(at_ps)}: operator of {facts['job']}: {facts['what'].replace('_', ' ')}{on}{more}"
 
 
 def operator_result(

@@ -162,7 +162,8 @@ class Scrape:
 
     def progress(self) -> Progress:
         """Virtual time, payload delivered, and the operations that have ended, if the controller is here."""
-        rows = [row for one in self._controller for row in one.results().get("operations", [])]
+        tables = [one.results() for one in self._controller]
+        rows = [row for one in tables for row in one.get("operations", [])]
         delivered_bytes = sum(one.progress for one in self._carriers)
         still = delivered_bytes == self._delivered_bytes
         self._delivered_bytes = delivered_bytes
@@ -172,6 +173,7 @@ class Scrape:
             tuple(tuple(row) for row in rows),
             aims=tuple(self.aims),
             awaits=awaited(self._partitions, self._topology) if still else None,
+            operator=tuple(tuple(row) for one in tables for row in one.get("operator", [])),
         )
 
     def close(self) -> None:

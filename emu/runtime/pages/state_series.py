@@ -8,8 +8,11 @@ collectives and faults, so that a sum over workers counts each once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from actors.control import operator as told
 from actors.control.controller import Controller
+from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.nic.nic import Nic
 from actors.port.port import Port
@@ -17,14 +20,19 @@ from actors.switch.switch import Switch
 from actors.wire.message import STATUS_SUCCESS
 from emu.build.job_plans import job_plans
 from emu.build.switches import fabric_ports
-from emu.measure.collected import CollectivePlan
+from emu.measure.collected import CollectivePlan, JobPlan
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.summary.recoveries import PLANNED, RULES, operator_result
 from emu.measure.summary.series import members_of
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.runtime.blueprint import RunPlan
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.spans import direction_of
+
+WORKS: Final = frozenset((told.TRAINS, told.STAGES, told.HOLDS))
+"""What an operator is at while its job does steps, or saves."""
+RECOVERS: Final = frozenset((told.STOPS, told.CHECKS, told.LAUNCHES, told.MEETS, told.LOADS, told.UNLOADS))
 
 Rows = dict[str, list[tuple[tuple[str, ...], int]]]
 """By key of the series: values of its labels, and its value."""
@@ -51,6 +59,8 @@ class StateReading:
         self._spans: list[tuple[int, int]] = []
         """Of the known faults."""
         self._switches = [device for device in devices if isinstance(device, Switch)]
+        real = plan.blueprint.scenario.payload == "real"
+        self._payload_hosts = [device for device in devices if isinstance(device, Host)] if real else []
         self._controller = next((one for one in devices if isinstance(one, Controller)), None)
         self._jobs = job_plans(plan.blueprint.plan, plan.topology)
         works = plan.blueprint.plan.jobs
@@ -77,8 +87,16 @@ class StateReading:
         found["routing_group_member_payload_bytes"] = [
             (labels, int(port.sent_data_bytes)) for labels, port in self._members
         ]
+        wrong: dict[str, int] = {}
+        for host in self._payload_hosts:
+            for number, _, _, elements, *_ in host.results().get("payload", ()):
+                name = self._jobs[number].name
+                wrong[name] = wrong.get(name, 0) + elements
+        if wrong:
+            found["payload_wrong_elements"] = [((name,), wrong[name]) for name in sorted(wrong)]
         if self._controller is not None:
             self._add_jobs(found, self._controller)
+            self._add_operator(found, self._controller, now_ps)
             spans = self._fault_spans()
             found["faults"] = [((), sum(begin_ps <= now_ps for begin_ps, _ in spans))]
             found["faults_active"] = [((), sum(begin_ps <= now_ps < end_ps for begin_ps, end_ps in spans))]
@@ -111,7 +129,8 @@ class StateReading:
         for plan, job in zip(self._jobs, controller.jobs, strict=False):
             found["job_operations"].append(((plan.name,), int(job.operation)))
             found["job_running"].append(((plan.name,), int(not job.ended)))
-            found["job_failed"].append(((plan.name,), int(job.status != STATUS_SUCCESS)))
+            broken = job.status != STATUS_SUCCESS or self._is_down(plan, controller)
+            found["job_failed"].append(((plan.name,), int(broken)))
         self._take_new(controller.operations)
         for number, step_ps in sorted(self._steps.items()):
             plan = self._jobs[number]
@@ -130,6 +149,51 @@ class StateReading:
             )
         ):
             found[key] = [(labels, values[at]) for labels, values in ordered]
+
+    def _is_down(self, plan: JobPlan, controller: Controller) -> bool:
+        """Whether a job that is tended stands still because something broke."""
+        operator = controller.operator
+        if operator is None or plan.tended is None or operator.at not in RECOVERS:
+            return False
+        noticed = [row[2] for row in operator.rows if row[1] == told.NOTICED]
+        return bool(noticed) and RULES[noticed[-1]] not in PLANNED
+
+    def _add_operator(self, found: Rows, controller: Controller, now_ps: int) -> None:
+        """What the operator of a job did, and has."""
+        operator = controller.operator
+        facts = next((plan.tended for plan in self._jobs if plan.tended is not None), None)
+        if operator is None or facts is None:
+            return
+        names = {host: self._topology.nodes[host].name for host in self._topology.hosts}
+        job = facts.job
+        counts: dict[tuple[str, tuple[str, ...]], int] = {
+            ("operator_restarts", (job,)): 0,
+            ("operator_checkpoints", (job, "saved")): 0,
+            ("operator_checkpoints", (job, "left_out")): 0,
+        }
+        for _, what, a, b in operator.rows:
+            key = {
+                told.NOTICED: ("operator_notices", (job, RULES[a % len(RULES)], names.get(b, ""))),
+                told.TOLD: ("operator_told", (job, RULES[a % len(RULES)], names.get(b, ""))),
+                told.STOPPED: ("operator_restarts", (job,)),
+                told.EVICTED: ("operator_evictions", (job, names.get(a, ""))),
+                told.SAVED: ("operator_checkpoints", (job, "saved")),
+                told.LEFT_OUT: ("operator_checkpoints", (job, "left_out")),
+            }.get(what)
+            if key is not None:
+                counts[key] = counts.get(key, 0) + 1
+        for (metric, labels), count in sorted(counts.items()):
+            found.setdefault(metric, []).append((labels, count))
+        tended = operator.tended()
+        done = [row for row in controller.operations if row[0] == tended]
+        result = operator_result(facts, operator.rows, done, names, now_ps)
+        found["operator_working"] = [((job,), int(operator.at in WORKS))]
+        found["operator_checkpoint_step"] = [((job,), operator.whole)]
+        found["operator_step"] = [((job,), operator.step)]
+        found["operator_goodput_ppm"] = [((job,), round(result.goodput * 10**6))]
+        found["operator_remapped_rows"] = [
+            ((names[host],), heard[4]) for host, heard in sorted(operator.heard.items())
+        ]
 
     def _take_new(self, rows: Sequence[Sequence[int]]) -> None:
         """What the operations came to that ended since the last look; the newest rows are at the end."""

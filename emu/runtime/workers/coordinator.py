@@ -446,7 +446,10 @@ class _RayRun:
                 rows = tuple(row for one in found for row in one.operations)
                 delivered_bytes = sum(one.delivered_bytes for one in found)
                 self._aims = max((one.aims for one in found), key=len)
-                told = Progress(virtual_ps, delivered_bytes, rows, tuple(self._refusals), self._aims)
+                tended = tuple(row for one in found for row in one.operator)
+                told = Progress(
+                    virtual_ps, delivered_bytes, rows, tuple(self._refusals), self._aims, operator=tended
+                )
                 self._observer.progressed(told)
                 self._refusals = []
             if self._snapshot_coordinator.due():

@@ -17,7 +17,7 @@ from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
 from emu.measure.run_directory.perfetto_tracks import timeline
 from emu.measure.run_directory.run_directory import write_pieces
 from emu.measure.run_directory.sample_rows import COLUMNS, recorded, tidy_rows, write_parquet
-from emu.scenario.resolve import build_topology
+from emu.scenario.resolve import build_topology, resolve
 from emu.stored_run import stored_run
 
 Command = Callable[..., Any]
@@ -178,7 +178,8 @@ def to_perfetto(run: Path, out: Path, devices: tuple[str, ...], stretch: int) ->
     """
     stored = stored_run(run)
     topology = build_topology(stored.scenario)
-    write_pieces(out, timeline(run, topology, stored.breaking(topology), devices, stretch))
+    names = [job.name for job in resolve(stored.scenario, topology).jobs]
+    write_pieces(out, timeline(run, topology, stored.breaking(topology), names, devices, stretch))
     click.echo(f"wrote {out}")
     return 0
 

@@ -75,6 +75,13 @@ _NAMES: Final = {
         "collective_bus_bandwidth_bytes_per_second",
         "faults",
         "faults_active",
+        "operator_working",
+        "operator_notices",
+        "operator_told",
+        "operator_restarts",
+        "operator_checkpoint_step",
+        "operator_goodput_ppm",
+        "operator_remapped_rows",
     )
 }
 _LINE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -101,6 +108,10 @@ class Look:
     """What each job did last."""
     faults: int = 0
     active: int = 0
+    operator: dict[str, float] = field(default_factory=dict)
+    """What the operator of a job has, by key."""
+    noticed: list[str] = field(default_factory=list)
+    """What it noticed and told of."""
 
     def add(self, page: str) -> None:
         """Take in the page of one worker."""
@@ -131,7 +142,17 @@ class Look:
                 self.faults += int(value)
             elif key == "faults_active":
                 self.active += int(value)
+            else:
+                self._add_operator(key, labels, value)
         self.virtual_ps = max(self.virtual_ps, virtual_ps)
+
+    def _add_operator(self, key: str, labels: Labels, value: float) -> None:
+        if key in ("operator_notices", "operator_told"):
+            self.noticed.append(f"{labels['host'] or labels['job_name']} {labels['rule']}")
+        elif key != "operator_remapped_rows":
+            self.operator[key] = value
+        elif value:
+            self.noticed.append(f"{labels['host']} has {int(value)} remapped rows")
 
 
 def _series(page: str) -> Iterator[tuple[str, Labels, float]]:
@@ -180,6 +201,13 @@ def live_lines(name: str, topology: Topology, before: Look, now: Look, passed_s:
         "paused ports", sorted((row for row in ports if row[2]), key=lambda row: -(row[2] or 0))
     )
     lines += [f"faults: {now.active} active of {now.faults}"] if now.faults else []
+    if now.operator:
+        at = "works" if now.operator["operator_working"] else "is being brought back"
+        step = int(now.operator["operator_checkpoint_step"])
+        goodput = percent(now.operator["operator_goodput_ppm"])
+        restarts = counted(int(now.operator["operator_restarts"]), "restart")
+        lines.append(f"operator: the job {at}; {restarts}, checkpoint of step {step}, goodput {goodput}")
+        lines += [f"  noticed: {', '.join(now.noticed)}"] if now.noticed else []
     return [*lines, f"so far: {', '.join(_verdict(now))}"]
 
 
