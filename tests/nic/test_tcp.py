@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from actors.nic.congestion.tcp_window import ONE_SEGMENT, TcpWindow
+from actors.nic.tcp import Tcp, TcpFlow
 from actors.wire.frame import ACKNOWLEDGE, Frame
 from emu.base.errors import ScenarioError
 from emu.runtime.blueprint import blueprint_of
@@ -323,3 +325,56 @@ def test_acknowledgements_of_a_gap_carry_its_blocks() -> None:
     assert [9, 12, 6, 8, 3, 5] in blocks
     assert fabric.total("nic_retransmitted_frames") == 3
     assert len(fabric.deliveries(0)) == 1
+
+
+def test_the_time_out_follows_the_samples_as_rfc_6298_says() -> None:
+    """Section 2, by hand for round trips of 8, 12, 4 and 40 ms: SRTT, RTTVAR, and RTO = SRTT + 4 RTTVAR."""
+    recovery = tcp(recovery={"least_timeout": "1us"}).nics[0].recovery
+    assert isinstance(recovery, Tcp)
+    flow = TcpFlow(0, 0)
+    found = []
+    for round_trip_ms in (8, 12, 4, 40):
+        recovery._sample(flow, round_trip_ms * MS)
+        found.append((flow.srtt_ps / MS, flow.rttvar_ps / MS, recovery._timeout_ps(flow) / MS))
+    assert found == [
+        (8, 4, 24),
+        (8.5, 4, 24.5),
+        (7.9375, 4.125, 24.4375),
+        (11.9453125, 11.109375, 56.3828125),
+    ]
+
+
+def test_an_acknowledgement_ends_the_doubling_of_the_timer() -> None:
+    fabric = tcp()
+    times: dict[int, list[int]] = {}
+
+    def lose(frame: Frame) -> bool:
+        times.setdefault(frame.psn, []).append(fabric.queue.now_ps)
+        return len(times[frame.psn]) <= (2 if len(times) == 1 else 1)
+
+    fabric.tap("nic-0", 0, lose)
+    fabric.post(0, 0, SEGMENT)
+    fabric.post(1000 * MS, 0, SEGMENT)
+    fabric.run()
+    gaps = [[later - time for time, later in pairwise(sent)] for sent in times.values()]
+    # 50 ms before there is a sample, then `least_timeout` for round trips of 2 ms; 80 ms if still doubled.
+    assert gaps == [[50 * MS, 100 * MS], [20 * MS]]
+
+
+def test_a_second_time_out_in_a_row_leaves_the_threshold() -> None:
+    fabric = tcp(knobs={"initial_window": 32})
+    seen: list[int] = []
+
+    def lose(frame: Frame) -> bool:
+        seen.append(fabric.queue.now_ps)
+        return fabric.queue.now_ps < 149 * MS  # all of it, and what is sent again after 50 ms
+
+    fabric.tap("nic-0", 0, lose)
+    fabric.post(0, 0, 32 * SEGMENT)
+    fabric.run(151 * MS)
+    control = fabric.nics[0].pairs[0].control
+    assert isinstance(control, TcpWindow)
+    assert fabric.total("nic_local_ack_timeout_err") == 2
+    # RFC 5681, section 3.1: half of what was in flight at the first time-out, held constant at the second.
+    assert control.threshold == 16 * ONE_SEGMENT
+    assert control.window_packets == 1
