@@ -102,6 +102,8 @@ class Settings:
     qps_per_connection: int
     qp_policy: str
     """One of `actors.ncclx.transport.posting.POLICIES`."""
+    over_nics: bool
+    """Whether with `least_loaded` a connection to another host has queue pairs on every NIC."""
     segment_bytes: int
     """Largest segment of the policy `dqplb`."""
     segments_per_qp: int

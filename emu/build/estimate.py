@@ -292,7 +292,7 @@ class _Count:
                 packets += count * pieces * (data + cut.answers(data))
         control = 2 * sent.sizes.total() if job.settings.admitted else 0
         rails = [(source, destination)]
-        if job.settings.qp_policy == "least_loaded":
+        if job.settings.over_nics:
             rails = rails_between(self._topology, *gpus)
         links = sum(self._between(*rail) for rail in rails)
         moved = sum(size * count for size, count in sent.sizes.items()) // len(rails)

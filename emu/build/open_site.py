@@ -225,7 +225,7 @@ class OpenSite:
             if host is None:
                 continue
             loads: NicLoads | None = None
-            if self._settings.qp_policy == "least_loaded":
+            if self._settings.over_nics:
                 loads = NicLoads(sum(topology.host_of(nic) == node for nic in topology.nics))
             base = self._ranks[rank].share
             sms = None if base is None else base.gpu

@@ -97,6 +97,7 @@ def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
         p2p_chunk_bytes=ncclx.p2p_chunk_bytes or 0,
         qps_per_connection=ncclx.qps_per_connection,
         qp_policy=ncclx.qp_policy,
+        over_nics=ncclx.qp_policy == "least_loaded" and ncclx.least_loaded_over == "host",
         segment_bytes=ncclx.dqplb.segment_bytes,
         segments_per_qp=ncclx.dqplb.most_outstanding,
         outstanding=_outstanding(ncclx.outstanding),

@@ -31,6 +31,7 @@ SETTINGS = Settings(
     p2p_chunk_bytes=0,
     qps_per_connection=3,
     qp_policy="split",
+    over_nics=False,
     segment_bytes=512 * KIB,
     segments_per_qp=128,
     outstanding=Outstanding(),

@@ -194,3 +194,32 @@ def test_by_default_an_all_to_all_stays_on_its_rails() -> None:
     (problem,) = error.value.problems
     assert "the fabric has no path between them" in problem.reason
     assert "`algorithm: pxn`" in problem.accepted
+
+
+@pytest.mark.parametrize(("over", "balances"), [("nic", False), ("host", True)])
+def test_least_loaded_takes_other_nics_of_the_host_only_if_it_may(over: str, balances: bool) -> None:
+    """A NIC that lost one of two ports has half the rate of the other: over a host it gets a smaller part."""
+    given = {
+        "name": "loss",
+        "topology": {"kind": "hpn", "segments_per_pod": 1, "hosts_per_segment": 2, "gpus_per_host": 2},
+        "routing": {"convergence": "1us"},
+        "ncclx": {"qps_per_connection": 2, "qp_policy": "least_loaded", "least_loaded_over": over},
+        "jobs": [
+            {
+                "name": "ring",
+                "start": "100us",
+                "workload": {
+                    "kind": "collective",
+                    "op": "all_reduce",
+                    "algorithm": "ring",
+                    "sizes": ["4MiB"],
+                },
+            }
+        ],
+        "faults": [{"at": "10us", "kind": "link_down", "target": "nic-0-0:tor-0-0-0"}],
+    }
+    ports = payload_of_ports(run(given, local=True))
+    halved, whole = sum(ports["nic-0-0"]), sum(ports["nic-0-1"])
+    assert ports["nic-0-0"][0] == 0
+    assert (halved < 0.9 * whole) == balances, ports
+    assert balances or halved == pytest.approx(whole, rel=0.01)

@@ -12,7 +12,8 @@ other. Both count slices; where a slice's bytes are copied from and to is the ch
     least_loaded   a slice goes whole to the NIC of the host with the fewest bytes posted and not
                    acknowledged by the job's ranks there (each connection to another host has queue pairs on
                    all NICs), and on it to the queue pair of this connection with the fewest; among equals to
-                   the next after the last choice
+                   the next after the last choice. Where `loads` is not given, only the last of these: among
+                   the queue pairs between one pair of NICs
 
 Every WRITE carries an immediate. Under `dqplb` it is the segment's sequence number, with bit 31 set on the
 last segment of a slice: the receiver passes a slice on when all up to its last are here (in-order

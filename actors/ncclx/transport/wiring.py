@@ -5,8 +5,9 @@ those that its calls send to, whatever their algorithms (see `actors.ncclx.sched
 data queue pairs, then the control queue pair on which clear-to-sends travel back; each direction between two
 ranks has its own. Channel c of a rank uses the NIC c modulo the number of NICs of its GPU, in collectives and
 in transfers alike. Ranks of one server with an NVSwitch talk over NVLink: there a connection has a pair of
-the GPUs for data and one for clear-to-sends, and no queue pairs. With `qp_policy: least_loaded` a connection
-to another host has data pairs on every NIC, each to the NIC of the same place (the same rail) there.
+the GPUs for data and one for clear-to-sends, and no queue pairs. With `qp_policy: least_loaded` over
+the NICs of a host, a connection to another host has data pairs on every NIC, each to the NIC of the same
+place (the same rail) there.
 
 Queue pairs. Connections are noted in the order in which the plan walks the scenario; a queue pair's *index*
 is its place at its NIC. Queue pair numbers and UDP source ports are drawn per NIC from the seed once all are
@@ -319,7 +320,7 @@ def connect_groups(
             ends = [topology.nics_of_gpu(gpu) for gpu in both]
             nics = [of_gpu[channel % len(of_gpu)] for of_gpu in ends]
             rails: list[tuple[int, int]] = []
-            if settings.qp_policy == "least_loaded":
+            if settings.over_nics:
                 rails = rails_between(topology, *both)
             made = [
                 book.connect(here, there, data_class, job)

@@ -174,8 +174,11 @@ class NcclxSection(Section):
     qp_policy: Literal["round_robin", "split", "dqplb", "least_loaded"] = "round_robin"
     """Whole slices to one queue pair after another; every slice split over all (NCCL_IB_SPLIT_DATA_ON_QPS);
     segments of slices to the next queue pair with room (NCCLX); or whole slices to the NIC of the host with
-    the fewest bytes outstanding (HPN), each connection having its queue pairs on every NIC, and there to the
-    queue pair with the fewest."""
+    the fewest bytes outstanding, each connection having its queue pairs on every NIC, and there to the
+    queue pair with the fewest (`least_loaded_over`)."""
+    least_loaded_over: Literal["host", "nic"] = "host"
+    """Among which queue pairs `least_loaded` chooses: those of all NICs of the host, or of the connection's
+    own pair of NICs, as HPN's library does."""
     dqplb: DqplbSection = DqplbSection()
     """Segments of `dqplb`."""
     outstanding: OutstandingSection = OutstandingSection()
