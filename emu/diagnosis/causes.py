@@ -30,6 +30,7 @@ from emu.diagnosis import (
     configuration,
     contention,
     fleet,
+    given_stragglers,
     lossy_class,
     lost_links,
     pauses,
@@ -53,6 +54,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     configuration.found,
     fleet.found,
     lossy_class.found,
+    given_stragglers.found,
     ranks_behind,
 )
 MOST_TOLD: Final = 5

@@ -49,7 +49,8 @@ class Finding(NamedTuple):
 CONTENTION = "contention"
 ODD = "odd_configuration"
 LOSSY = "lossy_class"
-MEANT = (CONTENTION, ODD, LOSSY)
+GIVEN = "given_straggler"
+MEANT = (CONTENTION, ODD, LOSSY, GIVEN)
 """What is so on the intended fabric too."""
 CAUSES = {
     "deadlock": "pauses that wait for each other in a circle",
@@ -74,6 +75,7 @@ CAUSES = {
     "switch_drained": "a switch that its neighbours route around though its links are up",
     "configuration_drift": "a device that runs another configuration than was meant",
     ODD: "a device or link that is configured otherwise than its peers",
+    GIVEN: "a rank that the scenario makes slower than the others",
     LOSSY: "data that NICs send as lossless and switches treat as lossy",
     "miscabling": "cables that lead elsewhere than was meant",
     CONTENTION: "a job that keeps another waiting at ports that both use",

@@ -274,7 +274,10 @@ def operator_lines(result: OperatorResult | None) -> list[str]:
             ("load", took.load_ps, one.resumed_ps is not None),
         ]
         said = ", ".join(f"{part} {about_time(ps)}" for part, ps, done in parts if done or ps > 0)
-        lines.append(f"# {result.job}: {one.rule}{where}, noticed at {about_time(one.noticed_ps)}: {said}")
+        when = f"noticed at {about_time(one.alarm_ps)}"
+        if one.rule in PLANNED:
+            when += f", stopped after a checkpoint at {about_time(one.noticed_ps)}"
+        lines.append(f"# {result.job}: {one.rule}{where}, {when}: {said}")
         if one.resumed_ps is None:
             continue
         moved = ", ".join(one.placed) or "on the same hosts"

@@ -1,0 +1,43 @@
+"""Stragglers of the scenario: ranks that `workload.stragglers` makes slower than the others.
+
+The scenario is the intended state, so a comparison with the intended fabric finds no harm: the rank is as
+slow there. That a job waits for one of its ranks is reported all the same, since a diagnosis is asked what
+slows a job. A rank counts from the share by which a job has to become slower to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from emu.diagnosis.finding import GIVEN, Finding
+from emu.diagnosis.impact import SLOWER_PERMILLE
+from emu.diagnosis.view import View
+from emu.scenario.sections.training import TrainingWorkload
+
+SCORE: Final = 780
+
+
+def found(view: View) -> Iterator[Finding]:
+    """The slowest rank of each job that has such ranks, and how many more there are."""
+    sections = {job.name: job.workload for job in view.scenario.jobs}
+    for plan in view.plans:
+        workload = sections.get(plan.name)
+        if not plan.enabled or not isinstance(workload, TrainingWorkload):
+            continue
+        slow = [one for one in workload.stragglers if one.slowdown * 1000 >= 1000 + SLOWER_PERMILLE]
+        if not slow:
+            continue
+        worst = max(slow, key=lambda one: one.slowdown)
+        gpu = view.name(plan.gpus[worst.rank])
+        others = f"; {len(slow) - 1} more ranks are slower than the rest" if len(slow) > 1 else ""
+        times = f"{float(worst.slowdown):g} times as long as it should"
+        sentence = (
+            f"{gpu} (rank {worst.rank} of {plan.name}) computes {times}, because the scenario says so"
+            f" (workload.stragglers){others}; the intended fabric has it, too"
+        )
+        evidence = tuple(
+            f"jobs.{plan.name}.workload.stragglers: rank {one.rank}, slowdown {float(one.slowdown):g}"
+            for one in slow
+        )
+        yield Finding(GIVEN, gpu, SCORE, sentence, evidence, since_ps=-1, alarms=True, harms=True)
