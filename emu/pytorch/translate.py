@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from emu.base.errors import UsageError
+from emu.base.units import counted
 from emu.pytorch.kernels import KernelTimes
 from emu.pytorch.record import DEFAULT_STREAM, HOST, Call, Kernel, Mark, Record, Wait
 from emu.workload.composing import WORLD, Communicator, Event, Program, Stream
@@ -45,6 +46,8 @@ class Step:
     flops: int
     calls: int
     sent_bytes: int
+    half_precision: bool
+    """Whether most FLOPs are in a type of two bytes."""
 
 
 @dataclass
@@ -253,6 +256,8 @@ def facts_of(record: Record, times: KernelTimes) -> Step:
         sum(one.flops for one in kernels),
         len(calls),
         sum(one.bytes for one in calls),
+        2 * sum(one.flops for one in kernels if one.dtype in ("bfloat16", "float16"))
+        > sum(one.flops for one in kernels),
     )
 
 
@@ -263,7 +268,7 @@ def rows_of(record: Record, times: KernelTimes) -> Iterator[tuple[str, str, str,
     def ended(stream: int) -> Iterator[tuple[str, str, str, int, float]]:
         if stream in pending:
             us, count, size, module = pending.pop(stream)
-            yield str(stream), f"{count} kernels", module, size, us
+            yield str(stream), counted(count, "kernel"), module, size, us
 
     for operation in list(record.steps())[-1]:
         if isinstance(operation, Kernel):
@@ -285,7 +290,7 @@ def rows_of(record: Record, times: KernelTimes) -> Iterator[tuple[str, str, str,
                 operation.bytes,
                 0.0,
             )
-        elif isinstance(operation, Wait) and operation.stream != HOST:
+        elif isinstance(operation, Mark | Wait) and operation.stream != HOST:
             yield from ended(operation.stream)
     for stream in sorted(pending):
         yield from ended(stream)

@@ -104,6 +104,18 @@ def test_a_saved_step_runs_without_torch_and_says_what_was_exposed(tmp_path: Pat
     assert set(training.exposed) >= {"world"}
 
 
+def test_the_table_of_a_dry_run_shows_buckets_between_the_kernels_of_backward(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(scripts.DDP)
+    words = ["--ranks", "16", "--dry", str(script)]
+    shown = CliRunner().invoke(torchrun.command, words, standalone_mode=False).output
+    rows = [line.split()[1:3] for line in shown.splitlines() if line[:6].strip().isdigit()]
+    kinds = ["all_reduce" if row[0] == "all_reduce" else "kernels" for row in rows if row[0] != "broadcast"]
+    first, last = kinds.index("all_reduce"), len(kinds) - kinds[::-1].index("all_reduce")
+    assert kinds[0] == "kernels"
+    assert "kernels" in kinds[first:last]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

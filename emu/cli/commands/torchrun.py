@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tempfile
 from dataclasses import replace
@@ -124,9 +125,30 @@ def command(
         prepared = prepare(load_scenario(file.name, assignments, seed, variant))
     words = ["emu", "torchrun", "--ranks", str(ranks), *(["--fabric", fabric] if fabric else []), *script]
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
-        return show_run(
+        status = show_run(
             prepared, directory, replace(where, metrics=False), words, as_json=False, quiet=quiet, page=False
         )
+        if not quiet:
+            _verdict(directory.path, name, played[0].record, times)
+        return status
+
+
+def _verdict(run: Path, job: str, record: Record, times: KernelTimes) -> None:
+    """Step time, model FLOPs utilisation and exposed communication, on one line."""
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    training = summary["jobs"][job]["training"]
+    if not training or not training["step_ps"]:
+        return
+    step = facts_of(record, times)
+    peak = times.gpu.peak_flops_per_s["bf16" if step.half_precision else "fp32"]
+    mfu = step.flops / (training["step_ps"] / 1e12 * peak)
+    exposed = ", ".join(
+        f"{group} {share:.1%}" for group, share in training["exposed"].items() if share >= 0.0005
+    )
+    say(
+        f"step {training['step_ps'] / 1e9:.3f} ms, {mfu:.1%} of the GPU's peak ({peak / 1e12:.0f} TFLOP/s): "
+        f"computing {training['compute']:.1%}, waiting for {exposed or 'nobody'}"
+    )
 
 
 def pod_for(ranks: int) -> dict[str, Any]:
