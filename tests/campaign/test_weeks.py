@@ -78,6 +78,15 @@ def test_without_a_spare_host_the_job_waits_until_the_broken_one_is_repaired() -
     ]
 
 
+def test_a_job_that_lacks_two_hosts_waits_for_the_second_repair() -> None:
+    # one host goes to repair at 300 s, and the only spare one takes its place; two more go at 550 s
+    found = followed(
+        course(cause(), cause(hosts=2), lasts=2_000, spare_hosts=1), [(200 * S, 0), (450 * S, 1)]
+    )
+    waits = [row[:3] for row in told(found.rows) if row[2] == "waiting_for_spares"]
+    assert waits == [(550, 550 + 500, "waiting_for_spares")]
+
+
 def test_hosts_that_fail_together_wait_for_as_many_spares() -> None:
     # three of four spare ones go at 330 s; of the next three two must come back, sent to repair at 300 s
     found = followed(course(cause(hosts=3), spare_hosts=4), [(200 * S, 0), (450 * S, 0)])
