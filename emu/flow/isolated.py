@@ -33,7 +33,7 @@ from emu.scenario.faults.events import Fault
 
 SLICE_EVENTS: Final = 1 << 16
 """That the kernel executes between two looks at whether calls are over."""
-MOST_DEVICES: Final = 1 << 14
+MOST_DEVICES: Final = 1 << 12
 """Of all testbeds that are kept."""
 PAUSE_PS: Final = 1_000_000
 """Between the last event of a run and the beginning of the next."""

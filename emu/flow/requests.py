@@ -50,6 +50,8 @@ class Request:
     """How often what the longer part takes more is to be added."""
     kind: Hashable = None
     """What it has in common with others whose run stands for its own once runs have cost enough."""
+    stands: bool = False
+    """Whether the first of its kind stands for the others from the beginning."""
 
     @property
     def fits(self) -> bool:
@@ -114,7 +116,8 @@ class Requests:
         key = (self._epoch(), *(one.key for one in asked))
         kind = (self._epoch(), *(one.kind for one in asked))
         known = self._known.get(key)
-        if known is None and self._events > ENOUGH and None not in kind:
+        stands = self._events > ENOUGH or all(one.stands for one in asked)
+        if known is None and stands and None not in kind:
             known = self._first_of_kind.get(kind)
         if known is None:
             if self._events > MOST_IN_ALL and not any(one.needed for one in asked):

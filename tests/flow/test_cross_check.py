@@ -21,6 +21,13 @@ ZONE: Final = {"kind": "ai_zone", "gpus_per_host": 8, "hosts_per_rack": 2, "spin
 POD: Final = {"kind": "llama3", "pods": 1, "racks_per_pod": 4, "ctsws_per_pod": 4}
 """Of the cluster whose aggregation is of modular switches."""
 MODULAR: Final = {"kind": "ai_zone", "gpus_per_host": 1, "hosts_per_rack": 4, "racks": 4, "spines": 4}
+HPN: Final = {
+    "kind": "hpn",
+    "pods": 1,
+    "segments_per_pod": 2,
+    "hosts_per_segment": 2,
+    "gpus_per_host": 2,
+}
 BARE: Final = {"kind": "ai_zone", "gpus_per_host": 1, "hosts_per_rack": 16, "spines": 16}
 
 
@@ -93,6 +100,16 @@ CALLS: Final[dict[str, dict[str, Any]]] = {
     "two trees of 64 through modular switches": {
         "topology": POD,
         "ncclx": {"channels": 2},
+        "jobs": collective("all_reduce", "double_binary_tree", "256KiB"),
+    },
+    "a ring over NICs with two ports": {
+        "topology": HPN,
+        "ncclx": {"channels": 2, "qps_per_connection": 2},
+        "jobs": collective("all_reduce", "ring", "256KiB"),
+    },
+    "trees over NICs of which one port waits": {
+        "topology": HPN,
+        "nic": {"bond": "first"},
         "jobs": collective("all_reduce", "double_binary_tree", "256KiB"),
     },
 }
