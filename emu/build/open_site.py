@@ -23,7 +23,7 @@ from actors.gpu.nvlink import TransferPair
 from actors.host.host import Host
 from actors.host.open_posts import RECEIVES, ROLES, SENDS, TELL_DELIVERED, OpenPosts, Way
 from actors.kernel.device import Device
-from actors.kernel.event import NEVER_PS
+from actors.kernel.event import MAX_SUBJECTS, NEVER_PS
 from actors.ncclx.on_demand import OpenBook, OpenSchedule
 from actors.ncclx.operations import Operation
 from actors.ncclx.rank_program import ScriptProgram
@@ -87,6 +87,8 @@ class OpenSite:
         self._ways: dict[tuple[int, int, str], tuple[int, int]] = {}
         """By ranks and name of the queue pair, the place of either end; -1 of one that lives elsewhere."""
         self._communicators: dict[tuple[str, tuple[int, ...]], _Communicator] = {}
+        self._posted: dict[int, int] = {}
+        """By host, how many posts were events of it."""
         self._doors: dict[int, OpenPosts] = {}
         self._ranks: dict[int, ScriptProgram] = {}
         for node in sorted(set(self._nodes)):
@@ -99,18 +101,24 @@ class OpenSite:
                         program.open(0, 0)
                         self._ranks[int(program.rank)] = program
 
-    def post(self, post: Post, subject: int, now_ps: int) -> None:
+    def post(self, post: Post, now_ps: int) -> None:
         """Do what a post asks for: `now_ps` is its time."""
         asks = self.prepare(post, now_ps)
         if asks is not None:
             node, ask = asks
             host = self._host(node)
             assert host is not None, node
-            host.ask(ask, subject, now_ps)
+            host.ask(ask, self._posted[node] % int(MAX_SUBJECTS), now_ps)
 
     def prepare(self, post: Post, now_ps: int) -> tuple[int, list[int]] | None:
-        """Make what a post needs and is not there. Returns the host that it is an event of, if that lives
-        here, and what is asked of it."""
+        """Make what a post needs and is not there, and count it. Returns the host that it is an event of, if
+        that lives here, and what is asked of it."""
+        asks = self._prepare(post, now_ps)
+        if asks is not None:
+            self._posted[asks[0]] = self._posted.get(asks[0], 0) + 1
+        return asks
+
+    def _prepare(self, post: Post, now_ps: int) -> tuple[int, list[int]] | None:
         if post[0] == MOVE:
             return self._move(post, now_ps)
         if post[0] == COMPUTE:

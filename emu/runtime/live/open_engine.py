@@ -85,10 +85,10 @@ class Engine:
         progress = sum(partition.progress() for partition in self._partitions)
         return sum(work for work, _ in looks), sum(promises for _, promises in looks), progress
 
-    def post(self, post: Post, subject: int) -> None:
+    def post(self, post: Post) -> None:
         """Do what is posted for now."""
         for site in self._sites:
-            site.post(post, subject, self.now_ps)
+            site.post(post, self.now_ps)
 
     def prepare(self, post: Post, at_ps: int) -> None:
         """Make what a post needed at its time, and nothing else: the state is loaded afterwards."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from actors.host.open_posts import TELL_COMPLETED, TELL_DELIVERED
-from actors.kernel.event import MAX_SUBJECTS, NEVER_PS
+from actors.kernel.event import NEVER_PS
 from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import ALGORITHMS, OPERATIONS, ROOTED, misfit
 from emu.base.errors import QuantityError, StallError, UsageError
@@ -133,7 +133,8 @@ class Caller:
         self.promise_ps = 0
         """It posts nothing before this time."""
         self.waits = False
-        """Whether it posts nothing before it has a completion, either."""
+        """Whether it posts nothing before it has a completion, either, or before `waits_until_ps`."""
+        self.waits_until_ps = int(NEVER_PS)
         self.inbox: deque[Completion] = deque()
         """What came and it has not taken."""
         self.unfinished = 0
@@ -276,6 +277,19 @@ class Caller:
                 self.waits = False
         return self.take()
 
+    def next_before(self, at_ps: int) -> Completion | None:
+        """The next completion before a time, at its own time; None if there is none, at that time."""
+        self._not_ended("next_before")
+        if at_ps < self._run.now_ps:
+            now_ps = self._run.now_ps
+            raise UsageError(f"next_before({at_ps}): the run is at {now_ps} ps; accepted: a later time")
+        self.waits, self.waits_until_ps = True, at_ps
+        try:
+            self._run.go(lambda: bool(self.inbox) or self._run.now_ps >= at_ps, self)
+        finally:
+            self.waits, self.waits_until_ps = False, int(NEVER_PS)
+        return self.take() if self.inbox and self.inbox[0].at_ps < at_ps else None
+
     def take(self) -> Completion:
         """The first completion that came; nothing is posted before its time any more."""
         done = self.inbox.popleft()
@@ -308,7 +322,9 @@ class Caller:
 
     def bound_ps(self) -> int:
         """Up to when nothing comes from it."""
-        return int(NEVER_PS) if self.ended_ps >= 0 or (self.waits and not self.inbox) else self.promise_ps
+        if self.ended_ps >= 0:
+            return int(NEVER_PS)
+        return self.waits_until_ps if self.waits and not self.inbox else self.promise_ps
 
     def _at(self, what: str, at_ps: int | None) -> int:
         self._not_ended(what)
@@ -355,7 +371,6 @@ class OpenRun:
         self._by_applied: dict[int, _Open] = {}
         """Posts that were done and are not over, by their numbers there."""
         self._applied = 0
-        self._subject = 0
         self._ledger: list[tuple[int, Post]] = []
         """What was done, by time, and what changed."""
         self._calls: dict[tuple[str, tuple[int, ...]], list[_Call]] = {}
@@ -419,6 +434,10 @@ class OpenRun:
     def next(self) -> Completion:
         """See `Caller.next`."""
         return self.main.next()
+
+    def next_before(self, at_ps: int) -> Completion | None:
+        """See `Caller.next_before`."""
+        return self.main.next_before(at_ps)
 
     def until(self, at_ps: int) -> list[Completion]:
         """See `Caller.until`."""
@@ -513,7 +532,7 @@ class OpenRun:
                 _Call(one.number, one.what, one.choice, copied(one.open_post)) for one in calls
             ]
         self._next_call = dict(other._next_call)
-        self._applied, self._subject = other._applied, other._subject
+        self._applied = other._applied
         self._ledger = list(other._ledger)
         self.numbered = other.numbered
         self._moved_ps, self._progress = other._moved_ps, other._progress
@@ -690,8 +709,7 @@ class OpenRun:
         post = list(entry.post)
         post[1] = open_post.applied
         self._ledger.append((self._engine.now_ps, post))
-        self._engine.post(post, self._subject % int(MAX_SUBJECTS))
-        self._subject += 1
+        self._engine.post(post)
 
     def _tell(self, row: list[int]) -> None:
         """Tell a caller what came of a post."""

@@ -1,0 +1,108 @@
+"""Adapters of other programs' interfaces to an open run say what the run itself says."""
+
+import json
+
+import pytest
+
+from actors.nic.nic import Nic
+from emu import api
+from emu.astra_network import AstraNetwork
+from emu.base.errors import UsageError
+from emu.collective_costs import cost_table, time_ps
+from emu.transfer_oracle import TransferOracle
+from tests.runtime.test_open_run import RACK
+
+RANKS, SIZE, COMPUTE_NS = 4, 1 << 16, 700
+
+
+def ring_by_astra() -> tuple[int, str]:
+    """ASTRA-sim's ring all_reduce: in 2 (n - 1) steps each NPU sends a chunk on, and the next one when it has
+    received one and reduced it, which takes a fixed time."""
+    run = api.open(RACK)
+    network = AstraNetwork(run)
+
+    def step(npu: int, number: int) -> None:
+        if number == 2 * (RANKS - 1):
+            return
+        after, before = (npu + 1) % RANKS, (npu - 1) % RANKS
+        network.sim_send(npu, after, SIZE // RANKS, number, lambda: None)
+        network.sim_recv(
+            npu,
+            before,
+            SIZE // RANKS,
+            number,
+            lambda: network.sim_schedule(npu, COMPUTE_NS, lambda: step(npu, number + 1)),
+        )
+
+    for npu in range(RANKS):
+        step(npu, 0)
+    end_ps = network.simulate()
+    run.until(end_ps + 1)
+    return end_ps, run.close()
+
+
+def test_a_ring_through_astra_sims_api_is_the_ring_that_is_posted_and_each_link_carries_its_bytes() -> None:
+    end_ps, digest = ring_by_astra()
+    run = api.open(RACK)
+    chunk, posts = SIZE // RANKS, []
+    for npu in range(RANKS):
+        run.post(npu, (npu + 1) % RANKS, chunk, tell="both", note=0)
+    waiting: list[tuple[int, int, int]] = []
+    last_ps = 0
+    while run.outstanding or waiting:
+        waiting.sort()
+        done = run.next_before(waiting[0][0]) if waiting else run.next()
+        if done is None:
+            at_ps, npu, number = waiting.pop(0)
+            run.post(npu, (npu + 1) % RANKS, chunk, at_ps, tell="both", note=number)
+            posts.append(number)
+        elif done.kind == "delivered" and done.note + 1 < 2 * (RANKS - 1):
+            waiting.append((done.at_ps + COMPUTE_NS * 1000, done.rank, done.note + 1))
+        else:
+            last_ps = max(last_ps, done.at_ps)
+    assert len(posts) + RANKS == RANKS * 2 * (RANKS - 1)
+    assert last_ps <= end_ps <= last_ps + COMPUTE_NS * 1000
+    run.until(end_ps + 1)
+    arrived = [nic.progress for nic in run._engine.devices if isinstance(nic, Nic)]
+    assert arrived == [2 * (RANKS - 1) * chunk] * RANKS
+    assert run.close() == digest
+
+
+def test_transfers_over_one_link_take_their_bytes_over_its_rate_and_those_of_two_senders_share_it() -> None:
+    count, size = 4, 1 << 20
+    packets = size // 4096
+    one_ps = (packets * (4096 + 82) + 20) * 8 * 10**12 // (400 * 10**9)
+    alone = TransferOracle(api.open(RACK))
+    alone.begin(0, 0, 3, size, 0)
+    ((_, first_ps),) = alone.all()
+    for sources in ((0, 0, 0, 0), (0, 1, 0, 1)):
+        oracle = TransferOracle(api.open(RACK))
+        for key, source in enumerate(sources):
+            oracle.begin(key, source, 3, size, 0)
+        there = oracle.until(10**9)
+        assert [key for key, _ in there] == sorted(range(count), key=dict(there).__getitem__)
+        longest_ps = max(at_ps for _, at_ps in there)
+        # To the ps on one queue pair; of two, within a packet, since those of both come in turn.
+        slack_ps = 0 if sources == (0, 0, 0, 0) else (4096 + 82) * 20
+        assert abs(longest_ps - first_ps - (count - 1) * one_ps) <= slack_ps
+
+
+def test_a_table_has_the_benchmarks_times_and_states_its_error_between_them() -> None:
+    sizes = [1024, 65536]
+    table = json.loads(json.dumps(cost_table(RACK, ["all_reduce"], sizes, {"all": range(4)})))
+    load = {"kind": "collective", "op": "all_reduce", "sizes": ["1024B", "65536B"], "iterations": 1}
+    bench = api.run({**RACK, "jobs": [{"name": "b", "workload": load}]}, local=True).summary.jobs["b"]
+    first = bench.collectives[0]
+    assert time_ps(table, "all_reduce", "all", 1024) == first.end_ps
+    (entry,) = table["entries"]
+    assert 0 < entry["error"] < 1
+    run = api.open(RACK)
+    run.collective("all_reduce", 8192, range(4), at_ps=0)
+    measured_ps = run.next().at_ps
+    assert abs(time_ps(table, "all_reduce", "all", 8192) - measured_ps) <= entry["error"] * measured_ps + 1
+    loaded = cost_table(RACK, ["all_reduce"], sizes[1:], {"all": range(4)}, beside=[(0, 1, 1 << 20)])
+    assert loaded["entries"][0]["times_ps"][0] > entry["times_ps"][1]
+    with pytest.raises(UsageError, match="all_reduce of 10 B: accepted: 1024 to 65536 B"):
+        time_ps(table, "all_reduce", "all", 10)
+    with pytest.raises(UsageError, match="not in the table; accepted: all_reduce on all"):
+        time_ps(table, "all_gather", "all", 2048)
