@@ -132,6 +132,16 @@ def test_nodes_that_take_no_time_hand_on_who_waits_for_whom() -> None:
     assert script.streams == [[(2, 0, 0), (0, 1_000_000, 0)], [(1, 0, 0), (3, 0, 0)]]
 
 
+@pytest.mark.parametrize("kind", [0, 2, 5, 6, 7, 9])
+def test_the_call_of_a_linked_trace_is_skipped_and_its_kernel_carried_out(kind: int) -> None:
+    before = et.node(1, et.COMPUTE, cpu=True, micros=3)
+    call = et.node(2, et.COLLECTIVE, [1], cpu=True, attributes=coll(kind, 4096))
+    linked = et.trace(before, call, et.node(3, et.COLLECTIVE, [2], attributes=coll(kind, 4096)))
+    kernel = et.trace(before, et.node(3, et.COLLECTIVE, [1], attributes=coll(kind, 4096)))
+    scripts = [plan(one, one).scripts[0].streams for one in (linked, kernel)]
+    assert scripts[0] == scripts[1] != []
+
+
 def test_the_least_id_comes_first_among_those_that_may() -> None:
     late = et.node(1, et.COMPUTE, [4], micros=1)
     nodes = [late, et.node(5, et.COMPUTE, micros=2), et.node(4, et.COMPUTE, micros=3)]
@@ -216,7 +226,10 @@ WRONG_GROUPS = (
         (et.trace(et.node(1, et.COLLECTIVE, attributes=coll(0, 1, "a b"))), "pg_name is 'a b'"),
         (et.trace(et.node(1, et.COLLECTIVE, attributes={"comm_size": "x"})), "comm_size is 'x'"),
         (et.trace(et.node(1, et.SEND, attributes={"comm_size": 1})), "a send without comm_dst"),
-        (et.trace(et.node(1, et.COLLECTIVE, cpu=True)), "communication of a CPU is not modelled"),
+        (
+            et.trace(et.node(1, et.COLLECTIVE, cpu=True)),
+            "communication of a CPU, and no node of communication on a GPU",
+        ),
         (et.trace(WRONG_GROUPS), "a process group is not of the form"),
         (et.trace(WRONG_GROUPS.replace(b": 3", b"  3")), "process groups are no JSON"),
     ],

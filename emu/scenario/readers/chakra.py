@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from emu.base.errors import EmuError, FormatError
@@ -288,11 +288,25 @@ def read_chakra(data: bytes) -> Trace:
         nodes.append(node)
     if not nodes:
         raise ChakraError(max(message, 1), "ends before the first node", "GlobalMetadata, then Nodes")
+    _check_posted(nodes)
     for node in nodes:
         for one in node.after:
             if one not in seen:
                 raise ChakraError(node.message, f"waits for node {one}", "nodes of the same file")
     return Trace(tuple(nodes), groups)
+
+
+def _check_posted(nodes: Sequence[Node]) -> None:
+    """Refuse communication of a CPU alone.
+
+    A linked trace has each communication twice: the call (`c10d::allreduce_`), which is skipped, and the
+    kernel that it posted, which is carried out.
+    """
+    posted = [node for node in nodes if node.cpu and node.what == SKIPPED]
+    if posted and not any(node.what in (SEND, RECEIVE, COLLECTIVE) for node in nodes):
+        reason = "communication of a CPU, and no node of communication on a GPU in the trace"
+        accepted = "is_cpu_op: false, or a trace that is linked with its kernels"
+        raise ChakraError(posted[0].message, reason, accepted)
 
 
 def _metadata(data: bytes, start: int, end: int) -> None:
@@ -356,7 +370,7 @@ def _said(node: Node, micros: int, attributes: Attributes) -> Node:
         operations = of("num_ops", MOST_OPERATIONS) if micros == 0 else 0
         return node._replace(duration_ps=micros * _PS_PER_MICRO, operations=operations, cpu=cpu)
     if cpu:
-        raise ChakraError(node.message, "communication of a CPU is not modelled", "is_cpu_op: false")
+        return node._replace(what=SKIPPED, cpu=True)
     size = of("comm_size", MOST_BYTES)
     group = str(attributes.get("pg_name", ""))
     if GROUP_NAME.fullmatch(group) is None:
