@@ -46,10 +46,6 @@ class Shape(NamedTuple):
     """What it could have alone, where links are not what limits it; 0: links do."""
     window_bits: int = 0
     """Most that it has under way; 0: it sends without waiting for anything."""
-    turn_ps: int = 0
-    """With a window: from the time that something of it is used until it can be used again."""
-    ahead_bits: int = 0
-    """With a window: most that it sends while nothing of that arrives."""
 
 
 class Work:

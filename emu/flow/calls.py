@@ -73,15 +73,6 @@ class Carried(NamedTuple):
     slices: Slices
     edge: Edge
 
-    def longer(self) -> Carried:
-        """The same with one loop more than what is gone through."""
-        whole = self.slices
-        return self._replace(slices=Slices(whole.loop + whole.sizes, whole.parts))
-
-    def first(self, many: int) -> Carried:
-        """No more than the first slices of it."""
-        return self._replace(slices=self.slices.first(many))
-
 
 class Parts(NamedTuple):
     """An operation of a group: what its connections carry (of rings, one by one), and by which schedule.
@@ -462,9 +453,7 @@ def _ring_leg(
     most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     weight = max(edge.pairs for edge in edges) * UNIT
     window = max(edge.slots * edge.slice_bits for edge in edges)
-    turn_ps = max(edge.turn_ps for edge in edges)
-    ahead = min(window, whole * max(len(edges) - 1, 1) // parts)
-    return Leg(first_ps, Shape(tuple(strands), weight, most, window, turn_ps, ahead), whole, tail_ps)
+    return Leg(first_ps, Shape(tuple(strands), weight, most, window), whole, tail_ps)
 
 
 def _longest_way(firsts_ps: Sequence[int], steps_ps: Sequence[int], many: int) -> int:
@@ -487,7 +476,7 @@ def _lone_leg(edge: Edge) -> Leg:
         most = edge.bits * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     first_ps = max(edge.copy_ps, edge.clear_ps)
     window = edge.slots * edge.slice_bits
-    shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window, edge.turn_ps, window)
+    shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window)
     return Leg(first_ps, shape, edge.bits, edge.fixed_ps + edge.copy_ps)
 
 
@@ -501,5 +490,4 @@ def _graph_leg(edges: Sequence[Edge], result: Result) -> Leg:
     most = max(whole * PS_OF_BIT_AT_KBPS // alone_ps, 1)
     window = max(edge.slots * edge.slice_bits for edge in edges)
     weight = max(edge.pairs for edge in edges) * UNIT
-    turn_ps = max(edge.turn_ps for edge in edges)
-    return Leg(first_ps, Shape(strands, weight, most, window, turn_ps, window), whole, tail_ps)
+    return Leg(first_ps, Shape(strands, weight, most, window), whole, tail_ps)

@@ -44,10 +44,6 @@ class Slices:
     """What comes before them, `loops` times."""
     loops: int = 0
 
-    def first(self, many: int) -> Slices:
-        """No more than the first of those that stand alone."""
-        return Slices(self.sizes[:many])
-
     @cached_property
     def count(self) -> int:
         """How many they are."""
@@ -147,8 +143,6 @@ class Edge:
     """By which it leaves; -1 over NVLink."""
     first: int = 0
     """Slices that its connection carried before."""
-    writes: int = 1
-    """For a slice."""
     hops: int = 0
     """Packets by the links that they cross; over NVLink slices, by two."""
     parts: tuple[int, int] = (1, 1)
@@ -259,7 +253,6 @@ class Edges:
             slots,
             send.nic,
             first,
-            len(ways) if settings.qp_policy == "split" else 1,
             sum(
                 -(-load.payload_bytes // mtu_bytes) * len(way.ends)
                 for way, load in zip(ways, loads, strict=True)
