@@ -40,8 +40,8 @@ from actors.wire.fault import (
     SLOW,
     STORM,
 )
-from emu.diagnosis.finding import CONTENTION, ODD, Finding
-from emu.diagnosis.fleet import differences, like_the_fleet
+from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, ODD, TIMER_SHORT, Finding
+from emu.diagnosis.fleet import differences, like_the_fleet, overridden
 from emu.diagnosis.view import alarmed, answering, cut_of, times_of
 from emu.measure import device_state
 from emu.measure.collected import JobPlan
@@ -56,6 +56,7 @@ from emu.scenario.fault_schedule import Aims, scripted
 from emu.scenario.faults.events import Change, Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.nic import TransportSection
 
 QUIET_S: Final = 3600.0
 LONGER: Final = 4
@@ -114,7 +115,7 @@ class Repair(NamedTuple):
 
 def repair_of(topology: Topology, finding: Finding) -> Repair | None:
     """What it takes to heal what is suspected; None where no single component would do."""
-    if finding.cause in ("miscabling", ODD):
+    if finding.cause in ("miscabling", ODD, TIMER_SHORT, BIT_ERRORS):
         return Repair(frozenset())  # cables are part of the fabric, configuration is of the scenario
     make = _REPAIRS.get(finding.cause)
     try:
@@ -251,6 +252,40 @@ _REPAIRS: Final[Mapping[str, Callable[[Topology, Finding], Repair]]] = {
 """A cause, and what is as built where it is healed."""
 
 
+class Changed(NamedTuple):
+    """What is otherwise in a scenario that scripts no faults."""
+
+    left_out: tuple[str, ...] = ()
+    """Jobs that do not run."""
+    odd: tuple[str, ...] = ()
+    """Devices and links that are configured as their peers are."""
+    patient: bool = False
+    """Whether queue pairs wait as long as NCCL's do."""
+    clean: bool = False
+    """Whether links spoil nothing."""
+    nudge_ns: int = 0
+    """By how much NICs are slower."""
+
+    def of(self, scenario: Scenario, fabric: Topology) -> Scenario:
+        """The scenario with that."""
+        for name in self.odd:
+            scenario = like_the_fleet(scenario, fabric, name)
+        transport, link, nic = scenario.transport, scenario.link, scenario.nic
+        if self.patient:
+            transport = transport.model_copy(
+                update={"timeout": max(TransportSection().timeout, transport.timeout)}
+            )
+        if self.clean:
+            link = link.model_copy(update={"bit_error_rate": type(link)().bit_error_rate})
+        if self.nudge_ns:
+            nic = nic.model_copy(update={"latency_ps": nic.latency_ps + self.nudge_ns * 1000})
+        scenario = scenario.model_copy(update={"transport": transport, "link": link, "nic": nic})
+        return without(scenario, self.left_out)
+
+
+AS_IT_IS: Final = Changed()
+
+
 class Counterfactuals:
     """The runs that a diagnosis may ask for, within a number of events."""
 
@@ -294,15 +329,13 @@ class Counterfactuals:
         """Whether there is room for a run."""
         return self.events <= self._left
 
-    def __call__(self, suspects: Sequence[Finding]) -> Counterfactual | None:
-        """The run with what is suspected as built, or left out; None where that is no component, or would
-        take too long.
+    def __call__(self, suspects: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
+        """The run with what is suspected as built, or left out, and NICs slower by so much; None where that
+        is no component, or would take too long.
         """
         cabling = any(one.cause == "miscabling" for one in suspects)
         fabric = self._fabric if cabling else self._topology
-        left_out = [one.place for one in suspects if one.cause == CONTENTION]
-        if len(left_out) > 1:
-            return None  # who else is gone could not be told
+        left_out = tuple(sorted(one.place for one in suspects if one.cause == CONTENTION))
         repairs = [repair_of(fabric, one) for one in suspects if one.cause != CONTENTION]
         mended = [one for one in repairs if one is not None]
         if len(mended) < len(repairs):
@@ -311,12 +344,19 @@ class Counterfactuals:
         for repair in mended:
             faults = tuple(left for one in faults if (left := repair.mended(one)) is not None)
         differ = differences(self._intended, fabric)
-        odd = tuple(sorted(one.place for one in suspects if one.cause == ODD and one.place in differ))
-        found = self._emulated(faults, "".join(left_out), odd, cabling=cabling)
+        odd = tuple(
+            sorted(
+                (one.place for one in suspects if one.cause == ODD and one.place in differ),
+                key=lambda name: (not overridden(self._intended, name), name),  # of two peers, its own first
+            )
+        )
+        causes = {one.cause for one in suspects}
+        changed = Changed(left_out, odd, TIMER_SHORT in causes, BIT_ERRORS in causes, nudge_ns)
+        found = self._emulated(faults, changed, cabling=cabling)
         if found is None:
             self.exhausted = True
             return None
-        found = found.model_copy(update={"healed": [one.key for one in suspects]})
+        found = found.model_copy(update={"healed": [one.key for one in suspects], "nudge_ns": nudge_ns})
         self.kept.append(found)
         return found
 
@@ -331,37 +371,33 @@ class Counterfactuals:
             found = self._faults[cabling] = tuple(one for one in every if one.begin_ps <= self._ran_ps)
         return found
 
-    def _key(
-        self, faults: tuple[Fault, ...], left_out: str = "", odd: tuple[str, ...] = (), *, cabling: bool
-    ) -> object:
-        """What tells runs apart: swapped cables, a job, configuration, and what happens to whom when."""
+    def _key(self, faults: tuple[Fault, ...], changed: Changed = AS_IT_IS, *, cabling: bool) -> object:
+        """What tells runs apart: swapped cables, the scenario, and what happens to whom when."""
         left = tuple(one._replace(number=0, entry=0, kind="", target="") for one in faults)
-        return (miscabled(self._scenario) and not cabling, left_out, odd, left)
+        return (miscabled(self._scenario) and not cabling, changed, left)
 
     def _emulated(
-        self, faults: tuple[Fault, ...], left_out: str, odd: tuple[str, ...], *, cabling: bool
+        self, faults: tuple[Fault, ...], changed: Changed, *, cabling: bool
     ) -> Counterfactual | None:
         if not self.affordable:  # nor is told what another run has shown: who cannot run does not know
             return None
         self._left -= self.events
-        key = self._key(faults, left_out, odd, cabling=cabling)
+        key = self._key(faults, changed, cabling=cabling)
         if key not in self._known:
             fabric = self._fabric if cabling else self._topology
-            scenario = self._intended
-            for name in odd:
-                scenario = like_the_fleet(scenario, fabric, name)
-            if odd:
+            scenario = changed.of(self._intended, fabric)
+            if changed.odd:
                 swapped = () if cabling else self._scenario.faults
                 fabric = build_topology(scenario.model_copy(update={"faults": swapped}))
-            outcome = emulated(without(scenario, left_out), fabric, self.end_ps, faults)
-            self._known[key] = self._measured(outcome, left_out)
+            outcome = emulated(scenario, fabric, self.end_ps, faults)
+            self._known[key] = self._measured(outcome, changed.left_out)
         return self._known[key]
 
     def remember(self, outcome: Outcome) -> None:
         """The run in which everything was as intended, which was emulated already."""
         self._known[self._key((), cabling=True)] = self._measured(outcome)
 
-    def _measured(self, outcome: Outcome, left_out: str = "") -> Counterfactual:
+    def _measured(self, outcome: Outcome, left_out: tuple[str, ...] = ()) -> Counterfactual:
         jobs = job_rows(self._plans, outcome.devices)
         operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
         shown = answering(self._topology, map(shown_of, outcome.devices))
@@ -371,10 +407,12 @@ class Counterfactuals:
             well.append(UNFINISHED)
         return Counterfactual(
             healed=[],
-            jobs={name: took_ps for name, took_ps in times.items() if name != left_out},
-            failed=[name for name, job in jobs.items() if job.status not in well or name == left_out],
+            jobs={name: took_ps for name, took_ps in times.items() if name not in left_out},
+            failed=[name for name, job in jobs.items() if job.status not in well or name in left_out],
+            under_way=[name for name, job in jobs.items() if job.status == UNFINISHED],
+            until_ps=outcome.virtual_ps,
             alarms=alarmed(shown.values()),
-            left_out=left_out,
+            left_out=" and ".join(left_out),
             shared=self._shared(loads_of_ports(self._topology, shown)) if left_out else {},
         )
 
@@ -401,12 +439,12 @@ def loads_of_ports(topology: Topology, shown: Mapping[int, Shown]) -> dict[Port,
     }
 
 
-def without(scenario: Scenario, job: str) -> Scenario:
-    """The scenario with a job that does not run; its queue pairs stay, so that the others' paths do."""
+def without(scenario: Scenario, left_out: Sequence[str]) -> Scenario:
+    """The scenario with jobs that do not run; their queue pairs stay, so that the others' paths do."""
     jobs = tuple(
-        one.model_copy(update={"enabled": False}) if one.name == job else one for one in scenario.jobs
+        one.model_copy(update={"enabled": False}) if one.name in left_out else one for one in scenario.jobs
     )
-    return scenario.model_copy(update={"jobs": jobs}) if job else scenario
+    return scenario.model_copy(update={"jobs": jobs}) if left_out else scenario
 
 
 def emulated(

@@ -183,8 +183,8 @@ def diagnose_directory(
 
 def _told_by(counterfactuals: Sequence[Counterfactual]) -> Emulate:
     """The answers that were kept."""
-    known = {tuple(one.healed): one for one in counterfactuals}
-    return lambda suspects: known.get(tuple(one.key for one in suspects))
+    known = {(tuple(one.healed), one.nudge_ns): one for one in counterfactuals}
+    return lambda suspects, nudge_ns=0: known.get((tuple(one.key for one in suspects), nudge_ns))
 
 
 def _view_of(path: Path) -> tuple[StoredRun, View, Summary]:

@@ -24,11 +24,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from emu.base.units import shown_time
+from emu.base.units import counted, shown_time
 from emu.diagnosis import (
     bad_links,
     configuration,
     contention,
+    evidence,
     fleet,
     given_stragglers,
     lossy_class,
@@ -36,7 +37,7 @@ from emu.diagnosis import (
     pauses,
     slow_gpus,
 )
-from emu.diagnosis.finding import CAUSES, MEANT, ODD, Finding
+from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, Finding
 from emu.diagnosis.healing import Accused, Emulate, Run, accused
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
@@ -55,11 +56,12 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     fleet.found,
     lossy_class.found,
     given_stragglers.found,
+    evidence.found,
     ranks_behind,
 )
 MOST_TOLD: Final = 5
 UNEXPLAINED: Final = "unexplained_wait"
-LAST: Final = (UNEXPLAINED, "imbalance")
+LAST: Final = (UNEXPLAINED, "imbalance", *EVIDENCE)
 """What is only told where nothing else is."""
 
 
@@ -81,19 +83,40 @@ def diagnose(
     suffering.sort(key=Finding.order)
     told = [Accused(one) for one in suffering]
     if emulate is not None and found:
-        told = _healed(view, found, suffering, emulate)
+        told = _healed(view, found, suffering, emulate, reference)
     if len(told) > 1:
         told = [one for one in told if one.finding.cause != UNEXPLAINED]
+    told = [one for one in told if one.finding.cause not in EVIDENCE] or told
     if not told:
         told = [Accused(one) for one in _unexplained(view, _lasting(view, reference, harm))]
     return [_told(view, one, harm, first=not at) for at, one in enumerate(told[:MOST_TOLD])]
 
 
-def _healed(view: View, found: list[Finding], suffering: list[Finding], emulate: Emulate) -> list[Accused]:
+def _rest(guilty: list[Accused], emulate: Emulate, reference: Reference | None) -> list[str]:
+    """How much longer jobs take than on the intended fabric with everybody who is accused as built."""
+    mended = [one.finding for one in guilty if one.finding.cause != CONTENTION]
+    healed = emulate(mended) if mended and reference is not None else None
+    if healed is None or reference is None:
+        return []
+    left = harms(healed.jobs, {}, reference)
+    names = " and ".join(dict.fromkeys(one.place for one in mended))
+    return [f"with {names} as built, something else is left: {line}" for line in left]
+
+
+def _healed(
+    view: View,
+    found: list[Finding],
+    suffering: list[Finding],
+    emulate: Emulate,
+    reference: Reference | None,
+) -> list[Accused]:
     """Those whose healing gives something back; then what could not be healed and shows harm of its own."""
     suspects = suffering + sorted((one for one in found if one not in suffering), key=Finding.order)
     run = Run(view.times(), failed_jobs(view), view.alarmed())
-    guilty, beyond = accused(run, suspects, emulate)
+    guilty, beyond, untried = accused(run, suspects, emulate)
+    if guilty and (untried or reference is not None):
+        lines = [f"{counted(untried, 'suspect')} not compared: that takes too many events"] if untried else []
+        guilty[0] = guilty[0].beside_of(lines + _rest(guilty, emulate, reference))
     explained = {name for one in guilty if one.gain is not None for name in one.gain.mended}
     left = [
         one
@@ -168,7 +191,12 @@ def _told(view: View, one: Accused, harm: list[str], *, first: bool) -> Diagnose
         score=finding.score,
         since_ps=finding.since_ps,
         sentence=sentence if gain is None else f"{sentence}; {one.words()}",
-        evidence=[*finding.evidence, *_behind(view, finding), *(harm or _slowdown(view, finding))],
+        evidence=[
+            *finding.evidence,
+            *one.notes,
+            *_behind(view, finding),
+            *(harm or _slowdown(view, finding)),
+        ],
         back_ps=None if gain is None else gain.back_ps,
         back=None if gain is None else gain.share,
     )

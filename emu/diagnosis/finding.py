@@ -50,7 +50,11 @@ CONTENTION = "contention"
 ODD = "odd_configuration"
 LOSSY = "lossy_class"
 GIVEN = "given_straggler"
-MEANT = (CONTENTION, ODD, LOSSY, GIVEN)
+TIMER_SHORT = "timeout_short"
+BIT_ERRORS = "bit_errors"
+EVIDENCE = ("timer_without_loss", BIT_ERRORS, "drops", "reordering")
+"""What was counted and accuses no component: told where nothing else is."""
+MEANT = (CONTENTION, ODD, LOSSY, GIVEN, TIMER_SHORT, *EVIDENCE)
 """What is so on the intended fabric too."""
 CAUSES = {
     "deadlock": "pauses that wait for each other in a circle",
@@ -79,6 +83,11 @@ CAUSES = {
     LOSSY: "data that NICs send as lossless and switches treat as lossy",
     "miscabling": "cables that lead elsewhere than was meant",
     CONTENTION: "a job that keeps another waiting at ports that both use",
+    TIMER_SHORT: "a timer of queue pairs that is shorter than an answer takes",
+    "timer_without_loss": "timers that expired because a NAK was overtaken",
+    BIT_ERRORS: "frames that links spoil as they are meant to",
+    "drops": "frames that were dropped for want of room",
+    "reordering": "packets that were sent again because they were overtaken",
     "imbalance": "equal ports that are loaded less evenly than where all is well",
     "restarted": "a job that its operator stopped, and brought back or gave up, where no cause was found",
     "unexplained_harm": "a job that failed or became slower where no cause was found",

@@ -39,17 +39,23 @@ def found(view: View) -> Iterator[Finding]:
 
 
 def differences(scenario: Scenario, topology: Topology) -> dict[str, list[int]]:
-    """The overrides that are not the fleet's, by name of a device or link."""
+    """The overrides that are not the fleet's, by name of a device or link; of two peers that differ, both."""
     found: dict[str, list[int]] = {}
     if not scenario.overrides:
         return found
     for peers in _fleets(topology):
         for place, one in enumerate(scenario.overrides):
             odd = [name for name in peers if (one.names_link if ":" in name else one.names)(name)]
-            if len(odd) * 2 < len(peers):
-                for name in odd:
+            two = len(peers) == 2 * len(odd) == 2  # neither is the fleet
+            if two or len(odd) * 2 < len(peers):
+                for name in peers if two else odd:
                     found.setdefault(name, []).append(place)
     return found
+
+
+def overridden(scenario: Scenario, name: str) -> bool:
+    """Whether an override names a device or link."""
+    return any((one.names_link if ":" in name else one.names)(name) for one in scenario.overrides)
 
 
 def like_the_fleet(scenario: Scenario, topology: Topology, name: str) -> Scenario:
@@ -67,6 +73,8 @@ def like_the_fleet(scenario: Scenario, topology: Topology, name: str) -> Scenari
             for other in every
             if other != name and (":" in other) == (one.link is not None) and is_for(other)
         )
+        if not is_for(name):  # one of two peers, configured as the other
+            left = (*left, name)
         if left:
             overrides.append(one.model_copy(update={"devices": left}))
     return scenario.model_copy(update={"overrides": tuple(overrides)})
@@ -98,7 +106,9 @@ def _unlike_peers(scenario: Scenario, topology: Topology, name: str, places: lis
         values: dict[str, int] = {}
         for of, some in alike.items():
             value = running[of].get(key, BY_DEFAULT)
-            values[value] = values.get(value, 0) + len(some)
+            others = len(some) - (name in some)
+            if others:
+                values[value] = values.get(value, 0) + others
         usual = max(values, key=lambda value: values[value])
         here = own.get(key, BY_DEFAULT)
         if here != usual:

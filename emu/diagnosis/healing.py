@@ -8,31 +8,45 @@ time, a job that then ends well, and counters that an operator is called for, ea
 A suspected job is left out in place of healed; there, only the time of the others counts, since what it
 counted itself is gone with it.
 
-1. Up to `MOST_HEALED` suspects are healed one by one, the most direct evidence first.
+1. Up to `MOST_HEALED` suspects are healed one by one, the most direct evidence first. Of more, groups are
+   healed together, and those that give something back are halved until single ones are left.
 2. Beside the one that gives back most, each other that gave back nothing is healed too: one may hide
    another. What that gives back beyond the first is the second's. So it is with a job where a component gives
    something back: without the job, nothing meets that component.
 3. Where all that is suspected is a difference from the fleet (`emu.diagnosis.fleet`), all are healed at once
    before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
-4. If none gives back anything alone, or no job that failed, pairs are healed, the likeliest first, and then
+4. Of three jobs that met or more, pairs are left out too: each of two may hide the other.
+5. A run that lost packets or their order is chaotic: a nanosecond moves its end by percents. There, a small
+   gain has to stand with NICs that are a nanosecond slower, and two, in both of the runs that are compared.
+6. If none gives back anything alone, or no job that failed, pairs are healed, the likeliest first, and then
    all: each of two faults may be enough to stop a job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENCE
 from emu.base.units import about_time
-from emu.diagnosis.finding import CONTENTION, ODD, Finding
+from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVIDENCE, ODD, TIMER_SHORT, Finding
 from emu.diagnosis.impact import risen
 from emu.results.summary import Counterfactual
 
 MOST_HEALED: Final = 5
-Emulate = Callable[[Sequence[Finding]], Counterfactual | None]
-"""The run with suspects healed; None where that cannot be, or would take too long."""
+NUDGES_NS: Final = (1, 2)
+CERTAIN: Final = 0.25
+"""A share of a job's time that no chaos gives back."""
+
+
+class Emulate(Protocol):
+    """The run with suspects healed, NICs slower by so many ns; None where that cannot be, or would take too
+    long."""
+
+    def __call__(self, suspects: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
+        """That run."""
 
 
 class Gain(NamedTuple):
@@ -44,6 +58,10 @@ class Gain(NamedTuple):
     after_ps: int = 0
     mended: tuple[str, ...] = ()
     """Jobs that failed, or came to no end, and do not any more."""
+    under_way: tuple[str, ...] = ()
+    """Those of them that were not done when the comparison was broken off."""
+    until_ps: int = 0
+    """When that was."""
     alarms: tuple[str, ...] = ()
     """Counters that an operator is called for and that rise less."""
 
@@ -74,8 +92,11 @@ class Gain(NamedTuple):
     def words(self) -> str:
         """In words."""
         parts: list[str] = []
-        if self.mended:
-            parts.append(f"{' and '.join(self.mended)} would not fail")
+        well = [name for name in self.mended if name not in self.under_way]
+        if well:
+            parts.append(f"{' and '.join(well)} would not fail")
+        if self.under_way:
+            parts.append(f"{' and '.join(self.under_way)} did not fail within {about_time(self.until_ps)}")
         if self.job and self.slower:
             times = f"{about_time(self.after_ps)} in place of {about_time(self.before_ps)}"
             parts.append(f"{self.job} would take {times}: {about_time(self.back_ps)} ({self.share:.1%}) back")
@@ -91,6 +112,12 @@ class Accused(NamedTuple):
     beside: tuple[Finding, ...] = ()
     shared: Mapping[str, float] = MappingProxyType({})
     """Of a job that was left out: ports, and its share of what crossed them."""
+    notes: tuple[str, ...] = ()
+    """What is to be said beside it."""
+
+    def beside_of(self, lines: Sequence[str]) -> Accused:
+        """The same with lines to be said beside it."""
+        return self._replace(notes=(*self.notes, *lines))
 
     @property
     def gains_a_job(self) -> bool:
@@ -104,15 +131,31 @@ class Accused(NamedTuple):
             ports = ", ".join(
                 f"{port} ({share:.0%} of it {self.finding.place}'s)" for port, share in self.shared.items()
             )
-            built = "".join(f" and with {one.place} as built" for one in self.beside)
-            return (
-                f"without {self.finding.place}{built}, {self.gain.words()}; they meet at {ports or 'no port'}"
+            built = "".join(
+                f" and {one.place}" if one.cause == CONTENTION else f" and with {_as_it_should_be(one)}"
+                for one in sorted(self.beside, key=lambda one: one.cause != CONTENTION)
             )
-        every = (self.finding, *self.beside)
-        how = {one.place: "as its peers" if one.cause == ODD else "as built" for one in every}
-        if len({*how.values()}) == 1:
-            return f"with {' and '.join(how)} {how[self.finding.place]}, {self.gain.words()}"
-        return f"with {' and '.join(f'{place} {word}' for place, word in how.items())}, {self.gain.words()}"
+            met = f"; they meet at {ports}" if ports else ""
+            return f"without {self.finding.place}{built}, {self.gain.words()}{met}"
+        if not self.beside:
+            return f"with {_as_it_should_be(self.finding)}, {self.gain.words()}"
+        healed = dict.fromkeys(_as_it_should_be(one) for one in (self.finding, *self.beside))
+        alike = [one.removesuffix(AS_BUILT) for one in healed if one.endswith(AS_BUILT)]
+        if len(alike) == len(healed):
+            return f"with {' and '.join(alike)}{AS_BUILT}, {self.gain.words()}"
+        return f"with {' and '.join(healed)}, {self.gain.words()}"
+
+
+AS_BUILT: Final = " as built"
+
+
+def _as_it_should_be(one: Finding) -> str:
+    """A suspect as it is where it is healed."""
+    if one.cause == TIMER_SHORT:
+        return "transport.timeout 20"
+    if one.cause == BIT_ERRORS:
+        return "no bit errors"
+    return f"{one.place} as its peers" if one.cause == ODD else f"{one.place}{AS_BUILT}"
 
 
 class Run(NamedTuple):
@@ -123,6 +166,14 @@ class Run(NamedTuple):
     failed: Sequence[str]
     """Jobs that failed, or came to no end."""
     alarms: Mapping[str, int]
+    under_way: Sequence[str] = ()
+    """Jobs that were not done when it was broken off."""
+    until_ps: int = 0
+
+    @property
+    def chaotic(self) -> bool:
+        """Whether packets came out of sequence or timers expired: small changes have large effects."""
+        return bool(self.alarms.get(NIC_OUT_OF_SEQUENCE) or self.alarms.get(NIC_LOCAL_ACK_TIMEOUT_ERR))
 
 
 def gain(before: Run, after: Run) -> Gain:
@@ -138,36 +189,89 @@ def gain(before: Run, after: Run) -> Gain:
         for name, count in before.alarms.items()
         if risen(count, after.alarms.get(name, 0))
     )
-    return best._replace(mended=mended, alarms=rises)
+    under_way = tuple(name for name in mended if name in after.under_way)
+    return best._replace(mended=mended, under_way=under_way, until_ps=after.until_ps, alarms=rises)
 
 
-def accused(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> tuple[list[Accused], list[Finding]]:
-    """Those whose healing gives something back, the most first; and those that could not be healed.
+def _stands(one: Accused, emulate: Emulate) -> bool:
+    """Whether what healing gives back is there with NICs that are a little slower, too."""
+    assert one.gain is not None
+    if one.gain.mended or one.gain.share >= CERTAIN:
+        return True
+    for nudge_ns in NUDGES_NS:
+        whole = emulate(one.beside, nudge_ns)
+        healed = emulate((one.finding, *one.beside), nudge_ns)
+        if whole is None or healed is None:
+            return True
+        before = Run(whole.jobs, whole.failed, whole.alarms)
+        near = gain(before, _run(healed, before))
+        if not (near.slower if one.gain.slower else near.worthwhile):
+            return False
+    return True
+
+
+def _one_by_one(run: Run, group: Sequence[Finding], emulate: Emulate, tried: list[_Tried]) -> None:
+    """Heal a group as one; where that gives something back, or cannot be, its halves."""
+    found = emulate(group)
+    if len(group) == 1 or (found is not None and not gain(run, _run(found, run)).worthwhile):
+        tried += [_Tried(one, found, together=len(group) > 1) for one in group]
+        return
+    half = len(group) // 2
+    _one_by_one(run, group[:half], emulate, tried)
+    _one_by_one(run, group[half:], emulate, tried)
+
+
+class _Tried(NamedTuple):
+    """A suspect and the run with it healed; None where there is none."""
+
+    finding: Finding
+    found: Counterfactual | None
+    together: bool
+    """Whether it was one of a group that gave nothing back."""
+
+
+def accused(
+    run: Run, suspects: Sequence[Finding], emulate: Emulate
+) -> tuple[list[Accused], list[Finding], int]:
+    """Those whose healing gives something back, the most first; those that could not be healed; and how many
+    were not compared since that would take too many events.
 
     `suspects` have the most direct evidence first.
     """
     tried: list[tuple[Finding, Run]] = []
     beyond: list[Finding] = []
     shared: dict[str, Mapping[str, float]] = {}
+    untried = 0
     if len(suspects) > 1 and all(one.cause == ODD for one in suspects):
         alike = emulate(suspects)
         if alike is not None and not gain(run, _run(alike, run)).worthwhile:
-            return [], []
+            return [], [], 0
+    known: list[_Tried] = []
+    jobs = [one for one in suspects if one.cause == CONTENTION]
+    parts = [one for one in suspects if one.cause not in (CONTENTION, *EVIDENCE[:1], *EVIDENCE[2:])]
+    for group in [[one] for one in jobs] + (
+        [parts] if len(parts) > MOST_HEALED else [[one] for one in parts]
+    ):
+        _one_by_one(run, group, emulate, known)
+    answers = {one.finding.key: one for one in known}
     for one in suspects:
-        found = emulate((one,)) if len(tried) < MOST_HEALED else None
-        if found is None:
+        answer = answers.get(one.key)
+        found = None if answer is None else answer.found
+        if answer is None or found is None:
             beyond.append(one)
+            untried += answer is not None and bool(getattr(emulate, "exhausted", False))
         else:
-            tried.append((one, _run(found, run)))
+            tried.append((one, run if answer.together else _run(found, run)))
             shared[one.key] = found.shared
     alone = sorted(((gain(run, healed), one) for one, healed in tried), key=lambda pair: pair[0].order())
     guilty = [Accused(one, back, (), shared[one.key]) for back, one in alone if back.worthwhile]
     if not guilty or (run.failed and not guilty[0].gains_a_job):
         together = _together(run, [one for one, _ in tried], emulate)
         if together:
-            return together + [
-                one for one in guilty if one.finding not in [two.finding for two in together]
-            ], beyond
+            rest = [one for one in guilty if one.finding not in [two.finding for two in together]]
+            return together + rest, beyond, untried
+    if run.chaotic:
+        guilty = [one for one in guilty if _stands(one, emulate)]
     guilty = [one for one in guilty if one.finding.cause != CONTENTION] or guilty
     for first in guilty[:1]:
         healed = next(one for finding, one in tried if finding is first.finding)
@@ -176,7 +280,28 @@ def accused(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> tuple[li
                 more = _more(healed, emulate((first.finding, other)))
                 if more.worthwhile:
                     guilty.append(Accused(other, more, (first.finding,), shared[other.key]))
-    return guilty, beyond
+    pairs = _pairs_of_jobs(run, jobs, guilty, emulate)
+    return sorted([*pairs, *guilty], key=_order) if pairs else guilty, beyond, untried
+
+
+def _order(one: Accused) -> tuple[bool, float, int]:
+    assert one.gain is not None
+    return one.gain.order()
+
+
+def _pairs_of_jobs(
+    run: Run, jobs: Sequence[Finding], guilty: Sequence[Accused], emulate: Emulate
+) -> list[Accused]:
+    """Two jobs of three or more, where leaving out both gives back more than leaving out any one."""
+    if len(jobs) < 3 or run.failed:
+        return []
+    best = max((one.gain.share for one in guilty if one.gain is not None), default=0.0)
+    for first, second in combinations(jobs, 2):
+        found = emulate((first, second))
+        more = _more(run, found)
+        if found is not None and more.slower and more.share > best * 1.05:
+            return [Accused(first, more, (second,), found.shared)]
+    return []
 
 
 def _together(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> list[Accused]:
@@ -200,4 +325,4 @@ def _more(first: Run, found: Counterfactual | None) -> Gain:
 def _run(found: Counterfactual, beside: Run) -> Run:
     """What a run came to, to be compared with another."""
     alarms = beside.alarms if found.left_out else found.alarms
-    return Run(found.jobs, found.failed, alarms)
+    return Run(found.jobs, found.failed, alarms, found.under_way, found.until_ps)

@@ -116,6 +116,11 @@ class View:
         one = self._devices.get(number)
         return {} if one is None else one.counters
 
+    @property
+    def all_answer(self) -> bool:
+        """Whether no host is lost."""
+        return not any(one.rows("silent") for one in self._devices.values())
+
     # ---- ports and links
 
     def fabric_ports(self, number: int) -> Iterator[tuple[int, Attachment]]:

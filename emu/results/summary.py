@@ -81,8 +81,14 @@ class Counterfactual(Part):
     """Jobs that failed, or came to no end."""
     alarms: dict[str, int]
     """What an operator is called for, and how often it was counted."""
+    under_way: list[str] = []
+    """Jobs that were not done when it was broken off."""
+    until_ps: int = 0
+    """When it ended."""
+    nudge_ns: int = 0
+    """By how much NICs were slower, to see whether an effect stands."""
     left_out: str = ""
-    """A job that did not run."""
+    """Jobs that did not run."""
     shared: dict[str, float] = {}
     """The busiest ports that it shared with others, and its share of the payload there."""
 

@@ -15,6 +15,7 @@ from unittest.mock import patch
 from emu import api, run_diagnosis
 from emu.base.units import parse_time
 from emu.diagnosis.causes import diagnose
+from emu.diagnosis.finding import EVIDENCE
 from emu.diagnosis.view import View
 from emu.results.summary import Diagnosed
 from tests.diagnosis.draws import Answer, Drawn, base_scenario
@@ -66,7 +67,11 @@ def run(mapping: dict[str, Any]) -> Run:
                 if name in alarms:
                     alarms[name] += value
     end_ps = result.summary.virtual_ps
-    return Run(spans_ps, tuple(failed), alarms, end_ps, said[-1] if said else [], result.summary.diagnosis)
+    symptoms, found = (
+        [one for one in told if one.cause not in EVIDENCE]  # what accuses nobody
+        for told in (said[-1] if said else [], result.summary.diagnosis)
+    )
+    return Run(spans_ps, tuple(failed), alarms, end_ps, symptoms, found)
 
 
 @cache

@@ -118,9 +118,9 @@ def test_a_run_directory_keeps_what_healing_gave_back(tmp_path: Path) -> None:
     assert diagnose_directory(tmp_path / "run", emulate=True)[1][0].back_ps == summary.diagnosis[0].back_ps
 
 
-def test_a_job_that_failed_without_a_cause_is_told_as_such() -> None:
+def test_of_a_job_that_failed_by_drops_alone_the_drops_are_told() -> None:
     lossy = {"buffer": {"pool": "512KiB"}, "pfc": {"enabled": False}}
     jobs = [{"name": "train", "workload": {"kind": "incast", "size": "4MiB", "fan_in": 5}}]
     summary = run_of(switch=lossy, jobs=jobs)
     assert summary.jobs["train"].status == "retry_exceeded"
-    assert named(summary.diagnosis) == [("unexplained_harm", "train")]
+    assert named(summary.diagnosis) == [("drops", "rtsw-0")]
