@@ -45,7 +45,7 @@ class Emulate(Protocol):
     """The run with suspects healed, NICs slower by so many ns; None where that cannot be, or would take too
     long."""
 
-    def __call__(self, suspects: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
+    def __call__(self, suspects: Sequence[Finding], /, nudge_ns: int = 0) -> Counterfactual | None:
         """That run."""
 
 
