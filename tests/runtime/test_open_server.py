@@ -1,7 +1,9 @@
 """Callers over a socket get the answer of callers in the process, and one that fails changes no answer."""
 
+import json
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +13,14 @@ import pytest
 
 from emu import api
 from emu.base.errors import UsageError
+from emu.base.units import format_time
+from emu.cli.main import main
 from emu.runtime.live.open_client import Client, RefusedCall, packed, unpacked
 from emu.runtime.live.open_server import OpenServer, Stalling
 from tests.runtime.test_open_run import FABRIC, Script
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 LIMIT_S = 60.0
 
 
@@ -149,6 +154,40 @@ def test_strangers_are_refused_and_a_refusal_is_the_runs_own_line(tmp_path: Path
     assert served.end()
     with pytest.raises(UsageError, match="cannot be made"):
         OpenServer(api.open(FABRIC), str(tmp_path / "nowhere" / "s"))
+
+
+def test_the_command_prints_the_digest_when_all_callers_have_ended(tmp_path: Path) -> None:
+    scenario, path = tmp_path / "fabric.yaml", tmp_path / "s"
+    scenario.write_text(json.dumps(FABRIC))  # which is YAML
+    command = [sys.executable, "-m", "emu.cli.main", "serve", str(scenario), "--socket", str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        serving, where, _, token = process.stdout.readline().split()
+        with Client(where, token) as client:
+            client.post(0, 3, 4096)
+            done = client.next()
+        lines = process.stdout.read().splitlines()
+        assert process.wait(LIMIT_S) == 0
+    run = api.open(FABRIC)
+    run.post(0, 3, 4096)
+    assert tuple(run.next()[:-1]) == done
+    assert (serving, where) == ("serving", str(path))
+    assert lines == [f"{format_time(run.now_ps)} of virtual time", f"digest {run.close()}"]
+    assert not path.exists()
+
+
+def test_the_command_ends_as_interrupted_and_without_a_digest_if_nobody_comes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "fabric.yaml"
+    scenario.write_text(json.dumps(FABRIC))
+    assert main(["serve", str(scenario), "--port", "0", "--callers", "a,b", "--caller-timeout", "0.1"]) == 130
+    out, err = capsys.readouterr()
+    assert err == "emu: interrupted: caller a has not come for 0.1 s\n"
+    assert out.startswith("serving 127.0.0.1:")
+    assert "digest" not in out
+    assert main(["serve", str(scenario)]) == 2
+    assert "one of --socket PATH and --port N" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from emu.base.errors import RuntimeFailure, UsageError
@@ -11,7 +13,7 @@ from emu.preparing import prepare
 from emu.runtime.live.open_run import MAIN, opened
 from emu.runtime.live.open_server import OpenServer, Stalling
 
-INTERRUPTED_STATUS = 130
+INTERRUPTED_STATUS: Final = 130
 
 
 @click.command()
@@ -33,7 +35,7 @@ def command(
     parts: int,
     seed: str | None,
     variant: str,
-) -> None:
+) -> int:
     """Let programs post to the open job of SCENARIO over a socket, and print the digest when all have ended.
 
     The first line has the address, and the token that callers prove to know.
@@ -54,7 +56,8 @@ def command(
         digest = server.serve()
     except Stalling as stall:
         click.echo(f"emu: interrupted: {stall}", err=True)
-        raise SystemExit(INTERRUPTED_STATUS) from None
+        return INTERRUPTED_STATUS
     except OSError as error:
         raise RuntimeFailure(f"{where}: {error}") from None
     click.echo(f"{format_time(run.now_ps)} of virtual time\ndigest {digest}")
+    return 0
