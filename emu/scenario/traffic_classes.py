@@ -5,7 +5,8 @@ into a queue and a priority group by its own maps (`switch.qos`). Data is lossle
 obeys the pauses of its own priority. Two things follow from that and are done here:
 
 * `mark_data` lets ECN follow data to another queue, unless the scenario says which queues mark;
-* `lossy_data` lists the data that NICs send in a lossless priority and that a switch puts into a lossy group.
+* `lossy_data` lists the data that RoCE NICs send in a lossless priority and that a switch of their network
+  puts into a lossy group.
 
 Not modelled: NICs that classify by a map of their own what they receive.
 """
@@ -66,7 +67,7 @@ class LossyData(NamedTuple):
     switches: tuple[str, ...]
     """Where it is lossy."""
     of: int
-    """How many switches there are."""
+    """How many switches the networks of those NICs have."""
     lossless: tuple[int, ...]
     """DSCPs of this priority that are lossless on every switch, and would do."""
 
@@ -89,36 +90,57 @@ class LossyData(NamedTuple):
 
 
 def lossy_data(scenario: Scenario, topology: Topology) -> list[LossyData]:
-    """What NICs send as lossless data and some switch treats as lossy; by priority and DSCP."""
-    if scenario.credited or not scenario.switch.pfc.enabled or scenario.transport.is_tcp:
+    """What RoCE NICs send as lossless data and some switch of their network treats as lossy.
+
+    One entry for each priority and DSCP.
+    """
+    if scenario.credited or not scenario.switch.pfc.enabled:
         return []
     own = [job.data_priority for job in scenario.jobs]
     priorities = {scenario.transport.data_priority if one is None else one for one in own}
-    meant = sorted(priorities & set(scenario.switch.pfc.priorities))
-    dscps = [{view.nic.dscp[priority]: None for view in scenario.every} for priority in meant]
     found = []
-    for priority, dscp in (
-        (one, dscp) for one, several in zip(meant, dscps, strict=True) for dscp in several
-    ):
-        lossy: dict[str, int] = {}
-        able = dict.fromkeys(range(64))
-        for number in topology.switches:
-            section = scenario.at(topology, number).switch
-            group = priority
-            works = section.pfc.enabled and priority in section.pfc.priorities
-            if scenario.classified:
-                groups = [section.qos.tc_to_priority_group[one] for one in section.qos.dscp_to_tc]
-                group = groups[dscp]
-                able = {one: None for one in able if works and groups[one] == priority}
-            elif not works:
-                able = {}
-            if not section.pfc.enabled or group not in section.pfc.priorities:
-                lossy[topology.nodes[number].name] = group
-        if lossy:
-            groups_there = tuple(sorted(set(lossy.values())))
-            of = len(topology.switches)
-            found.append(LossyData(priority, dscp, groups_there, tuple(lossy), of, tuple(able)))
+    for priority in sorted(priorities & set(scenario.switch.pfc.priorities)):
+        for dscp, networks in _senders(scenario, topology, priority).items():
+            switches = [one for one in topology.switches if topology.nodes[one].network in networks]
+            found += _lossy_on(scenario, topology, switches, priority, dscp)
     return found
+
+
+def _senders(scenario: Scenario, topology: Topology, priority: int) -> dict[int, set[str]]:
+    """The DSCPs that RoCE NICs write for a priority, with the networks of those NICs.
+
+    TCP recovers from drops by design, so it is in a lossy class on purpose.
+    """
+    found: dict[int, set[str]] = {}
+    for number in topology.nics:
+        view = scenario.at(topology, number)
+        if not view.transport.is_tcp:
+            found.setdefault(view.nic.dscp[priority], set()).add(topology.nodes[number].network)
+    return found
+
+
+def _lossy_on(
+    scenario: Scenario, topology: Topology, switches: list[int], priority: int, dscp: int
+) -> list[LossyData]:
+    """The data of one priority and DSCP, if some of these switches treat it as lossy."""
+    lossy: dict[str, int] = {}
+    able = dict.fromkeys(range(64))
+    for number in switches:
+        section = scenario.at(topology, number).switch
+        group = priority
+        works = section.pfc.enabled and priority in section.pfc.priorities
+        if scenario.classified:
+            groups = [section.qos.tc_to_priority_group[one] for one in section.qos.dscp_to_tc]
+            group = groups[dscp]
+            able = {one: None for one in able if works and groups[one] == priority}
+        elif not works:
+            able = {}
+        if not section.pfc.enabled or group not in section.pfc.priorities:
+            lossy[topology.nodes[number].name] = group
+    if not lossy:
+        return []
+    groups_there = tuple(sorted(set(lossy.values())))
+    return [LossyData(priority, dscp, groups_there, tuple(lossy), len(switches), tuple(able))]
 
 
 def class_warnings(scenario: Scenario, topology: Topology) -> list[str]:

@@ -8,8 +8,12 @@ from emu.base.shipped import scenario_names
 from emu.scenario.load import load, load_mapping, load_text
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.set_options import Override
+from emu.scenario.traffic_classes import class_warnings
 from emu.scenario.yaml.document import read_document
 from tests.scenario.scenarios import FILES, from_file
+
+WRONG_CLASSES = ("dscp_map_wrong",)
+"""What these scenarios show: RoCE data in a lossy class. No other one warns of it."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -39,7 +43,9 @@ def test_every_scenario_and_variant_is_described_fits_its_fabric_and_expects_som
     assert "? " in f"{scenario.description} " or not variant
     assert scenario.description
     assert scenario.expect
-    resolve(scenario, build_topology(scenario))
+    topology = build_topology(scenario)
+    resolve(scenario, topology)
+    assert bool(class_warnings(scenario, topology)) == (name in WRONG_CLASSES)
 
 
 def test_tiny_scenarios_fit_an_actor_for_each_device() -> None:
