@@ -1,10 +1,11 @@
 """Devices and links that are configured otherwise than their peers.
 
-Peers are switches of one tier, NICs, GPUs, hosts, or links between the same tiers. What most of them have is
-the fleet's configuration. An override (`overrides` of a scenario) that less than half of them share is a
-difference from it, as one sees who compares running configurations: of its keys, those count whose value is
-another than most peers have, however many an override (or the `config_db` in it) repeats. Whether it costs
-anything is found by emulating the run with the fleet's configuration there (`emu.diagnosis.healing`).
+Peers are switches of one tier of a network, NICs, GPUs, hosts, storage servers, or links between the same
+tiers. What most of them have is the fleet's configuration. An override (`overrides` of a scenario) that less
+than half of them share is a difference from it, as one sees who compares running configurations: of its keys,
+those count whose value is another than most peers have, however many an override (or the `config_db` in it)
+repeats. Whether it costs anything is found by emulating the run with the fleet's configuration there
+(`emu.diagnosis.healing`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def differences(scenario: Scenario, topology: Topology) -> dict[str, list[int]]:
         return found
     for peers in _fleets(topology):
         for place, one in enumerate(scenario.overrides):
-            odd = [name for name in peers if (one.names_link if ":" in name else one.names)(name)]
+            odd = [name for name in peers if _is_for(one, name)]
             two = len(peers) == 2 * len(odd) == 2  # neither is the fleet
             if two or len(odd) * 2 < len(peers):
                 for name in peers if two else odd:
@@ -55,7 +56,12 @@ def differences(scenario: Scenario, topology: Topology) -> dict[str, list[int]]:
 
 def overridden(scenario: Scenario, name: str) -> bool:
     """Whether an override names a device or link."""
-    return any((one.names_link if ":" in name else one.names)(name) for one in scenario.overrides)
+    return any(_is_for(one, name) for one in scenario.overrides)
+
+
+def _is_for(one: OverrideSection, name: str) -> bool:
+    """Whether an override is for the device or link of a name."""
+    return one.names_link(name) if ":" in name else one.link is None and one.names(name)
 
 
 def like_the_fleet(scenario: Scenario, topology: Topology, name: str) -> Scenario:
@@ -67,13 +73,8 @@ def like_the_fleet(scenario: Scenario, topology: Topology, name: str) -> Scenari
         if place not in places:
             overrides.append(one)
             continue
-        is_for = one.names_link if one.link is not None else one.names
-        left = tuple(
-            other
-            for other in every
-            if other != name and (":" in other) == (one.link is not None) and is_for(other)
-        )
-        if not is_for(name):  # one of two peers, configured as the other
+        left = tuple(other for other in every if other != name and _is_for(one, other))
+        if not _is_for(one, name):  # one of two peers, configured as the other
             left = (*left, name)
         if left:
             overrides.append(one.model_copy(update={"devices": left}))
@@ -84,12 +85,19 @@ def _fleets(topology: Topology) -> list[list[str]]:
     """Names of peers."""
     fleets: dict[object, list[str]] = {}
     for node in topology.nodes:
-        fleets.setdefault((node.role, node.tier), []).append(node.name)
+        fleets.setdefault(_stands(topology, node.number), []).append(node.name)
     for link in topology.links:
         if link.kind == FABRIC:
-            ends = [topology.nodes[node] for node in (link.a, link.b)]
-            fleets.setdefault(tuple((end.role, end.tier) for end in ends), []).append(link.name)
+            ends = (_stands(topology, link.a), _stands(topology, link.b))
+            fleets.setdefault(ends, []).append(link.name)
     return list(fleets.values())
+
+
+def _stands(topology: Topology, number: int) -> tuple[object, ...]:
+    """What peers share: role, tier, network, and whether they are in a host or in a storage server."""
+    node = topology.nodes[number]
+    server = topology.nodes[topology.host_of(number)].model if node.host >= 0 else ""
+    return node.role, node.tier, node.network, server
 
 
 def _unlike_peers(scenario: Scenario, topology: Topology, name: str, places: list[int]) -> list[str]:
@@ -119,7 +127,7 @@ def _unlike_peers(scenario: Scenario, topology: Topology, name: str, places: lis
 def _overrides_of(scenario: Scenario, topology: Topology, name: str) -> tuple[int, ...]:
     """The overrides that count for a device or link, by place."""
     if ":" in name:
-        return tuple(at for at, one in enumerate(scenario.overrides) if one.link and one.names_link(name))
+        return tuple(at for at, one in enumerate(scenario.overrides) if _is_for(one, name))
     return scenario.overrides_of(topology, topology.node_named(name).number)
 
 

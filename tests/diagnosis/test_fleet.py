@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from emu import api
 from emu import run_diagnosis as diagnosing
+from emu.base.shipped import scenario_names
 from emu.diagnosis import fleet
 from emu.diagnosis.view import View
 from emu.results.summary import Summary
@@ -165,3 +167,24 @@ def test_of_all_that_an_override_repeats_only_what_differs_from_peers_is_named(
     (one,) = fleet.found(cast(View, view))
     assert one.sentence == f"rtsw-1 is configured otherwise than its peers: {told}"
     assert one.evidence == (f"rtsw-1: {told}",)
+
+
+OVERRIDDEN = [
+    name for name, (path, _) in scenario_names().items() if "overrides:" in path.read_text(encoding="utf-8")
+]
+FITTING = {(False, False), (True, True)}
+"""Devices of an override of devices, links of one of links."""
+
+
+@pytest.mark.parametrize("name", OVERRIDDEN)
+def test_an_override_is_compared_at_what_it_names_and_with_peers_of_that_network(name: str) -> None:
+    """In every scenario of the project. `fnic-*` names NICs and no link `fnic-0:rsw-0`."""
+    scenario = api.load(name).scenario
+    topology = build_topology(scenario)
+    places = fleet.differences(scenario, topology)
+    for odd, of in places.items():
+        assert {(":" in odd, scenario.overrides[one].link is not None) for one in of} <= FITTING
+    view = cast("View", SimpleNamespace(scenario=scenario, topology=topology))
+    found = [one.place for one in fleet.found(view)]
+    assert set(found) <= set(places)
+    assert name not in ("checkpoint_pcie", "checkpoint_pcie_apart") or found == []

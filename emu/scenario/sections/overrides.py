@@ -128,7 +128,9 @@ class OverrideSection(Section):
         return names(self.devices, name)
 
     def names_link(self, name: str) -> bool:
-        """Whether it is for a link of this name; `a:b` is each of parallel links."""
+        """Whether it changes a link of this name; `a:b` is each of parallel links."""
+        if self.link is None:  # `rtsw-*` names devices, and as a pattern would fit `rtsw-0:ctsw-0` too
+            return False
         ends, slash, member = name.partition("/")
         a, _, b = ends.partition(":")
         both = (ends, f"{b}:{a}")
