@@ -353,6 +353,16 @@ def test_a_host_that_is_slower_by_less_than_the_rule_says_stays(slower_by: str) 
     assert (found.restarts, found.told) == ([], [])
 
 
+@pytest.mark.parametrize(("slower_by", "told"), [("1/25", ["host-3"]), ("2/25", [])])
+def test_a_straggler_is_compared_with_the_median_of_its_peers(slower_by: str, told: list[str]) -> None:
+    """Host 3 takes 4.8 % longer than the median of the others, and 10 % longer than the quickest."""
+    factors = {1: 1.05, 2: 1.05, 3: 1.1}
+    slow = [SLOW | {"target": f"gpu-{host}-0", "factor": factor} for host, factor in factors.items()]
+    rule = {"steps": 2, "then": "tell", "slower_by": slower_by}
+    more: dict[str, Any] = {"topology": LARGER, "job": {"ranks": 8}}
+    assert [one.host for one in tended(*slow, operator=watching(straggler=rule), **more).told] == told
+
+
 def test_no_host_is_a_straggler_where_all_are_alike() -> None:
     assert tended(operator=watching(straggler={"steps": 1, "slower_by": "1/1000"})).restarts == []
 

@@ -6,14 +6,19 @@ Two racks of two servers with one GPU each, two spines (`tests.measure.handmade`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from actors.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
-from emu.diagnosis import bad_links, lost_links, pauses
+from emu.diagnosis import bad_links, contention, lost_links, pauses
+from emu.diagnosis.finding import CONTENTION, Finding
+from emu.diagnosis.healing import Run, accused
 from emu.diagnosis.impact import slowdown_permille
 from emu.diagnosis.view import Moves, View
 from emu.measure.device_state import PAIR_ERROR, Place, Shown
+from emu.results.summary import Counterfactual, Job
 from tests.measure.handmade import all_reduce_plan, fabric, scenario, summary
 
 US = 10**6
@@ -112,3 +117,47 @@ def degraded(meant: bool) -> list[str]:
 def test_a_link_that_was_meant_to_have_bit_errors_is_not_blamed_for_them() -> None:
     assert degraded(meant=False) == ["rtsw-0:ctsw-1"]
     assert degraded(meant=True) == []
+
+
+@pytest.mark.parametrize(("held_bytes", "told"), [(0, []), (1, ["bench", "beside"])])
+def test_jobs_that_ran_together_met_where_a_port_held_more_than_four_frames(
+    held_bytes: int, told: list[str]
+) -> None:
+    # A frame of the largest: 4,096 bytes of payload, and 100 for headers and the wire.
+    shown = Shown(LEAF, {("queue_peak_bytes", UP, 3, ""): 4 * (4096 + 100) + held_bytes}, {})
+    nothing: dict[str, Any] = {"collectives": [], "flows": [], "training": None}
+    job = Job(ranks=4, status="success", start_ps=0, end_ps=US, failures=[], suspects=[], **nothing)
+    jobs = {"bench": job, "beside": job}
+    plans = [replace(all_reduce_plan(), job=at, name=name) for at, name in enumerate(jobs)]
+    ran = summary([]).model_copy(update={"jobs": jobs})
+    seen = View(scenario(), TOPOLOGY, plans, ran, [shown], Moves(), {})
+    assert [one.place for one in contention.found(seen)] == told
+
+
+def named_of(took_ps: dict[str, int], alarms: int, alarms_without: int) -> list[str]:
+    """Who is accused of a train's 100 us and of timeouts, where healing a link, or leaving out a job beside
+    it, leaves a time of `took_ps` and so many timeouts.
+    """
+
+    def emulate(suspects: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual:
+        jobs = [one.place for one in suspects if one.cause == CONTENTION]
+        return Counterfactual(
+            healed=[],
+            jobs={"train": min(took_ps[one.place] for one in suspects)},
+            failed=[],
+            alarms={"nic_local_ack_timeout_err": alarms_without if jobs else alarms},
+            left_out=" and ".join(jobs),
+        )
+
+    run = Run({"train": 100}, [], {"nic_local_ack_timeout_err": alarms})
+    suspects = [Finding("link_flap", "link", 900, ""), Finding(CONTENTION, "beside", 400, "")]
+    return [one.finding.place for one in accused(run, suspects, emulate)[0]]
+
+
+def test_no_job_is_accused_beside_a_component_that_explains_the_time() -> None:
+    assert named_of({"link": 100, "beside": 50}, 0, 0) == ["beside"]
+    assert named_of({"link": 50, "beside": 50}, 0, 0) == ["link"]
+
+
+def test_alarms_that_a_job_takes_with_it_as_it_is_left_out_do_not_accuse_it() -> None:
+    assert named_of({"link": 100, "beside": 100}, 9, 0) == []
