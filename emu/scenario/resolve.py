@@ -297,9 +297,7 @@ def planned(
         return workload.planned(ranks)
     if isinstance(workload, TraceWorkload):
         trace = workload.planned(ranks)
-        if isinstance(trace, str):
-            return Refusal(("ranks",), trace, "as many ranks as the text is for")
-        return _tuned_calls(trace, picks)
+        return trace if isinstance(trace, Refusal) else _tuned_calls(trace, picks)
     if isinstance(workload, TrainingWorkload):
         fitted = workload.fitted(ranks, len(recover.spares if recover else ()))
         if isinstance(fitted, str):

@@ -278,8 +278,18 @@ def test_a_scenario_with_a_wrong_trace_is_refused_in_one_line_with_status_2(tmp_
     with pytest.raises(ScenarioError, match="rank 1: call 1 of world is all_reduce of 65 B"):
         api.prepare(load_text(SCENARIO.replace("FILE", "t"), directory=tmp_path))
     (tmp_path / "t.2.et").write_bytes(et.trace(BARE))
-    with pytest.raises(ScenarioError, match="the traces are for 3 ranks, the job has 2"):
+    with pytest.raises(
+        ScenarioError, match="the traces are for 3 ranks, the job has 2; accepted: 3 ranks, or"
+    ):
         api.prepare(load_text(SCENARIO.replace("FILE", "t"), directory=tmp_path))
+    circle = et.node(1, et.COMPUTE, [2]), et.node(2, et.COMPUTE, [1])
+    (tmp_path / "circle.et").write_bytes(et.trace(*circle))
+    with pytest.raises(ScenarioError) as caught:
+        api.prepare(load_text(SCENARIO.replace("FILE", "circle.et"), directory=tmp_path))
+    (problem,) = caught.value.problems
+    assert problem.key == "jobs[0].workload.traces"
+    assert problem.reason == "rank 0, message 2: node 1 waits for itself, by way of others"
+    assert problem.accepted == "dependencies without a cycle"
     with pytest.raises(ScenarioError, match=r"nothing\.0\.et: there is no such file") as missing:
         load_text(SCENARIO.replace("FILE", "nothing"), directory=tmp_path)
     assert len(missing.value.problems) == 1

@@ -203,8 +203,12 @@ def test_the_text_takes_the_place_of_the_file(tmp_path: Path) -> None:
     ("text", "hosts", "reason"),
     [
         (TEXT.replace("ALLGATHER", "ALLGATTER"), 8, "line 3: 'ALLGATTER' is no collective"),
-        (TEXT, 4, "the text is for 8 GPUs, the job has 4"),
-        (TEXT.replace(" all_gpus: 8", ""), 6, "tp 2 x ep 2 does not divide 6 ranks"),
+        (TEXT, 4, "the text is for 8 GPUs, the job has 4; accepted: 8 ranks, or any_ranks: true"),
+        (
+            TEXT.replace(" all_gpus: 8", ""),
+            6,
+            "tp 2 x ep 2 does not divide 6 ranks; accepted: a multiple of 4",
+        ),
     ],
 )
 def test_a_scenario_with_a_wrong_trace_is_refused(tmp_path: Path, text: str, hosts: int, reason: str) -> None:

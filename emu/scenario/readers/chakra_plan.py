@@ -59,11 +59,12 @@ class MisfitError(EmuError):
 
     exit_status = 2
 
-    def __init__(self, rank: int, message: int, reason: str) -> None:
-        super().__init__(rank, message, reason)
+    def __init__(self, rank: int, message: int, reason: str, accepted: str) -> None:
+        super().__init__(rank, message, reason, accepted)
         self.rank = rank
         self.message = message
         self.reason = reason
+        self.accepted = accepted
 
     def __str__(self) -> str:
         message = f", message {self.message}" if self.message else ""
@@ -116,11 +117,14 @@ class ChakraPlan(ScriptPlan):
         if members is None and node.group in ("", "0"):
             members = tuple(range(self._ranks))
         if members is None:
-            reason = f"there is no process group {node.group!r}: list it under `groups`"
-            raise MisfitError(rank, node.message, reason)
+            reason = f"there is no process group {node.group!r}"
+            raise MisfitError(
+                rank, node.message, reason, "one that is listed, in the trace or under `groups`"
+            )
         if rank not in members or max(members) >= self._ranks or len(dict.fromkeys(members)) < len(members):
             reason = f"process group {node.group!r} is {list(members)[:16]} of {self._ranks} ranks"
-            raise MisfitError(rank, node.message, reason)
+            accepted = f"ranks below {self._ranks}, each once, rank {rank} among them"
+            raise MisfitError(rank, node.message, reason, accepted)
         return members
 
     def _paired(self, rank: int, ordered: _Ordered) -> _Ordered:
@@ -131,7 +135,8 @@ class ChakraPlan(ScriptPlan):
                 others = [other for other in self._members(rank, node) if other != rank]
                 if len(others) != 1:
                     group = f"process group {node.group!r} has {len(others) + 1} ranks"
-                    raise MisfitError(rank, node.message, f"does not say its peer, and {group}")
+                    reason = f"does not say its peer, and {group}"
+                    raise MisfitError(rank, node.message, reason, "a peer, or a process group of two ranks")
                 nodes.append(node._replace(peer=others[0]))
             else:
                 nodes.append(node)
@@ -143,7 +148,8 @@ class ChakraPlan(ScriptPlan):
         for rank, one in enumerate(ordered):
             for node in one.nodes:
                 if node.what in (SEND, RECEIVE) and (node.peer == rank or node.peer >= self._ranks):
-                    raise MisfitError(rank, node.message, f"its peer is rank {node.peer} of {self._ranks}")
+                    reason = f"its peer is rank {node.peer} of {self._ranks}"
+                    raise MisfitError(rank, node.message, reason, f"another rank below {self._ranks}")
                 if node.what == SEND:
                     found.setdefault((rank, node.peer), []).append((node.tag, node.size_bytes))
         return found
@@ -194,7 +200,8 @@ class ChakraPlan(ScriptPlan):
                 for one in ordered.after[node.id]:
                     if stream_of[one] == stream and one not in before:
                         reason = f"waits for node {one}, whose turn comes later with the same peer"
-                        raise MisfitError(rank, node.message, reason)
+                        accepted = "nodes with one peer that wait in the order of its sends"
+                        raise MisfitError(rank, node.message, reason, accepted)
                     if stream_of[one] != stream and one not in done:
                         done.add(one)
                         script.wait(events[one], self._reason(by_id[one]), stream)
@@ -220,13 +227,13 @@ class ChakraPlan(ScriptPlan):
                 node = line.pop(0)
                 if node.size_bytes != size:
                     reason = f"receives {node.size_bytes} B with tag {tag}, rank {peer} sends {size} B"
-                    raise MisfitError(rank, node.message, reason)
+                    raise MisfitError(rank, node.message, reason, "a receive of the size that is sent")
                 found.append(node)
         left = [node for by_tag in waiting.values() for line in by_tag.values() for node in line]
         if left:
             node = left[0]
             reason = f"receives more with tag {node.tag} than rank {node.peer} sends"
-            raise MisfitError(rank, node.message, reason)
+            raise MisfitError(rank, node.message, reason, "a send for each receive")
         return found
 
     def _ends(self, script: Script, lines: Mapping[int, Sequence[Node]]) -> None:
@@ -280,7 +287,8 @@ class ChakraPlan(ScriptPlan):
     def _root(self, rank: int, node: Node, members: tuple[int, ...]) -> int:
         """The root's place in the group."""
         if node.root >= 0 and node.root not in members:
-            raise MisfitError(rank, node.message, f"root_rank {node.root} is not in its process group")
+            reason = f"root_rank {node.root} is not in its process group"
+            raise MisfitError(rank, node.message, reason, "a rank of the process group")
         return members.index(node.root) if node.root >= 0 else 0
 
     def _reason(self, node: Node) -> int:
@@ -309,7 +317,7 @@ class ChakraPlan(ScriptPlan):
                     at = next((i for i, (a, b) in ways if a != b), min(len(mine), len(others)))
                     call = f"call {at + 1} of {self.reasons[reason_number]}"
                     reason = f"{call} is {_shown(mine, at)}, rank {first}'s {_shown(others, at)}"
-                    raise MisfitError(rank, 0, reason)
+                    raise MisfitError(rank, 0, reason, "the same calls by all ranks of a group, in one order")
         for (source, target), line in self._sent.items():
             received = [
                 call
@@ -319,7 +327,7 @@ class ChakraPlan(ScriptPlan):
             ]
             if len(received) < len(line):
                 reason = f"sends rank {target} {len(line)} times, which receives {len(received)} times"
-                raise MisfitError(source, 0, reason)
+                raise MisfitError(source, 0, reason, "a receive for each send")
 
 
 def _shown(calls: Sequence[GroupCall], at: int) -> str:
@@ -367,7 +375,8 @@ def _ordered(trace: Trace, rank: int) -> _Ordered:
         after[node.id] = tuple(waits)
         inherited += len(waits)
         if inherited > MOST_INHERITED:
-            raise MisfitError(rank, node.message, f"more than {MOST_INHERITED} dependencies in all")
+            reason = "too many dependencies, those that skipped nodes hand on counted"
+            raise MisfitError(rank, node.message, reason, f"at most {MOST_INHERITED} in all")
         if node.what != SKIPPED:
             nodes.append(node)
         for number in then[node.id]:
@@ -376,5 +385,6 @@ def _ordered(trace: Trace, rank: int) -> _Ordered:
                 heapq.heappush(ready, number)
     if len(after) < len(trace.nodes):
         stuck = next(node for node in trace.nodes if node.id not in after)
-        raise MisfitError(rank, stuck.message, f"node {stuck.id} waits for itself, by way of others")
+        reason = f"node {stuck.id} waits for itself, by way of others"
+        raise MisfitError(rank, stuck.message, reason, "dependencies without a cycle")
     return _Ordered(nodes, after)

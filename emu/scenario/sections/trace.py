@@ -44,7 +44,7 @@ class TraceWorkload(Section):
         """How it is cut over the ranks."""
         raise NotImplementedError
 
-    def planned(self, ranks: int) -> ScriptPlan | str:
+    def planned(self, ranks: int) -> ScriptPlan | Refusal:
         """What so many ranks do, or why it does not fit them."""
         raise NotImplementedError
 
@@ -106,17 +106,19 @@ class SimaiTrace(TraceWorkload):
             how = f"interleaved in {chunks} chunks"
         return f"{cut}, pp {simai.stages} {how}, {len(simai.batches)} micro-batches"
 
-    def planned(self, ranks: int) -> ScriptPlan | str:
+    def planned(self, ranks: int) -> ScriptPlan | Refusal:
         """What so many ranks do, or why it does not fit them."""
         simai = self._read()
         if simai.ranks is not None and simai.ranks != ranks and not self.any_ranks:
-            return f"the text is for {simai.ranks} GPUs, the job has {ranks} (any_ranks: true runs it)"
+            reason = f"the text is for {simai.ranks} GPUs, the job has {ranks}"
+            return Refusal(("ranks",), reason, f"{simai.ranks} ranks, or any_ranks: true")
         if ranks % (simai.tp * simai.ep * simai.stages):
             stages = f" x pp {simai.stages}" if simai.stages > 1 else ""
-            return f"tp {simai.tp} x ep {simai.ep}{stages} does not divide {ranks} ranks"
+            reason = f"tp {simai.tp} x ep {simai.ep}{stages} does not divide {ranks} ranks"
+            return Refusal(("ranks",), reason, f"a multiple of {simai.tp * simai.ep * simai.stages}")
         chunks = chunks_of(simai, self.pipeline)
         if isinstance(chunks, str):
-            return f"{chunks} (pipeline: 1f1b runs it)"
+            return Refusal(("workload", "pipeline"), chunks, "pipeline: 1f1b")
         return SimaiPlan(simai, ranks, self.scale, chunks, formula=self.pipeline == "formula")
 
 
@@ -181,16 +183,17 @@ class ChakraTrace(TraceWorkload):
         nodes = sum(len(one.nodes) for one in traces)
         return f"Chakra: {nodes} nodes in {len(traces)} {'files' if len(traces) > 1 else 'file'}"
 
-    def planned(self, ranks: int) -> ScriptPlan | str:
+    def planned(self, ranks: int) -> ScriptPlan | Refusal:
         """What so many ranks do, or why it does not fit them."""
         traces = [_read(one) for one in self.traces or ()]
         if len(traces) not in (1, ranks):
-            return f"the traces are for {len(traces)} ranks, the job has {ranks}"
+            reason = f"the traces are for {len(traces)} ranks, the job has {ranks}"
+            return Refusal(("ranks",), reason, f"{len(traces)} ranks, or one trace for all ranks")
         groups = {group.name: group.ranks for group in self.groups}
         try:
             return ChakraPlan(traces, ranks, groups, self.scale, self.peak_tflops * 10**12)
         except MisfitError as error:
-            return str(error)
+            return Refusal(("workload", "traces"), str(error), error.accepted)
 
 
 @lru_cache(maxsize=1024)
