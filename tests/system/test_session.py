@@ -1,13 +1,15 @@
 """Are Ray and its workers kept from run to run in a session, as new as new ones?"""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
 import ray
 
 from emu import api
-from emu.base.errors import UsageError
+from emu.base.errors import RuntimeFailure, UsageError
+from emu.runtime.cluster import session
 from emu.runtime.outcome import Observer, RunOptions, WorkerRecord
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_workers")]
@@ -60,6 +62,18 @@ def test_a_worker_that_is_gone_is_not_kept() -> None:
     result = api.run_prepared(api.prepare(TINY), RunOptions(workers=2, recoveries=0), killer)
     assert result.exit_status == 4
     assert not set(killer.pids) & set(pids_of(2))
+
+
+@pytest.mark.parametrize(("cpus", "needed"), [(2, 64), (16, 120)])
+def test_a_limit_of_open_files_that_ray_cannot_start_with_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, needed: int
+) -> None:
+    limits = [needed, resource.RLIM_INFINITY, needed - 1]
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits.pop(0), resource.RLIM_INFINITY))
+    session._check_open_files(cpus)
+    session._check_open_files(cpus)
+    with pytest.raises(RuntimeFailure, match=f"needs {needed} open files .* the limit is {needed - 1}: "):
+        session._check_open_files(cpus)
 
 
 def test_a_session_in_a_session_is_refused(tmp_path: Path) -> None:

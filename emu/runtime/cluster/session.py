@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -38,6 +39,9 @@ from emu.runtime.cluster.short_paths import private_directory, remove_private, s
 
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 """A little above the least that Ray accepts."""
+DAEMON_FILES: Final = 56
+FILES_A_CPU: Final = 4
+"""Open files of a Ray daemon, and how many more for each CPU: raylet has 59 with two workers, 101 with 16."""
 REACH_S: Final = 20.0
 UNPROTECTED: Final = (
     "a Ray cluster that asks for no token runs whatever anyone on its network sends it; start it with "
@@ -91,6 +95,8 @@ def ray_session(
     if ray.is_initialized():
         yield
         return
+    if address is None:
+        _check_open_files(cpus)
     directory: Path | None = None
     umask = os.umask(0o077)
     try:
@@ -119,6 +125,17 @@ def ray_session(
             ray.shutdown()
         if directory is not None:
             remove_private(directory)
+
+
+def _check_open_files(cpus: int) -> None:
+    """Refuse a limit at which Ray's daemons end as they start, and Ray waits for them over a minute."""
+    needed = DAEMON_FILES + FILES_A_CPU * cpus
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and allowed < needed:
+        raise RuntimeFailure(
+            f"Ray needs {needed} open files for {cpus} CPUs, and the limit is {allowed}: raise it with "
+            f"`ulimit -n {max(needed, 1024)}`, or use --local, which runs without Ray"
+        )
 
 
 def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path | None) -> None:
