@@ -5,7 +5,7 @@ Every family of causes is asked for findings. What is told of them depends on wh
 1. a job failed, or the run came to no end: everything that was found is told;
 2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.impact`), if it
    is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
-   for rose by so much, nothing is said;
+   for rose by so much, nothing is said but that results are wrong;
 3. where runs may be emulated, those are told whose healing gives something back, and how much
    (`emu.diagnosis.healing`); beside them only what no single component heals;
 4. otherwise, of what was found, what shows harm of its own is told: its evidence is something to be called
@@ -35,9 +35,10 @@ from emu.diagnosis import (
     lossy_class,
     lost_links,
     pauses,
+    payload_errors,
     slow_gpus,
 )
-from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, Finding
+from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, WRONG, Finding
 from emu.diagnosis.healing import Accused, Emulate, Run, accused
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
@@ -56,6 +57,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     fleet.found,
     lossy_class.found,
     given_stragglers.found,
+    payload_errors.found,
     evidence.found,
     ranks_behind,
 )
@@ -74,7 +76,7 @@ def diagnose(
     found = findings(view)
     harm = [] if reference is None else harms(view.times(), view.alarmed(), reference, view.end_ps)
     if reference is not None and not harm and not broke_off(view):
-        found = [one for one in found if one.cause in MEANT]
+        found = [one for one in found if one.cause in (*MEANT, WRONG)]
     suffering = [one for one in found if suffered(view, one)]
     if harm and not suffering:
         suffering = [one for one in found if one.cause not in MEANT]
@@ -112,7 +114,8 @@ def _healed(
 ) -> list[Accused]:
     """Those whose healing gives something back; then what could not be healed and shows harm of its own."""
     suspects = suffering + sorted((one for one in found if one not in suffering), key=Finding.order)
-    run = Run(view.times(), failed_jobs(view), view.alarmed())
+    cut_short = [name for name, job in view.jobs.items() if job.status == UNFINISHED]
+    run = Run(view.times(), failed_jobs(view), view.alarmed(), cut_short)
     guilty, beyond, untried = accused(run, suspects, emulate)
     if guilty and (untried or reference is not None):
         lines = [f"{counted(untried, 'suspect')} not compared: that takes too many events"] if untried else []

@@ -50,6 +50,7 @@ CONTENTION = "contention"
 ODD = "odd_configuration"
 LOSSY = "lossy_class"
 GIVEN = "given_straggler"
+WRONG = "payload_errors"
 TIMER_SHORT = "timeout_short"
 BIT_ERRORS = "bit_errors"
 EVIDENCE = ("timer_without_loss", BIT_ERRORS, "drops", "reordering")
@@ -80,6 +81,7 @@ CAUSES = {
     "configuration_drift": "a device that runs another configuration than was meant",
     ODD: "a device or link that is configured otherwise than its peers",
     GIVEN: "a rank that the scenario makes slower than the others",
+    WRONG: "results with wrong elements, though every check of a frame passed",
     LOSSY: "data that NICs send as lossless and switches treat as lossy",
     "miscabling": "cables that lead elsewhere than was meant",
     CONTENTION: "a job that keeps another waiting at ports that both use",

@@ -60,6 +60,8 @@ class Gain(NamedTuple):
     """Jobs that failed, or came to no end, and do not any more."""
     under_way: tuple[str, ...] = ()
     """Those of them that were not done when the comparison was broken off."""
+    unfinished: tuple[str, ...] = ()
+    """Those of them that did not fail, and were not done when the run ended."""
     until_ps: int = 0
     """When that was."""
     alarms: tuple[str, ...] = ()
@@ -93,8 +95,11 @@ class Gain(NamedTuple):
         """In words."""
         parts: list[str] = []
         well = [name for name in self.mended if name not in self.under_way]
-        if well:
-            parts.append(f"{' and '.join(well)} would not fail")
+        not_done = [name for name in well if name in self.unfinished]
+        if well[len(not_done) :]:
+            parts.append(f"{' and '.join(one for one in well if one not in not_done)} would not fail")
+        if not_done:
+            parts.append(f"{' and '.join(not_done)} would come to an end")
         if self.under_way:
             parts.append(f"{' and '.join(self.under_way)} did not fail within {about_time(self.until_ps)}")
         if self.job and self.slower:
@@ -167,7 +172,7 @@ class Run(NamedTuple):
     """Jobs that failed, or came to no end."""
     alarms: Mapping[str, int]
     under_way: Sequence[str] = ()
-    """Jobs that were not done when it was broken off."""
+    """Jobs that were not done when it ended or was broken off."""
     until_ps: int = 0
 
     @property
@@ -190,7 +195,10 @@ def gain(before: Run, after: Run) -> Gain:
         if risen(count, after.alarms.get(name, 0))
     )
     under_way = tuple(name for name in mended if name in after.under_way)
-    return best._replace(mended=mended, under_way=under_way, until_ps=after.until_ps, alarms=rises)
+    unfinished = tuple(name for name in mended if name in before.under_way)
+    return best._replace(
+        mended=mended, under_way=under_way, unfinished=unfinished, until_ps=after.until_ps, alarms=rises
+    )
 
 
 def _stands(one: Accused, emulate: Emulate) -> bool:
@@ -203,7 +211,7 @@ def _stands(one: Accused, emulate: Emulate) -> bool:
         healed = emulate((one.finding, *one.beside), nudge_ns)
         if whole is None or healed is None:
             return True
-        before = Run(whole.jobs, whole.failed, whole.alarms)
+        before = Run(whole.jobs, whole.failed, whole.alarms, whole.under_way)
         near = gain(before, _run(healed, before))
         if not (near.slower if one.gain.slower else near.worthwhile):
             return False

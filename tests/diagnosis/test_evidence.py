@@ -64,6 +64,18 @@ def test_what_was_not_done_when_the_comparison_ended_did_not_fail_within_that_ti
     assert one.words() == "with a:b as built, train did not fail within 5us"
 
 
+def test_a_job_that_was_not_done_when_its_run_ended_has_not_failed() -> None:
+    """A live run that somebody ends, or one that comes to no end."""
+    stood = Run({}, ["train", "broken"], {}, ["train"])
+    suspect = Finding("link_down", "a:b", 900, "down")
+
+    def emulate(suspects: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
+        return Counterfactual(healed=[], jobs={"train": 5, "broken": 5}, failed=[], alarms={})
+
+    (one,), _, _ = accused(stood, [suspect], emulate)
+    assert one.words() == "with a:b as built, broken would not fail, train would come to an end"
+
+
 def test_losses_that_are_meant_are_told_though_nothing_was_compared() -> None:
     spoilt = run(link={"bit_error_rate": 1e-7}, jobs=[flows("train", [0, 1], (0, 1), (1, 0))] * 1)
     if spoilt.fabric.nic_out_of_sequence:
