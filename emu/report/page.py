@@ -13,7 +13,7 @@ from html import escape
 from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
-from emu.base.units import about_size, about_time, counted, format_rate, percent
+from emu.base.units import about_size, about_time, counted, percent
 from emu.measure.summary.jobs import DISABLED
 from emu.measure.summary_report import (
     closing_lines,
@@ -24,7 +24,7 @@ from emu.measure.summary_report import (
 )
 from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
 from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
-from emu.results.summary import GroupLoad, Link, Summary
+from emu.results.summary import GroupLoad, Link, OperatorResult, Summary
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.outline import describe, summary_line
@@ -122,7 +122,7 @@ def _tiers(topology: Topology) -> list[dict[str, Any]]:
 
 
 def time_rows(recording: Recording) -> list[dict[str, Any]]:
-    """Rows of the time axis: each job's operations or steps, faults, findings of the diagnosis."""
+    """Rows of the time axis: operations or steps of jobs, operator, faults, findings of the diagnosis."""
     summary, end_ps = recording.summary, recording.summary.virtual_ps
     rows: list[dict[str, Any]] = []
     names = [job.name for job in recording.scenario.jobs]
@@ -146,6 +146,7 @@ def time_rows(recording: Recording) -> list[dict[str, Any]]:
             continue
         bars = bars or [[job.start_ps or 0, job.end_ps or end_ps, job.status, _kind(job.status)]]
         rows.append({"label": name, "bars": bars[:MOST_BARS]})
+    rows += operator_row(summary.operator, end_ps)
     faults: dict[int, list[list[Any]]] = {}
     for event in recording.events:
         if event.get("kind") == "fault":
@@ -160,6 +161,36 @@ def time_rows(recording: Recording) -> list[dict[str, Any]]:
             bar = [max(finding.since_ps, 0), end_ps, words, "found" if known else "found vague"]
             rows.append({"label": f"found: {finding.cause}", "bars": [bar]})
     return rows
+
+
+def operator_row(operator: OperatorResult | None, end_ps: int) -> list[dict[str, Any]]:
+    """The row of the time axis of an operator, if there is one: checkpoints, and the parts of each restart
+    from the last moment that counted until the job goes on.
+    """
+    if operator is None:
+        return []
+    bars: list[list[Any]] = [
+        [one.begun_ps, one.whole_ps or end_ps, f"checkpoint of step {one.step}", "job"]
+        for one in operator.checkpoints
+    ]
+    for one in operator.restarts:
+        why = f"{one.rule} {one.host}".strip()
+        took = one.took
+        parts = {
+            "noticing": one.noticed_ps - one.since_ps,
+            "stop": took.stop_ps,
+            "self-check": took.self_check_ps,
+            "launch": took.launch_ps,
+            "init": took.init_ps,
+            "load": took.load_ps,
+        }
+        at_ps = one.since_ps
+        for part, part_ps in parts.items():
+            if part_ps:
+                bars.append([at_ps, at_ps + part_ps, f"{part} ({why})", "fault"])
+            at_ps += part_ps
+    bars += [[one.at_ps, one.at_ps, f"told of {one.host}: {one.rule}", "found"] for one in operator.told]
+    return [{"label": f"operator of {operator.job}", "bars": bars[:MOST_BARS]}]
 
 
 def fault_end(scenario: Scenario, event: Mapping[str, Any], end_ps: int) -> int:
@@ -365,14 +396,14 @@ def _jobs(summary: Summary, charts: Sequence[Mapping[str, Any]]) -> Iterator[str
             about_size(one.bytes),
             str(one.iteration),
             about_time(one.end_ps - one.start_ps) if one.end_ps and one.start_ps is not None else "-",
-            format_rate(one.busbw) if one.busbw else "-",
+            f"{one.busbw / 8e9:.2f}" if one.busbw else "-",
             one.status,
         )
         for name, job in summary.jobs.items()
         for one in job.collectives
     ]
     if operations:
-        head = ("job", "operation", "size", "iteration", "time", "busbw", "status")
+        head = ("job", "operation", "size", "iteration", "time", "busbw (GB/s)", "status")
         yield folded(f"{counted(len(operations), 'operation')} as a table", table(head, operations))
 
 

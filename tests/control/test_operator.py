@@ -18,10 +18,13 @@ import pytest
 from actors.control.operator import replaced
 from emu import api
 from emu.base.errors import ScenarioError, UsageError
+from emu.base.units import about_time
 from emu.build.estimate import estimate
 from emu.measure.collected import Changed
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.run_directory import RunDirectory
+from emu.measure.summary.recoveries import operator_lines
+from emu.report.page import operator_row
 from emu.results.summary import OperatorResult
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.control_socket import ask
@@ -114,6 +117,34 @@ def test_a_lost_gpu_is_noticed_at_the_look_after_the_next_beat() -> None:
     (one,) = after_a_lost_gpu().restarts
     assert (one.rule, one.host) == ("failed", "host-1")
     assert one.noticed_ps == ceil(410 * MS / BEAT) * BEAT + LOOK_PS
+    at = about_time(ceil(410 * MS / BEAT) * BEAT + LOOK_PS)
+    assert operator_lines(after_a_lost_gpu())[0].startswith(
+        f"# train: failed on host-1, noticed at {at}: stop "
+    )
+
+
+def _is_drawn(found: OperatorResult) -> None:
+    """The row of the report: its bars add up to where time went, and end where the job goes on."""
+    ((_, bars),) = (one.values() for one in operator_row(found, found.end_ps))
+    spent = found.spent
+    for part, took_ps in (
+        ("noticing", spent.noticing_ps),
+        ("stop", spent.stopping_ps),
+        ("self-check", spent.self_check_ps),
+        ("launch", spent.launch_ps),
+        ("init", spent.init_ps),
+        ("load", spent.load_ps),
+    ):
+        assert sum(end - begin for begin, end, words, _ in bars if words.startswith(f"{part} (")) == took_ps
+    assert {one.resumed_ps for one in found.restarts} <= {end for _, end, _, _ in bars}
+    assert [(begin, end) for begin, end, words, _ in bars if words.startswith("checkpoint")] == [
+        (one.begun_ps, one.whole_ps or found.end_ps) for one in found.checkpoints
+    ]
+
+
+def test_a_report_draws_what_an_operator_did() -> None:
+    _is_drawn(after_a_lost_gpu())
+    assert operator_row(None, 0) == []
 
 
 def test_parts_of_a_recovery_take_what_their_closed_forms_say() -> None:
@@ -307,6 +338,11 @@ def test_a_host_whose_gpu_remaps_rows_goes_after_a_checkpoint_and_nothing_is_don
     assert one.noticed_ps == saved.whole_ps
     assert (one.from_step, one.lost_steps, one.checks) == (saved.step, 0, [])
     assert (one.placed, found.spent.redone_ps) == (["host-2 for host-1"], 0)
+    told, stopped = about_time(2 * BEAT + LOOK_PS), about_time(saved.whole_ps or 0)
+    assert operator_lines(found)[0].startswith(
+        f"# train: rows on host-1, noticed at {told}, stopped after a checkpoint at {stopped}: stop "
+    )
+    _is_drawn(found)
 
 
 def test_fewer_rows_than_the_rule_says_are_no_alarm() -> None:

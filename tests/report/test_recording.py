@@ -11,7 +11,7 @@ from emu import api
 from emu.base.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleReader
-from emu.report.page import time_rows
+from emu.report.page import page, time_rows
 from emu.report.recording import (
     DROP_STEPS,
     DROPPED,
@@ -83,6 +83,19 @@ def test_utilisation_by_interval_adds_up_to_the_bytes_that_each_port_sent(pair: 
         # A frame that begins at the end of an interval counts there whole, beyond what a full one shows.
         cut_bytes = FRAME_BYTES * sum(share == SHARE for share in shares)
         assert exact - cut_bytes - 1 <= shown * wire_bytes_per_ps <= exact + most_off * wire_bytes_per_ps + 1
+
+
+def test_busbw_of_an_operation_is_in_the_unit_of_the_table(tmp_path: Path) -> None:
+    """GB/s, as nccl-tests prints it: 2(n-1)/n of the size in the time."""
+    workload = {"kind": "collective", "op": "all_reduce", "sizes": ["256KiB"], "iterations": 1, "warmup": 0}
+    job = {"name": "train", "workload": workload}
+    found = recorded(PAIR | {"jobs": [job], "faults": []}, tmp_path / "run")
+    (one,) = found.summary.jobs["train"].collectives
+    took_ps = (one.end_ps or 0) - (one.start_ps or 0)
+    busbw = 2 * 3 / 4 * 256 * 1024 / took_ps * 1000
+    text = page(found)
+    assert "busbw (GB/s)" in text
+    assert f">{busbw:.2f}<" in text
 
 
 def test_a_port_that_two_senders_share_is_full_and_the_queue_before_it_is_what_came_too_much(
