@@ -186,7 +186,10 @@ class NicPort(Port):
                             built = self._couple(pair, built, now)
             if pair.control is not None:
                 control = pair.control
-                self._routed(pair, control, built, psn, now if pair.high_psn > before else LEFT_AGAIN)
+                first_time: bool = pair.high_psn > before
+                self._routed(pair, control, built, psn, now if first_time else LEFT_AGAIN)
+                if control.wants_rtt and first_time and pair.timed_psn == NO_PSN:
+                    self._time(pair, built, now)
                 self._paced(pair, control, built, now)
             if pair.has_packets() and not pair.paced:
                 self._join(pair)
@@ -306,6 +309,16 @@ class NicPort(Port):
         if control.wants_echo:
             pair.leaves(psn, left_ps)
 
+    def _time(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """Time a packet that leaves for the first time, until it is acknowledged.
+
+        Packets that leave again are not timed, because an acknowledgement may be for either of the two
+        (Karn's rule; RFC 6298, section 3).
+        """
+        if frame.opcode < READ_REQUEST:
+            pair.timed_psn = pair.next_psn - 1
+            pair.timed_ps = now
+
     def _paced(self, pair: QueuePair, control: CongestionControl, frame: Frame, now: i64) -> None:
         """A packet of a controlled queue pair leaves now: when may the next one?"""
         if control.wants_telemetry:
@@ -314,10 +327,6 @@ class NicPort(Port):
         its: int = frame.wire_bytes
         size: i64 = its
         control.on_send(size, now)
-        timed: bool = frame.opcode < READ_REQUEST
-        if control.wants_rtt and timed and pair.timed_psn == NO_PSN and pair.next_psn == pair.high_psn:
-            pair.timed_psn = pair.next_psn - 1
-            pair.timed_ps = now
         if control.rate_bps == 0 or control.rate_bps >= self.rate_bps:
             return
         pair.next_send_ps = now + sending_ps(size, control.rate_bps)

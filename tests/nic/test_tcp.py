@@ -344,6 +344,18 @@ def test_the_time_out_follows_the_samples_as_rfc_6298_says() -> None:
     ]
 
 
+def test_a_segment_that_is_sent_again_gives_no_sample() -> None:
+    fabric = tcp(knobs={"initial_window": 8})
+    assert len(lone(fabric, 4, 8)) == 9  # noticed by the last of the eight, so no later NAK ends the timing
+    recovery = fabric.nics[0].recovery
+    assert isinstance(recovery, Tcp)
+    (flow,) = recovery._flows
+    # All eight leave at once, so the first is the only one timed: 2 ms. RFC 6298, section 2: after one sample
+    # RTTVAR is half of SRTT; a second one, of the segment sent again (section 3), would make it 3/8.
+    assert flow.srtt_ps == pytest.approx(2 * MS, rel=0.01)
+    assert flow.rttvar_ps == flow.srtt_ps >> 1
+
+
 def test_an_acknowledgement_ends_the_doubling_of_the_timer() -> None:
     fabric = tcp()
     times: dict[int, list[int]] = {}
@@ -357,8 +369,9 @@ def test_an_acknowledgement_ends_the_doubling_of_the_timer() -> None:
     fabric.post(1000 * MS, 0, SEGMENT)
     fabric.run()
     gaps = [[later - time for time, later in pairwise(sent)] for sent in times.values()]
-    # 50 ms before there is a sample, then `least_timeout` for round trips of 2 ms; 80 ms if still doubled.
-    assert gaps == [[50 * MS, 100 * MS], [20 * MS]]
+    # The first segment was sent again and gives no sample (RFC 6298, section 3), so the second waits for
+    # `first_timeout` too: 50 ms, and 200 ms if it were still doubled.
+    assert gaps == [[50 * MS, 100 * MS], [50 * MS]]
 
 
 def test_a_second_time_out_in_a_row_leaves_the_threshold() -> None:
