@@ -240,10 +240,15 @@ def about_time(time_ps: int) -> str:
 
 def shown_time(time_ps: int) -> str:
     """A time as it is written where that is short, and otherwise to four digits or so: 20_000_000 is "20us",
-    634_155_860 is "634.2us".
+    634_155_860 is "634.2us". From 10 s on it has microseconds, so that what follows a fault at once is told
+    from it: 10_800_000_200_000_000 is "10800.0002s".
     """
     exact = format_time(time_ps)
-    return exact if len(exact) <= LONGEST_EXACT else about_time(time_ps)
+    if len(exact) <= LONGEST_EXACT:
+        return exact
+    if time_ps < 10 * 10**12:
+        return about_time(time_ps)
+    return f"{time_ps // 10**12}.{time_ps % 10**12 // 10**6:06d}".rstrip("0").rstrip(".") + "s"
 
 
 def about_size(size_bytes: int) -> str:

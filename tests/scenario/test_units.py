@@ -17,6 +17,7 @@ from emu.base.units import (
     parse_rate,
     parse_size,
     parse_time,
+    shown_time,
 )
 from emu.scenario.load import load_text
 
@@ -188,3 +189,10 @@ def test_serialisation_is_the_least_time_that_carries_all_bits(size_bytes: int, 
 @given(st.integers(0, 1 << 40) | st.integers((1 << 20) - 2, (1 << 20) + 2), st.integers(10**7, 10**15))
 def test_devices_calculate_the_same_time_in_native_integers(size_bytes: int, rate_bps: int) -> None:
     assert sending_ps(size_bytes, rate_bps) == serialisation_ps(size_bytes, rate_bps)
+
+
+@pytest.mark.parametrize("start_s", [10, 61, 10_800, 86_400 * 30])
+def test_what_follows_at_once_late_in_a_run_is_told_from_it(start_s: int) -> None:
+    """A fault, its loss and its notice within a millisecond, at any second of a run."""
+    shown = [shown_time(start_s * 10**12 + us * 10**6) for us in (0, 200, 430, 627)]
+    assert shown == [f"{start_s}s", f"{start_s}.0002s", f"{start_s}.00043s", f"{start_s}.000627s"]
