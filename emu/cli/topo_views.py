@@ -219,7 +219,7 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
         pool = nodes[switch].model, len(topology.ports(switch)), held, shared, modular
         pools[pool] = pools.get(pool, 0) + 1
     shipped = ASICS[own_asic] if (own_asic := scenario.switch.buffer.asic) in ASICS else ASICS["tomahawk5"]
-    rows = [("port", "ports", "rate", "delay", "priorities", "headroom of each", f"a {shipped.title} ships")]
+    rows = [("port", "ports", "rate", "delay", "priorities", "headroom", f"of {shipped.title}")]
     rows += [
         (
             f"{model} - {peer}",

@@ -91,7 +91,7 @@ def test_buffers_say_by_what_auto_goes_and_what_a_box_ships(capsys: Captured, sm
         assert {port["headroom_bytes"] for port in shown["ports"]} == least
         said = told(capsys, small, "--buffers")[1]
         assert said[-1] == f"headroom auto goes by switch.buffer.asic: {asic}, {how}"
-        assert "a Tomahawk 5 ships" in said[0]
+        assert "of Tomahawk 5" in said[0]
 
 
 def test_buffers_show_the_profiles_of_priority_groups(capsys: Captured, small: str) -> None:

@@ -118,6 +118,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
     "routing (kind: adaptive)": {
         **_HASHED,
         "granularity": ("packet", OUT_OF_ORDER),
+        "grade": ("1B", {**OUT_OF_ORDER, "routing.granularity": "packet"}),
         "gap": ("5us", {}),
         "entries": (1, {}),
         "allow_reordering": (True, {}),
@@ -146,7 +147,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "headroom_pool": ("100KB", {}),
         "egress_limit": ("4KB", {"switch.pfc.enabled": False, "transport.timeout": 2}),
         "egress_alpha": ("1/128", {"switch.pfc.enabled": False, "transport.timeout": 2}),
-        "asic": ("tomahawk5", {"switch.buffer.pool": "2MB"}),
+        "asic": ("tomahawk5", {"switch.buffer.pool": "3MB"}),
         "lossless_egress_limit": ("4KB", {"transport.timeout": 2}),
         "lossless_egress_alpha": ("1/128", {"transport.timeout": 2}),
     },

@@ -186,6 +186,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "p2p_chunk": "auto",
         "qps_per_connection": 1,
         "qp_policy": "round_robin",
+        "least_loaded_over": "host",
         "dqplb": {"segment": "512KiB", "most_outstanding": 128},
         "outstanding": {"connection": "auto", "rack": "auto", "zone": "auto", "pod": "auto"},
         "zero_copy": False,
