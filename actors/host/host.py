@@ -60,7 +60,7 @@ from actors.kernel.counters import (
     HOST_SM_WAIT_PS,
 )
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
-from actors.kernel.event import COLLECTION, JOB, MAX_PORTS, NEVER_PS, PROXY, Message
+from actors.kernel.event import COLLECTION, JOB, MAX_PORTS, NEVER_PS, PROXY, SUBJECT_MASK, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, load_fields, save_event, save_fields
 from actors.kernel.vectors import append, vec
@@ -416,7 +416,8 @@ class Host(Device):
         self.posts: dict[int, list[int]] = {}
         """Of an open job, what was posted for the present time, by the subject of its alarm."""
         self.told: list[list[int]] = []
-        """What came of its posts since somebody looked: number, rank, begun_ps, end_ps, status."""
+        """What came of posts since somebody looked, a list that hosts of a partition share: number, rank,
+        begun_ps, end_ps, status."""
         self.stops: bool = False
         """Whether the run is to stop with the present time when something came of one."""
         self.lost: bool = False
@@ -453,9 +454,10 @@ class Host(Device):
     # ---- an open job
 
     def ask(self, post: list[int], subject: int, now: int) -> None:
-        """A program outside posts something now."""
+        """A program outside posts something now. Subjects are consecutive."""
+        if len(self.posts) == 0:
+            self.push_timer(now, JOB, POSTED, subject)
         self.posts[subject] = post
-        self.push_timer(now, JOB, POSTED, subject)
 
     def tell(self, number: i64, rank: i64, begun_ps: i64, status: i64) -> None:
         """Something came of a post now."""
@@ -463,12 +465,6 @@ class Host(Device):
         self.told.append([number, rank, begun_ps, now, status])
         if self.stops:
             self.queue.stop_ps = now + 1
-
-    def take_told(self) -> list[list[int]]:
-        """What came of posts since the last call."""
-        told = self.told
-        self.told = []
-        return told
 
     # ---- what programs ask for
 
@@ -591,6 +587,9 @@ class Host(Device):
             return self._beat(now) if port == 0 else self._sample(now)
         if kind == JOB and port == POSTED:
             post = self.posts.pop(subject)
+            if len(self.posts) > 0:
+                # Each alarm sets the next: thousands at one time would make a long chain in the queue.
+                self.push_timer(now, JOB, POSTED, (subject + 1) & SUBJECT_MASK)
             if self.lost:
                 self.tell(post[1], -1, now, STATUS_HOST_LOST)
             else:

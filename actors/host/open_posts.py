@@ -45,7 +45,7 @@ _PIECES: Final[i64] = 4
 _POSTED: Final[i64] = 5
 _DONE: Final[i64] = 6
 
-_FIELDS: Final = ("first", "filled", "outstanding", "status")
+_FIELDS: Final = ("first", "filled", "outstanding", "status", "came")
 
 
 class Way:
@@ -68,6 +68,8 @@ class Way:
         self.status: i64 = STATUS_SUCCESS
         self.coming: list[list[int]] = []
         """Transfers to here: number of the post, whether to tell of it, when it was posted."""
+        self.came: i64 = 0
+        """How many of these are there."""
 
 
 class OpenPosts(Program):
@@ -120,7 +122,11 @@ class OpenPosts(Program):
             return
         if message.d == COMPLETED_RECEIVE:
             if message.b == 1:
-                number, tells, begun_ps = way.coming.pop(0)
+                number, tells, begun_ps = way.coming[way.came]
+                way.came += 1
+                if way.came == _MANY:
+                    way.coming = way.coming[way.came :]
+                    way.came = 0
                 if tells:
                     host.tell(number, way.rank, begun_ps, STATUS_SUCCESS)
             return

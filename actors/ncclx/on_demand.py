@@ -19,7 +19,9 @@ from typing import Final
 
 from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
+from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import Schedule
+from actors.ncclx.settings import Settings
 from actors.ncclx.transport.wiring import ConnectionBook, NvlinkPlan, QpPlan, SourcePort
 from actors.nic.queue_pair.numbers import QPN_PURPOSE, first_psn, slots_for
 
@@ -38,6 +40,17 @@ def key_of(*parts: object) -> int:
 
 class OpenSchedule(Schedule):
     """The calls of one group so far. An end has as many slots as a call of any protocol uses."""
+
+    def __init__(
+        self, settings: Settings, operations: Sequence[Operation], nodes: Sequence[int], channels: int
+    ) -> None:
+        super().__init__(settings, operations, nodes, channels)
+        self._grown = list(operations)
+        self.operations = self._grown
+
+    def grow(self, operation: Operation) -> None:
+        """Take one more call in."""
+        self._grown.append(operation)
 
     def slots(self) -> int:
         return max(cut.slots for cut in self.cuts)

@@ -110,7 +110,7 @@ class Schedule:
         self.settings = settings
         self._rings: dict[int, tuple[tuple[int, ...], list[int]]] = {}
         """By channel: the ring, and where in it each rank is."""
-        self.operations = tuple(operations)
+        self.operations: Sequence[Operation] = tuple(operations)
         self.nodes = tuple(nodes)
         pairs = (*POINT_TO_POINT, TRANSFER)
         exchange = all(one.op in pairs for one in operations)
@@ -123,7 +123,7 @@ class Schedule:
 
     def with_operations(self, operations: Sequence[Operation]) -> Schedule:
         """The same ranks with other operations; this one if they are the same."""
-        if tuple(operations) == self.operations:
+        if len(operations) == len(self.operations) and tuple(operations) == tuple(self.operations):
             return self
         other = copy(self)
         other.operations = tuple(operations)

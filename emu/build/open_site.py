@@ -82,6 +82,9 @@ class OpenSite:
         self._settings = settings_of(blueprint.scenario, blueprint.topology, job)
         self._devices = {int(device.number): device for device in devices}
         self.hosts = [device for device in devices if isinstance(device, Host)]
+        self._told: list[list[int]] = []
+        for one in self.hosts:
+            one.told = self._told
         self._source_port = source_port_of(blueprint.scenario, blueprint.topology)
         self._book = OpenBook(blueprint.plan.pairs, blueprint.plan.inside)
         self._ways: dict[tuple[int, int, str], tuple[int, int]] = {}
@@ -261,7 +264,8 @@ class OpenSite:
             self._add_group(communicator, key, kind, operation, now_ps)
         else:
             schedule = communicator.job.schedules[place]
-            schedule.operations = (*schedule.operations, operation)
+            assert isinstance(schedule, OpenSchedule), place
+            schedule.grow(operation)
         plan.scripts[0].calls[place].append(call)  # which all ranks share
         schedule = communicator.job.schedules[place]
         calls = len(schedule.operations)
@@ -309,4 +313,6 @@ class OpenSite:
 
     def take_told(self) -> list[list[int]]:
         """What came of posts since the last call: number, rank, begun_ps, end_ps, status."""
-        return [row for host in self.hosts if host.told for row in host.take_told()]
+        told = self._told[:]
+        self._told.clear()
+        return told

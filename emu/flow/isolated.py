@@ -430,7 +430,12 @@ def _work(
         known=KnownPlans(),
     )
     return JobWork(
-        number, f"call {number}", int(NEVER_PS), count, operations=part.schedule.operations, wired=wired
+        number,
+        f"call {number}",
+        int(NEVER_PS),
+        count,
+        operations=tuple(part.schedule.operations),
+        wired=wired,
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from emu.base.errors import RuntimeFailure
 from emu.cli.bench.cases import CASES, EVERY, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
+from emu.cli.bench.posts import POSTING, measure_posts, scenario_of
 from emu.cli.commands.bench import only_digest, run_once
 from emu.cli.main import main
 from emu.scenario.dump import to_mapping
@@ -90,10 +91,10 @@ def keys(value: object, path: str = "") -> Iterator[str]:
             yield from keys(item, f"{path}[{at}]")
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [*EVERY, *POSTING])
 def test_no_figure_depends_on_a_default(name: str) -> None:
     """Every key of the effective scenario is written in the case: nothing is left for a default to decide."""
-    case = EVERY[name].scenario()
+    case = EVERY[name].scenario() if name in EVERY else scenario_of(POSTING[name])
     written = set(keys(case))
     effective = to_mapping(load_mapping(case).scenario)
     assert [key for key in keys(effective) if key not in written] == []
@@ -149,3 +150,18 @@ def test_a_case_of_a_feature_is_the_permutation_with_it(name: str) -> None:
     assert scenario.jobs == plain.jobs
     sections = ("nic", "switch", "transport", "link")
     assert [key for key in sections if getattr(scenario, key) != getattr(plain, key)]
+
+
+def test_posts_over_a_socket_are_those_of_the_process() -> None:
+    few = POSTING["open-posts"]._replace(name="posts", posts=40, outstanding=8)
+    inside, outside = measure_posts(few), measure_posts(few._replace(socket=True))
+    assert inside.digest == outside.digest
+    assert (inside.posts, inside.virtual_ps) == (40, outside.virtual_ps)
+    assert min(inside.cpu_s, outside.cpu_s) > 0
+
+
+def test_cases_of_posts_are_a_question_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--case", "open-posts"]) == 2
+    assert "or --posts --case open-posts" in capsys.readouterr().err
+    assert main(["bench", "--posts", "--case", "ring-64"]) == 2
+    assert "accepted: open-posts, open-outstanding, open-socket" in capsys.readouterr().err

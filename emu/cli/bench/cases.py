@@ -331,6 +331,11 @@ def _scenario(name: str, hosts: int, workload: dict[str, Any]) -> dict[str, Any]
     return over(_EVERY_KEY, {"name": name, "topology": topology, "jobs": [{**job, "workload": workload}]})
 
 
+def open_fabric(name: str, hosts: int) -> dict[str, Any]:
+    """The same fabric for an open run, with every key."""
+    return _scenario(name, hosts, {"kind": "open"})
+
+
 def _permutation(hosts: int, size: str) -> Case:
     workload = {**_PERMUTATION, "size": size}
     name = f"permutation-{hosts}"

@@ -1,8 +1,8 @@
 """One run of a bench case, a process of its own: `python -m emu.cli.bench.one_run NAME WORKERS [MORE]`.
 
 MORE is `snapshots` or `scrapes`. 0 workers is `--local` in one part. The last line of standard output is a
-`Measured` as JSON. Nobody looks at the run while it goes on: no metrics, no progress, no run directory; with
-`scrapes` another process does, at the metrics page.
+`Measured` as JSON, or of a case of posts a `Posted`. Nobody looks at the run while it goes on: no metrics, no
+progress, no run directory; with `scrapes` another process does, at the metrics page.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 import emu
 from emu.base.errors import EmuError, RuntimeFailure
 from emu.cli.bench.cases import EVERY, Measured
+from emu.cli.bench.posts import POSTING, Posted, measure_posts
 from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from emu.scenario.load import load_mapping
@@ -120,10 +121,14 @@ def measured(outcome: Outcome) -> Measured:
 def main(arguments: list[str]) -> int:
     """Run one case, print what was measured."""
     name, workers, *more = arguments
+    found: Measured | Posted
     try:
-        found = (
-            measure_scraped(name) if more == [SCRAPES] else measure(name, int(workers), more == [SNAPSHOTS])
-        )
+        if name in POSTING:
+            found = measure_posts(POSTING[name])
+        elif more == [SCRAPES]:
+            found = measure_scraped(name)
+        else:
+            found = measure(name, int(workers), more == [SNAPSHOTS])
     except EmuError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -23,6 +23,7 @@ from actors.kernel.device import Series, tally_of
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_size
 from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
+from emu.cli.bench.posts import POSTING, PostCase, Posted
 from emu.measure.prometheus.exposition import Exposition
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.scenario.load import load_mapping
@@ -53,10 +54,18 @@ SCRAPE: Final = (
     ("cost", 7),
 )
 SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8), ("of wall", 8))
+POSTS: Final = (
+    ("case", 16),
+    ("posts", 7),
+    ("outstanding", 11),
+    ("CPU us each", 11),
+    ("wall s", 8),
+    ("memory", 9),
+)
 
 
 CASES_LISTED: Final = "\b\nCases:\n" + indent(
-    fill(", ".join(EVERY), 76, break_on_hyphens=False, break_long_words=False), "  "
+    fill(", ".join([*EVERY, *POSTING]), 76, break_on_hyphens=False, break_long_words=False), "  "
 )
 
 
@@ -70,10 +79,10 @@ RENDERINGS: Final = 25
     "--case",
     "names",
     multiple=True,
-    type=click.Choice(list(EVERY)),
+    type=click.Choice([*EVERY, *POSTING]),
     metavar="CASE",
     help="Only this; repeatable. Those with-..., all-to-all-512 and permutation-64-long run only by name; "
-    "--scrapes takes the last by default.",
+    "--scrapes takes the last by default, --posts those of open-....",
 )
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
 @click.option("--workers", type=click.IntRange(2, 64), help="Compare 1 worker with N, in alternating pairs.")
@@ -81,6 +90,7 @@ RENDERINGS: Final = 25
 @click.option(
     "--scrapes", is_flag=True, help="Show what scraping twice a second costs, in alternating pairs."
 )
+@click.option("--posts", is_flag=True, help="Show what a post to an open run and its completion cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON at the end, and nothing else.")
 def command(
     names: tuple[str, ...],
@@ -88,6 +98,7 @@ def command(
     workers: int | None,
     snapshots: bool,
     scrapes: bool,
+    posts: bool,
     as_json: bool,
 ) -> None:
     """Measure packet-hops per CPU second on fixed cases; print medians.
@@ -96,18 +107,27 @@ def command(
     with payload alone, `events` what devices did, over NVLink and in copies, too. The last column divides by
     rounds per CPU second of a fixed Python loop timed in turn, for comparisons between machines and days.
     """
-    if snapshots + scrapes + (workers is not None) > 1:
-        raise UsageError("--snapshots, --scrapes and --workers are questions of their own; ask one")
-    columns = SNAPSHOT if snapshots else SCRAPE if scrapes else SINGLE if workers is None else PAIR
+    if snapshots + scrapes + posts + (workers is not None) > 1:
+        raise UsageError("--snapshots, --scrapes, --posts and --workers are questions of their own; ask one")
+    strange = [name for name in names if (name in POSTING) != posts]
+    if strange:
+        accepted = ", ".join(POSTING) if posts else f"the others, or --posts --case {strange[0]}"
+        raise UsageError(f"--case {strange[0]}: accepted: {accepted}")
+    columns: Sequence[tuple[str, int]] = SINGLE if workers is None else PAIR
+    if snapshots or scrapes or posts:
+        columns = SNAPSHOT if snapshots else SCRAPE if scrapes else POSTS
     told: list[dict[str, Any]] = []
     if not as_json:
         click.echo(f"packet path: {emu.compiled_state()}; medians")
         click.echo(_row([name for name, _ in columns], columns))
-    usual = {LONG.name} if scrapes else CASES
-    for case in EVERY.values():
+    usual = {LONG.name} if scrapes else POSTING if posts else CASES
+    every: list[Case | PostCase] = [*EVERY.values(), *POSTING.values()]
+    for case in every:
         if case.name not in (names or usual):
             continue
-        if snapshots:
+        if isinstance(case, PostCase):
+            result, cells = _posts(case, repeat or REPEATS)
+        elif snapshots:
             result, cells = _snapshots(case, repeat or REPEATS)
         elif scrapes:
             result, cells = _scrapes(case, repeat or PAIRS)
@@ -132,14 +152,20 @@ def _row(cells: Sequence[str], columns: Sequence[tuple[str, int]]) -> str:
 
 def run_once(case: Case, workers: int, *more: str) -> Measured:
     """One run in a process of its own; 0 workers is `--local`. RuntimeFailure if it fails."""
-    command_line = [sys.executable, "-m", "emu.cli.bench.one_run", case.name, str(workers), *more]
+    return Measured(**_printed(case.name, str(workers), *more))
+
+
+def _printed(name: str, *more: str) -> dict[str, Any]:
+    """What the process of one run of a case printed. RuntimeFailure if it fails."""
+    command_line = [sys.executable, "-m", "emu.cli.bench.one_run", name, *more]
     done = subprocess.run(  # noqa: S603 - this interpreter, a module of this package, a name of the table
         command_line, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
-        raise RuntimeFailure(f"bench {case.name}: {lines[-1] if lines else f'status {done.returncode}'}")
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+        raise RuntimeFailure(f"bench {name}: {lines[-1] if lines else f'status {done.returncode}'}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _single(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
@@ -202,6 +228,29 @@ def _pairs(case: Case, repeat: int, workers: int) -> tuple[dict[str, Any], list[
     return told, [case.name, f"{wall_one_s:.2f}", f"{wall_many_s:.2f}", f"{median(speedups):.2f}"]
 
 
+def _posts(case: PostCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
+    """Run one case of posts `repeat` times; the medians, and their row."""
+    runs = [Posted(**_printed(case.name, "0")) for _ in range(repeat)]
+    each_s = median(run.cpu_s / run.posts for run in runs)
+    wall_s = median(run.wall_s for run in runs)
+    peak_bytes = max(run.peak_rss_bytes for run in runs)
+    told: dict[str, Any] = {
+        "case": case.name,
+        "title": case.title,
+        "compiled": runs[0].compiled,
+        "repeats": repeat,
+        "posts": case.posts,
+        "outstanding": case.outstanding,
+        "post_cpu_s": each_s,
+        "wall_s": wall_s,
+        "peak_rss_bytes": peak_bytes,
+        "virtual_ps": runs[0].virtual_ps,
+        "digest": only_digest(case, runs),
+    }
+    cells = [str(case.posts), str(case.outstanding), f"{each_s * 1e6:.1f}", f"{wall_s:.2f}"]
+    return told, [case.name, *cells, about_size(peak_bytes)]
+
+
 def _snapshots(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     """Run one case with snapshots `repeat` times; the medians, and their row."""
     runs = [run_once(case, 0, "snapshots") for _ in range(repeat)]
@@ -251,7 +300,7 @@ def _scrapes(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     return told, [case.name, *cells, f"{median(told['scrapes']):g}", f"{each_s * 1000:.1f}", f"{cost:.1%}"]
 
 
-def only_digest(case: Case, runs: Sequence[Measured]) -> str:
+def only_digest(case: Case | PostCase, runs: Sequence[Measured | Posted]) -> str:
     """The digest that all runs of a case have. RuntimeFailure if they do not have one."""
     digests = list(dict.fromkeys(run.digest for run in runs))
     if len(digests) != 1:
