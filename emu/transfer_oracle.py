@@ -1,4 +1,4 @@
-"""Transfers of keys and values for a serving loop: when is what was begun there?
+"""`TransferOracle`: transfers of keys and values for a serving loop, each with its time of arrival.
 
     oracle = TransferOracle(emu.open("fabric.yaml"))
     oracle.begin("request 7", prefill, decode, kv_bytes, at_ps)

@@ -3,8 +3,8 @@
 A training step on thousands of GPUs has the same call in thousands of groups at the same time. Where every
 connection carries as much, the last of them ends when the fullest link has carried what it has to: that is
 the time that all take here. What it leaves out: groups that are done earlier, and leave links to others.
-A sample of the groups runs alone, in packets (`emu.flow.samples`): that is what a call takes, if links allow
-it.
+A sample of the groups runs alone, in packets (`emu.flow.group_samples`): that is what a call takes, if links
+allow it.
 
 What a call takes beside its links is taken from one group, the one with the longest way. Bytes are counted
 for every queue pair; in a ring the slices of the first rank count for all, and the last chunks may be some
@@ -29,10 +29,10 @@ from actors.switch.routing.walks import Bundle
 from emu.flow.alike import Alike
 from emu.flow.calls import Calls, Launch, Leg, has_closed_form
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.group_samples import Cut, Samples
 from emu.flow.isolated import Result
 from emu.flow.messages import Load, capacities_kbps, directed, message_load
 from emu.flow.requests import Request, Requests
-from emu.flow.samples import Cut, Samples
 from emu.flow.wires import Wires
 from emu.scenario.schema import Scenario
 

@@ -25,7 +25,7 @@ from emu.build.devices import Blueprint
 from emu.build.plan import JobWork, settings_of
 from emu.flow.alike import alike, each_alone
 from emu.flow.calls import PACKETS, Calls
-from emu.flow.changes import ChangingProgress
+from emu.flow.changing_fabric import ChangingProgress
 from emu.flow.edges import Edges
 from emu.flow.fault_line import FaultLine
 from emu.flow.flow_jobs import FlowRun

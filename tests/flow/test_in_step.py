@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from actors.flow.filling import QUIET, UNIT, Filling
 from actors.flow.footprints import DATA, Footprint, Ground, Transfer
 from emu.api import prepare, run
-from emu.flow import in_step, samples
+from emu.flow import group_samples, in_step
 from emu.flow.alike import Alike, alike
 from emu.flow.cross import differences
 from emu.results.summary import Summary
@@ -135,8 +135,8 @@ def test_first_members_and_slices_of_rings_stand_for_the_others(monkeypatch: pyt
 def _dp_ps(scenario: Mapping[str, Any], most_events: int | None, monkeypatch: pytest.MonkeyPatch) -> float:
     """What the collectives of the data-parallel groups take beside all else."""
     if most_events is not None:
-        monkeypatch.setattr(samples, "MOST_WHOLE_HOPS", 0)
-        monkeypatch.setattr(samples, "MOST_SAMPLED_PAIRS", 768)
+        monkeypatch.setattr(group_samples, "MOST_WHOLE_HOPS", 0)
+        monkeypatch.setattr(group_samples, "MOST_SAMPLED_PAIRS", 768)
         monkeypatch.setattr("emu.flow.requests.MOST_HOPS", 0)
         monkeypatch.setattr("emu.flow.requests.MOST_EVENTS", most_events)
     training = run(scenario, local=True, diagnose=False).summary.jobs["train"].training

@@ -60,6 +60,8 @@ def test_what_is_not_to_be_loaded_exists() -> None:
 def models() -> list[type[BaseModel]]:
     """Every pydantic model of ours."""
     for name in python_files(*PACKAGES):
+        if name.startswith("emu/pytorch/"):  # some need torch, none has a model
+            continue
         importlib.import_module(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
 
     def below(model: type[BaseModel]) -> list[type[BaseModel]]:
