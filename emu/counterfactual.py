@@ -40,6 +40,7 @@ from actors.wire.fault import (
     SLOW,
     STORM,
 )
+from emu.build.buffer_sizes import is_deep
 from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, ODD, TIMER_SHORT, Finding
 from emu.diagnosis.fleet import differences, like_the_fleet, overridden
 from emu.diagnosis.view import alarmed, answering, cut_of, times_of
@@ -389,6 +390,7 @@ class Counterfactuals:
             if changed.odd:
                 swapped = () if cabling else self._scenario.faults
                 fabric = build_topology(scenario.model_copy(update={"faults": swapped}))
+                faults = _felt(faults, scenario, fabric)
             outcome = emulated(scenario, fabric, self.end_ps, faults)
             self._known[key] = self._measured(outcome, changed.left_out)
         return self._known[key]
@@ -427,6 +429,14 @@ class Counterfactuals:
                 name = f"{nodes[node].name}>{nodes[end.peer].name}"
                 found.append((-load / end.rate_bps, name, round(1 - left / load, 6)))
         return {name: share for _, name, share in sorted(found)[:MOST_SHARED]}
+
+
+def _felt(faults: tuple[Fault, ...], scenario: Scenario, fabric: Topology) -> tuple[Fault, ...]:
+    """The faults without credits of switches that have none once they are as their peers are."""
+    struck = {change.device for fault in faults for change in fault.changes if change.op == CREDITS}
+    without_credits = [node for node in struck if not is_deep(scenario, fabric, node)]
+    repair = Repair(frozenset((node, ANYWHERE, int(CREDITS)) for node in without_credits))
+    return tuple(left for one in faults if (left := repair.mended(one)) is not None)
 
 
 def loads_of_ports(topology: Topology, shown: Mapping[int, Shown]) -> dict[Port, int]:

@@ -95,7 +95,7 @@ class Servers:
         if takes is not None:
             small.append(_disk_stage(takes, TAKES, 0))
         transport = self._scenario.at(topology, nic).transport
-        window_bytes = getattr(transport.recovery, "window_bytes", NO_WINDOW_BYTES)
+        window_bytes = getattr(transport.recovery, "window_bytes", None) or NO_WINDOW_BYTES
         first = getattr(transport.congestion_control, "initial_window", NO_WINDOW_BYTES)
         returns_ps = crossing_ps(topology, way.ends, run.delays, int(ACK_WIRE_BYTES))
         return Stream(ways, Way(tuple(small), ()), window_bytes, first * mtu_bytes, returns_ps)

@@ -62,7 +62,7 @@ def load_summary(path: Path) -> Summary:
     file = path / "summary.json" if path.is_dir() else path
     try:
         plain = json.loads(file.read_text("utf-8"))
-        if isinstance(plain, dict) and plain.get("schema_version") != SCHEMA_VERSION:
+        if isinstance(plain, dict) and plain.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
             raise UsageError(f"{file}: {OTHER_RELEASE}")
         return Summary.model_validate(plain)
     except OSError as error:
