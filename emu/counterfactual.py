@@ -323,7 +323,7 @@ class Counterfactuals:
         self.exhausted = False
         """Whether something was not run because it would have taken too many events."""
         self.kept: list[Counterfactual] = []
-        """What was answered."""
+        """What was answered, the same once."""
 
     @property
     def affordable(self) -> bool:
@@ -358,7 +358,8 @@ class Counterfactuals:
             self.exhausted = True
             return None
         found = found.model_copy(update={"healed": [one.key for one in suspects], "nudge_ns": nudge_ns})
-        self.kept.append(found)
+        if found not in self.kept:
+            self.kept.append(found)
         return found
 
     def _all(self, *, cabling: bool) -> tuple[Fault, ...]:

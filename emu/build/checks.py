@@ -25,7 +25,7 @@ from typing import Final
 from actors.fabric.model import FABRIC, Topology, prefix_of
 from actors.fabric.routes import routes
 from actors.gpu.memory import ELEMENT_BYTES
-from actors.kernel.event import MAX_PORTS
+from actors.host.host import POSTED
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.ncclx.operations import TO_ALL
@@ -145,10 +145,10 @@ def check_hosts(scenario: Scenario, topology: Topology, plan: Plan) -> None:
         counts.update({flow.host for flow in job.flows})
         counts.update(one.host for one in job.clients)
     host, most = max(counts.items(), key=lambda one: (one[1], -one[0]), default=(0, 0))
-    if most > MAX_PORTS:
+    if most > POSTED:
         reason = f"server {topology.nodes[host].name} has {most} ranks of jobs"
         raise ScenarioError(
-            [Problem(scenario.name, 0, "jobs", reason, f"at most {MAX_PORTS} ranks a server, over all jobs")]
+            [Problem(scenario.name, 0, "jobs", reason, f"at most {POSTED} ranks a server, over all jobs")]
         )
 
 

@@ -5,7 +5,8 @@ Every family of causes is asked for findings. What is told of them depends on wh
 1. a job failed, or the run came to no end: everything that was found is told;
 2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.impact`), if it
    is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
-   for rose by so much, nothing is said but that results are wrong;
+   for rose by so much, nothing is said but that results are wrong, what is meant to be so, and, unless jobs
+   repeat, what was counted of losses: in every round alike they are no news;
 3. where runs may be emulated, those are told whose healing gives something back, and how much
    (`emu.diagnosis.healing`); beside them only what no single component heals;
 4. otherwise, of what was found, what shows harm of its own is told: its evidence is something to be called
@@ -76,7 +77,10 @@ def diagnose(
     found = findings(view)
     harm = [] if reference is None else harms(view.times(), view.alarmed(), reference, view.end_ps)
     if reference is not None and not harm and not broke_off(view):
-        found = [one for one in found if one.cause in (*MEANT, WRONG)]
+        rounds = reference.span_ps is not None
+        found = [
+            one for one in found if one.cause in (*MEANT, WRONG) and not (rounds and one.cause in EVIDENCE)
+        ]
     suffering = [one for one in found if suffered(view, one)]
     if harm and not suffering:
         suffering = [one for one in found if one.cause not in MEANT]
