@@ -12,7 +12,8 @@ counted itself is gone with it.
    healed together, and those that give something back are halved until single ones are left.
 2. Beside the one that gives back most, each other that gave back nothing is healed too: one may hide
    another. What that gives back beyond the first is the second's. So it is with a job where a component gives
-   something back: without the job, nothing meets that component.
+   something back: without the job, nothing meets that component. And so with timers that are too short, if a
+   component gives back as much: they wait for what that delays.
 3. Where all that is suspected is a difference from the fleet (`emu.diagnosis.fleet`), all are healed at once
    before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
 4. Of three jobs that met or more, pairs are left out too: each of two may hide the other.
@@ -281,6 +282,7 @@ def accused(
     if run.chaotic:
         guilty = [one for one in guilty if _stands(one, emulate)]
     guilty = [one for one in guilty if one.finding.cause != CONTENTION] or guilty
+    guilty = [one for one in guilty if not _waited_for(one, guilty)]
     for first in guilty[:1]:
         healed = next(one for finding, one in tried if finding is first.finding)
         for other, _ in tried:
@@ -290,6 +292,17 @@ def accused(
                     guilty.append(Accused(other, more, (first.finding,), shared[other.key]))
     pairs = _pairs_of_jobs(run, jobs, guilty, emulate)
     return sorted([*pairs, *guilty], key=_order) if pairs else guilty, beyond, untried
+
+
+def _waited_for(timer: Accused, guilty: Sequence[Accused]) -> bool:
+    """Whether a timer was too short for what a component did: that gives back as much."""
+    if timer.finding.cause != TIMER_SHORT or timer.gain is None:
+        return False
+    return any(
+        set(timer.gain.mended) <= set(one.gain.mended) and timer.gain.share <= one.gain.share
+        for one in guilty
+        if one.finding.cause not in (TIMER_SHORT, CONTENTION) and one.gain is not None
+    )
 
 
 def _order(one: Accused) -> tuple[bool, float, int]:

@@ -129,6 +129,23 @@ def test_every_number_in_a_sentence_is_one_that_was_counted(seed: int, lossy: di
             assert int(number.replace(",", "")) in known[noun], sentence
 
 
+@pytest.mark.parametrize("beyond", [False, True])
+def test_a_timer_that_waits_for_what_a_component_delays_is_told_for_what_it_costs_beyond(
+    beyond: bool,
+) -> None:
+    """The component takes 500 of 1,500, and the timer as much, but not from what the component leaves."""
+    timer = Finding(TIMER_SHORT, "nic-0-0", 700, "")
+    delay = Finding("delayed_link", "a:b", 840, "")
+
+    def emulate(healed: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
+        took = 1500 if not healed else 700 if beyond and len(healed) > 1 else 1000
+        return Counterfactual(healed=[], jobs={"train": took}, failed=[], alarms={})
+
+    found, _, _ = accused(Run({"train": 1500}, [], {}), [delay, timer], emulate)
+    assert [one.finding.cause for one in found] == ["delayed_link", *[TIMER_SHORT] * beyond]
+    assert all(one.beside == (delay,) for one in found[1:])
+
+
 @given(st.integers(6, 20), st.sets(st.integers(0, 19), max_size=3))
 @settings(max_examples=40, deadline=None)
 def test_of_many_suspects_those_that_cost_time_are_found_by_groups(count: int, costly: set[int]) -> None:
