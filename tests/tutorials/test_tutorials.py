@@ -57,11 +57,14 @@ def pod(shown: Sequence[Shown]) -> None:
     assert max(ring[2:]) < 1.2 * 2**20 * 8 / 200e9
     assert max(busbw[:2]) < min(busbw[2:]) < 1.2 * min(busbw[:2])
     assert min(uneven[:2]) > 1.5 * max(uneven[2:])
-    ring, pairs = columns(queue_pairs, "ring.end_ps", "pairs.end_ps")
+    hashed = ring[1]
+    ring, pairs, paused = columns(queue_pairs, "ring.end_ps", "pairs.end_ps", "fabric.pfc_paused_ps")
     assert ring == sorted(ring, reverse=True)
-    assert pairs == sorted(pairs)
+    assert paused == sorted(paused, reverse=True)
+    assert pairs[1] < pairs[2] < pairs[0]
     ((e_ecmp, pinned, sprayed, adaptive),) = columns(broken, "ring.end_ps")
-    assert sprayed < adaptive < pinned == pytest.approx(e_ecmp, rel=0.05)
+    assert sprayed < adaptive < pinned == pytest.approx(hashed, rel=0.05)
+    assert pinned < e_ecmp
     ring, pairs, paused, peak = columns(
         thresholds, "ring.end_ps", "pairs.end_ps", "fabric.pfc_paused_ps", "fabric.buffer_peak_bytes"
     )
