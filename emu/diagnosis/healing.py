@@ -37,6 +37,8 @@ from emu.diagnosis.impact import risen
 from emu.results.summary import Counterfactual
 
 MOST_HEALED: Final = 5
+MOST_PAIRED: Final = 16
+"""Suspects, the likeliest, of which pairs are healed."""
 NUDGES_NS: Final = (1, 2)
 CERTAIN: Final = 0.25
 """A share of a job's time that no chaos gives back."""
@@ -329,7 +331,7 @@ def _together(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> list[A
     """Those of a group that has to be healed as a whole: the likeliest pair that gives something back, or
     all; where a job failed, so that it does not.
     """
-    groups: list[tuple[Finding, ...]] = [*combinations(suspects, 2)]
+    groups: list[tuple[Finding, ...]] = [*combinations(suspects[:MOST_PAIRED], 2)]
     if len(suspects) > 2:
         groups.append(tuple(suspects))
     for group in groups:
