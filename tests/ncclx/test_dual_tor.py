@@ -25,11 +25,17 @@ needs_speed = pytest.mark.skipif(not emu.is_compiled(), reason="a million packet
 
 
 @cache
-def dual(policy: str, lost_at: str = "", channels: int = 4, size: str = "16MiB") -> Summary:
+def dual(
+    policy: str, lost_at: str = "", channels: int = 4, size: str = "16MiB", pairs: int = 2, seed: int = 1
+) -> Summary:
+    """As the library of HPN: queue pairs whose paths share no link, so that no draw of a hash decides."""
     faults = [{**LOST, "at": lost_at}] if lost_at else []
     changes: dict[str, Any] = {
+        "seed": seed,
         "ncclx.qp_policy": policy,
+        "ncclx.qps_per_connection": pairs,
         "ncclx.channels": channels,
+        "transport.udp_source_port": "disjoint",
         "transport.ack_priority": 6,  # what is counted are the turns of data
         "jobs[0].workload.sizes": [size],
         "faults": faults,
@@ -55,23 +61,27 @@ def test_nobody_times_out_when_a_port_is_lost(policy: str, lost_at: str) -> None
 
 
 @needs_speed
-def test_equal_channels_are_paced_by_the_rail_that_lost_half() -> None:
-    """All 8 channels of rank 0 share one port of 200G, on which an ACK goes between packets.
-
-    With both ports it is 1.26 times as much, measured at 32 to 128 MiB. It was 1.49 times as much while data
-    and clear-to-sends were dealt over the ports together.
+@pytest.mark.parametrize("pairs", [1, 2, 3, 4])
+def test_equal_channels_have_both_ports_and_are_paced_by_the_rail_that_lost_one(pairs: int) -> None:
+    """All 8 channels of rank 0 share one port of 200G, on which an ACK goes between packets; with both ports
+    they have twice that, less the first and the last slices.
     """
     floor_bps = PORT_BPS * PAYLOAD / (PACKET + ACK)
-    assert busbw(dual("round_robin", "10us", 8, "32MiB")) == pytest.approx(floor_bps, rel=0.01)
-    assert busbw(dual("round_robin", "", 8, "32MiB")) == pytest.approx(1.26 * floor_bps, rel=0.01)
+    assert busbw(dual("round_robin", "10us", 8, "32MiB", pairs)) == pytest.approx(floor_bps, rel=0.01)
+    assert 1.94 * floor_bps < busbw(dual("round_robin", "", 8, "32MiB", pairs)) < 2 * floor_bps
 
 
 @needs_speed
-def test_a_choice_over_nics_keeps_fifteen_sixteenths() -> None:
-    """0.926 at 16 MiB, 0.938 at 32 MiB and 0.933 at 64 MiB: a choice by bytes is no exact share."""
-    whole, one_lost = busbw(dual("least_loaded")), busbw(dual("least_loaded", "10us"))
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_a_choice_over_nics_keeps_fifteen_sixteenths(seed: int) -> None:
+    """-6.25 %, as HPN publishes (SIGCOMM'24). A choice by bytes is no exact share: four seeds have -5.6 to
+    -7.0 %, and so have 8 and 16 channels of 32 and 64 MiB, -5.4 to -7.8 %.
+    """
+    whole, one_lost = (busbw(dual("least_loaded", lost_at, seed=seed)) for lost_at in ("", "10us"))
     assert one_lost / whole == pytest.approx(15 / 16, rel=0.015)
-    assert "ncclx.qp_policy" not in [one.feature for one in dual("least_loaded", "10us").never_fired]
+    assert "ncclx.qp_policy" not in [
+        one.feature for one in dual("least_loaded", "10us", seed=seed).never_fired
+    ]
 
 
 @needs_speed

@@ -61,6 +61,8 @@ FABRICS: dict[str, dict[str, Any]] = {
     "star": {"hosts": 4},
 }
 
+ALL_REDUCE_64_MIB: dict[str, Any] = {"kind": "collective", "op": "all_reduce", "sizes": ["64MiB"]}
+
 
 def scenario(topology: dict[str, Any], **sections: Any) -> dict[str, Any]:
     job = {"name": "ring", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["64KiB"]}}
@@ -151,12 +153,7 @@ def test_hpn_as_it_comes_fills_both_ports_of_every_nic() -> None:
         "jobs": [
             {
                 "name": "bench",
-                "workload": {
-                    "kind": "collective",
-                    "op": "all_reduce",
-                    "algorithm": "ring",
-                    "sizes": ["64MiB"],
-                },
+                "workload": ALL_REDUCE_64_MIB | {"algorithm": "ring"},
             }
         ],
     }
@@ -167,6 +164,30 @@ def test_hpn_as_it_comes_fills_both_ports_of_every_nic() -> None:
     (done,) = result.summary.jobs["bench"].collectives
     assert done.busbw is not None
     assert 0.75 * 16 * 200e9 < done.busbw < 16 * 200e9
+
+
+@pytest.mark.parametrize(("pairs", "slices"), [(1, 0.5), (2, 0)])
+def test_a_pipeline_over_two_ports_begins_at_the_rate_of_the_ports_that_its_queue_pairs_have(
+    pairs: int, slices: float
+) -> None:
+    """A tree over two servers sends back what it has got. A channel with one queue pair has one port, so its
+    first slice of 1 MiB is there by 1 MiB / 25 GB/s in place of 50, and until then the other port waits.
+    Later both ports are as busy as one of 400G.
+    """
+    took_ps = []
+    for ports in (1, 2):
+        given = {
+            "name": "hpn",
+            "topology": {"kind": "hpn", "segments_per_pod": 1, "hosts_per_segment": 2, "nic_ports": ports},
+            "ncclx": {"qps_per_connection": pairs},
+            "jobs": [{"name": "bench", "workload": ALL_REDUCE_64_MIB | {"algorithm": "nvls_tree"}}],
+        }
+        (done,) = run(given, local=True, diagnose=False).summary.jobs["bench"].collectives
+        assert done.start_ps is not None
+        assert done.end_ps is not None
+        took_ps.append(done.end_ps - done.start_ps)
+    slice_ps = 2**20 * 4178 / 4096 / 25e9 * 1e12
+    assert took_ps[1] - took_ps[0] == pytest.approx(slices * slice_ps, abs=0.025 * took_ps[0])
 
 
 def test_one_queue_pair_sends_by_one_port_and_a_line_says_so() -> None:
