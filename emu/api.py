@@ -263,16 +263,20 @@ def stepped(
 
 
 def open(  # noqa: A001  as `open` of files is: what comes back is read from and written to
-    source: ScenarioSource, overrides: Mapping[str, object] | None = None, *, parts: int = 1
+    source: ScenarioSource,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    parts: int = 1,
+    resume: str | Path | None = None,
 ) -> OpenRun:
     """A run in this process whose open job does what is posted, each post at its own virtual time.
 
-    A scenario without a job of kind `open` gets one, of all ranks, beside the jobs that it has. `parts` does
-    not change an answer. Raises EmuError.
+    A scenario without a job of kind `open` gets one, of all ranks, beside the jobs that it has. With `resume`
+    it goes on from a file that `OpenRun.save` wrote. `parts` does not change an answer. Raises EmuError.
     """
     loaded = source if isinstance(source, Loaded) else load(source, overrides, opens=True)
     prepared = prepare(loaded)
-    return opened(prepared.blueprint, parts)
+    return opened(prepared.blueprint, parts, resume)
 
 
 def run_prepared(

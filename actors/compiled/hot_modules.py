@@ -25,6 +25,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.kernel.mixing",
     "actors.wire.train",
     "actors.kernel.cache",
+    "actors.kernel.watch",
     "actors.kernel.queue",
     "actors.kernel.event_log",
     "actors.kernel.device",

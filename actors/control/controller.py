@@ -556,6 +556,9 @@ class Controller(Device):
             if outline.period and len(self.operations) > MOST_ROWS:
                 self._forget()
         job.operation += 1
+        watch = self.queue.watch
+        if watch is not None:
+            watch.said_ps = self.queue.now_ps
         if job.status != STATUS_SUCCESS or job.operation == outline.operations:
             job.ended = True
             self._job_over()

@@ -463,6 +463,9 @@ class Host(Device):
         """Something came of a post now."""
         now: i64 = self.queue.now_ps
         self.told.append([number, rank, begun_ps, now, status])
+        watch = self.queue.watch
+        if watch is not None:
+            watch.said_ps = now
         if self.stops:
             self.queue.stop_ps = now + 1
 

@@ -535,7 +535,11 @@ class Device:
 
     def push_timer(self, time_ps: i64, kind: i64, port: i64, subject: i64) -> None:
         """Make a timer of this device pending."""
-        self.queue.push(Event(time_ps, pack_key(self.number, kind, port, subject)))
+        event = Event(time_ps, pack_key(self.number, kind, port, subject))
+        watch = self.queue.watch
+        if watch is not None:
+            watch.note(time_ps, event.key, leaves=False)
+        self.queue.push(event)
 
     def series(self) -> list[Series]:
         """The device's counters, in a fixed order."""

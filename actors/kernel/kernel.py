@@ -55,6 +55,7 @@ from actors.kernel.event import (
 )
 from actors.kernel.queue import SLOTS, EventQueue
 from actors.kernel.vectors import append, vec
+from actors.kernel.watch import Watch
 from actors.wire.batch import FRAME_BYTES, Batch, BatchReader
 from actors.wire.fault import PORT_FAULTS
 from actors.wire.frame import Frame
@@ -106,10 +107,22 @@ class Kernel:
 
     def push(self, event: Event) -> None:
         """Make an event of a device that is hosted here pending; no window between blocks is open."""
+        watch = self.queue.watch
+        if watch is not None:
+            watch.note(event.time_ps, event.key, leaves=False)
         if len(self.blocks) == 1:
             self.queue.push(event)
         else:
             self.blocks[self._block_of[event.key >> DEVICE_SHIFT]].queue.push(event)
+
+    def watch(self, devices: list[int]) -> Watch:
+        """Watch devices of this partition from now on; no window between blocks is open."""
+        watch = Watch(len(self._devices), devices)
+        for event in self.pending():
+            watch.note(event.time_ps, event.key, leaves=False)
+        for block in self.blocks:
+            block.queue.watch = watch
+        return watch
 
     def post(self, reader: BatchReader, batch: Batch) -> None:
         """Let the frames of a batch, which was checked, arrive at their blocks.
@@ -162,6 +175,8 @@ class Kernel:
             block.reached_ps = 0
         for device in self.hosted():
             device.forget_deferred()
+        if self.queue.watch is not None:
+            self.queue.watch.clear()
         self._turn = len(self.blocks)
 
     def next_time_ps(self) -> int:

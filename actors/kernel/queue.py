@@ -25,6 +25,7 @@ from mypy_extensions import i64
 from actors.kernel.cache import AHEAD, fetch_event
 from actors.kernel.event import NEVER_PS, Event, describe_key, void
 from actors.kernel.vectors import append, pop, vec
+from actors.kernel.watch import Watch
 
 SLOT_SHIFT: Final[i64] = 9
 SLOTS: Final[i64] = 32768
@@ -104,6 +105,8 @@ class EventQueue:
         self.now_key: i64 = 0
         self.stop_ps: i64 = NEVER_PS
         self.extra: i64 = 0
+        self.watch: Watch | None = None
+        """Is told of events that become pending, where somebody watches devices."""
         self._first: Event | None = None
         """The next event, and behind it the others of the present slot in their order."""
         self._slot: i64 = 0

@@ -293,6 +293,9 @@ class MessagePort:
         self.free_ps = start + self.message_ps
         message.time_ps = self.free_ps + self.delay_ps
         message.key = self._key
+        watch = self.queue.watch
+        if watch is not None:
+            watch.note(message.time_ps, self._key, self.outbox is not None)
         if self.outbox is None:
             self.queue.push(message)
         else:

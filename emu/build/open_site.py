@@ -306,10 +306,10 @@ class OpenSite:
 
     # ---- what comes of it
 
-    def stop_when_told(self, stops: bool) -> None:
-        """Whether this partition's run stops at the end of a time at which something came of a post."""
+    def stop_when_told(self) -> None:
+        """Let this partition's run stop at the end of a time at which something came of a post."""
         for host in self.hosts:
-            host.stops = stops
+            host.stops = True
 
     def take_told(self) -> list[list[int]]:
         """What came of posts since the last call: number, rank, begun_ps, end_ps, status."""

@@ -43,40 +43,37 @@ class InProcess:
         self._channels: list[deque[bytes]] = [deque() for _ in range(count * count)]
         self._busy: list[int] = []
         """The channels that hold something, and `-1 - i` for each logical process i with a window to run."""
-        self._pause_ps: int = NEVER_PS
-        self._paused: list[int] = []
-        """Who is at the sync point that was asked for."""
+        self._stand: list[int] = []
+        """Who stands still, until the run goes on."""
 
     def run(self) -> Ending | None:
         """How the run ended; None if `between` asked to stop."""
         return self.advance(NEVER_PS)
 
     def advance(self, until_ps: int) -> Ending | None:
-        """Execute everything before `until_ps`, which is after the last call's, and nothing at or after it.
+        """Execute everything before `until_ps`, which is after the last call's, and nothing at or after it;
+        where somebody listens to watched devices, less, up to when one of them said something.
 
-        Returns how the run ended, or None if it has not: then every part is at the sync point `until_ps`, and
-        who acts there may make events. None also if `between` asked to stop, after which the run is over.
+        Returns how the run ended, or None if it has not: then every part stands still at one sync point, and
+        whoever steps the run may make events. None also if `between` asked to stop, after which the run is
+        over.
         """
-        self._pause_ps = until_ps
-        if until_ps < NEVER_PS:
-            self._logical_processes[0].machine.request_sync(until_ps)
-        if self._paused:
-            self._busy = [-1 - at for at in self._paused]
-            self._paused = []
-        else:
-            for at in range(len(self._logical_processes)):
-                self._open(at)
+        for logical_process in self._logical_processes:
+            logical_process.pause_ps = until_ps
+        self._stand = []
+        for at in range(len(self._logical_processes)):
+            self._open(at)
         while self._busy:
             choice = self._random.randrange(len(self._busy)) if len(self._busy) > 1 else 0
             self._busy[choice], self._busy[-1] = self._busy[-1], self._busy[choice]
             chosen = self._busy.pop()
             if chosen >= 0:
                 self._arrive(chosen)
-            elif self._logical_processes[-1 - chosen].machine.sync_ps >= self._pause_ps:
-                self._paused.append(-1 - chosen)
+            elif self._logical_processes[-1 - chosen].stands:
+                self._stand.append(-1 - chosen)
             elif not self._run_window(-1 - chosen):
                 return None
-        if self._paused:
+        if self._stand:
             return None
         endings = {logical_process.ending for logical_process in self._logical_processes}
         assert len(endings) == 1, [

@@ -9,6 +9,7 @@ from emu import api
 from emu.astra_network import AstraNetwork
 from emu.base.errors import UsageError
 from emu.collective_costs import cost_table, time_ps
+from emu.runtime.live.open_engine import LocalEngine
 from emu.transfer_oracle import TransferOracle
 from tests.runtime.test_open_run import RACK
 
@@ -63,6 +64,7 @@ def test_a_ring_through_astra_sims_api_is_the_ring_that_is_posted_and_each_link_
     assert len(posts) + RANKS == RANKS * 2 * (RANKS - 1)
     assert last_ps <= end_ps <= last_ps + COMPUTE_NS * 1000
     run.until(end_ps + 1)
+    assert isinstance(run._engine, LocalEngine)
     arrived = [nic.progress for nic in run._engine.devices if isinstance(nic, Nic)]
     assert arrived == [2 * (RANKS - 1) * chunk] * RANKS
     assert run.close() == digest

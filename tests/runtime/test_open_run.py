@@ -1,8 +1,12 @@
 """An open run answers with what was posted and when, whoever knew of it how early, in however many parts."""
 
 import itertools
+import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from emu import api
 from emu.base.errors import StallError, UsageError
 from emu.runtime.live.open_run import Completion, OpenRun
 
+ROOT = Path(__file__).resolve().parents[2]
 FABRIC = {
     "name": "open",
     "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 2},
@@ -185,6 +190,71 @@ def test_a_fork_goes_on_as_the_run_does_and_as_it_would_have() -> None:
     assert half.told == whole.told == half.told[: len(half.told) - len(twin.told)] + twin.told
 
 
+GO_ON = """
+import pickle, sys
+from pathlib import Path
+from emu import api
+from tests.runtime.test_open_run import FABRIC, Script
+state, left, parts = pickle.loads(Path(sys.argv[1]).read_bytes())
+script = Script(api.open(FABRIC, parts=parts, resume=sys.argv[2]), 0, left)
+script.dice.setstate(state)
+while script.run.outstanding:
+    script.told.append(script.run.next())
+    if script.left:
+        script.one()
+print(script.run.close())
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (1, 3), (2, 1)])
+def test_a_run_that_was_saved_goes_on_in_another_process_in_any_parts(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    whole = Script(api.open(FABRIC), 6, 14)
+    digest = whole.play()
+    half = Script(api.open(FABRIC, parts=before), 6, 14)
+    link = {"kind": "degrade", "target": "rtsw-0:nic-0-0", "rate": "100G"}
+    for _ in range(3):
+        half.one()
+    for _ in range(5):
+        half.told.append(half.run.next())
+        half.one()
+    saved, dice = tmp_path / "run", tmp_path / "dice"
+    half.run.save(saved)
+    dice.write_bytes(pickle.dumps((half.dice.getstate(), half.left, after)))
+    command = [sys.executable, "-c", GO_ON, str(dice), str(saved)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [digest]
+    half.run.inject(link)
+    half.run.save(saved)
+    there = api.open(FABRIC, parts=after, resume=saved)
+    for run in (half.run, there):
+        while run.outstanding:
+            run.next()
+    assert half.run.close() == there.close() != digest
+
+
+def test_what_cannot_be_saved_or_gone_on_from_is_refused(tmp_path: Path) -> None:
+    run = api.open(FABRIC)
+    run.post(0, 1, 10, note=object())
+    with pytest.raises(UsageError, match=r"the note of post 1 is a object; accepted: None, numbers"):
+        run.save(tmp_path / "run")
+    run.next()
+    with pytest.raises(UsageError, match=r"accepted: a writable path"):
+        run.save("/proc/nowhere/run")
+    run.save(tmp_path / "run")
+    with pytest.raises(UsageError, match="is of another scenario; accepted: the one that it was saved of"):
+        api.open(RACK, resume=tmp_path / "run")
+    (tmp_path / "run").write_bytes((tmp_path / "run").read_bytes()[:-1])
+    with pytest.raises(UsageError, match=r"not as it was written .*; accepted: a file that save\(\)"):
+        api.open(FABRIC, resume=tmp_path / "run")
+    run.caller("other")
+    with pytest.raises(
+        UsageError, match=r"save\(\): caller other posts too; accepted: a run with caller main"
+    ):
+        run.save(tmp_path / "run")
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_fault_that_is_injected_is_the_fault_of_a_scenario_at_that_time(parts: int) -> None:
     link = {"kind": "degrade", "target": "rtsw-0:nic-0-0", "rate": "100G"}
@@ -272,10 +342,20 @@ def test_collectives_that_disagree_and_posts_after_the_end_are_refused() -> None
         run.post(0, 1, 1)
 
 
-def test_a_post_is_taken_back_before_its_time_and_not_after() -> None:
-    run = api.open(FABRIC)
+def test_a_post_is_taken_back_before_its_time_and_not_after_and_leaves_nothing() -> None:
+    run, without = api.open(FABRIC), api.open(FABRIC)
     late, soon = run.post(0, 1, 10, at_ps=10**9), run.post(0, 1, 10)
-    assert run.cancel_of(late) if hasattr(run, "cancel_of") else run.main.cancel(late)
+    assert run.cancel(late)
+    assert not run.cancel(late)
     assert run.next().number == soon
-    assert not run.main.cancel(soon)
+    assert not run.cancel(soon)
     assert not run.outstanding
+    numbers = [run.post(0, 2, 100 + at, at_ps=10**9 + at % 3) for at in range(12)]
+    assert all(run.cancel(number) for number in numbers[::2])
+    without.post(0, 1, 10)
+    for at in range(1, 12, 2):
+        without.post(0, 2, 100 + at, at_ps=10**9 + at % 3)
+    for one in (run, without):
+        while one.outstanding:
+            one.next()
+    assert run.close() == without.close()

@@ -47,11 +47,22 @@ def test_a_submitted_operation_begins_one_management_delay_after_it_was_submitte
     run.advance(MS)
     assert run.operations(job) == []
     run.submit(job)
-    assert run.advance_until_done(job)
-    (number, start_ps, end_ps, status) = run.operations(job)[0]
+    done = run.next(job)
+    assert done == run.operations(job)[0]
+    (number, start_ps, end_ps, status) = done
     # A message of 64 bytes at 10 Gbit/s (51,200 ps) goes before the delay.
     assert (number, start_ps, status) == (0, MS + delay_ps + 51_200, 0)
     assert end_ps > start_ps
+    assert run.now_ps > end_ps + delay_ps + 51_200
+    # Not a picosecond before that it was done, and nothing later has happened.
+    again = submitted(parts)
+    again.advance(MS)
+    again.submit(job)
+    again.advance(run.now_ps - 1)
+    assert again.operations(job) == []
+    again.advance(run.now_ps)
+    assert again.operations(job) == [done]
+    assert again.digest() == run.digest()
 
 
 def test_when_a_job_is_told_what_to_do_decides_the_answer_and_parts_do_not() -> None:
@@ -60,10 +71,10 @@ def test_when_a_job_is_told_what_to_do_decides_the_answer_and_parts_do_not() -> 
         run = submitted(parts)
         job = api.load(TINY).scenario.jobs[0].name
         run.submit(job)
-        assert run.advance_until_done(job)
+        assert run.next(job)
         run.advance(run.now_ps + pause_ps)
         run.submit(job)
-        while run.advance_until_done(job):
+        while run.next(job):
             pass
         assert run.ending is Ending.FINISHED
         answers.append(run.digest())

@@ -74,6 +74,34 @@ def test_lookaheads_add_up_along_the_best_path_and_round_the_shortest_cycle() ->
     assert close_lookaheads(2, [Crossing(0, 1, 5)]) == [[NEVER_PS, 5], [NEVER_PS, NEVER_PS]]
 
 
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_nobody_runs_beyond_the_next_act_of_who_is_listened_to_and_all_stand_behind_what_it_said(
+    workers: int,
+) -> None:
+    group = machines(line(workers, US), workers)
+    for machine in group:
+        machine.hears_after_ps = 300
+
+    def told(next_ps: int, acts_ps: int, pause_ps: int = NEVER_PS) -> list[Contribution]:
+        """The last worker has the event and hosts who is listened to; the first one is told to pause."""
+        mine = [idle(workers) for _ in range(workers)]
+        mine[0].pause_ps = pause_ps
+        mine[-1].next_ps = next_ps
+        mine[-1].acts_ps = acts_ps
+        return mine
+
+    # Events at 1000 and an act at 1200; then what may act after a message; then the act itself.
+    assert set(bounds(one_round(group, told(1000, 1200)))) == {1200}
+    assert set(bounds(one_round(group, told(1000, NEVER_PS)))) == {1300}
+    assert set(bounds(one_round(group, told(1300, 1300)))) == {1301}
+    steps = one_round(group, told(1301, 1450, pause_ps=1301))
+    assert [(step.sync.time_ps, step.sync.requested) for step in steps if step.sync] == [
+        (1301, True)
+    ] * workers
+    assert set(bounds(steps)) == {1301}
+    assert set(bounds(one_round(group, told(1301, 1450)))) == {1450}
+
+
 @pytest.mark.parametrize("workers", [2, 3, 4, 5, 9])
 def test_gap_of_four_seconds_costs_one_round(workers: int) -> None:
     group = machines(line(workers, US), workers)
@@ -225,7 +253,7 @@ def test_sync_point_requested_for_later_waits_for_its_time() -> None:
 
 def test_sync_message_of_the_next_round_is_held_until_it_is_due() -> None:
     fast, slow = machines(line(2, 10), 2)
-    early = SyncMessage("batch", 1, vec[i64]([100, *[NEVER_PS] * 5, 0, 0, 0, 0]), None)
+    early = SyncMessage("batch", 1, vec[i64]([100, *[NEVER_PS] * 6, 0, 0, 0, 0]), None)
     assert slow.take(0, early) == []
     slow.open(idle(2, 50), [None, None])
     assert slow.complete
@@ -234,13 +262,13 @@ def test_sync_message_of_the_next_round_is_held_until_it_is_due() -> None:
 
 
 BAD_SYNC_MESSAGES = {
-    "of a round long past": SyncMessage("batch", 0, vec[i64]([1] * 10), None),
-    "of a round far ahead": SyncMessage("batch", 3, vec[i64]([1] * 10), None),
-    "with too few integers": SyncMessage("batch", 1, vec[i64]([1] * 9), None),
-    "with too many integers": SyncMessage("batch", 1, vec[i64]([1] * 11), None),
-    "with a negative time": SyncMessage("batch", 1, vec[i64]([-1] * 10), None),
-    "gathered where all talk to all": SyncMessage("gather", 1, vec[i64]([1] * 10), None),
-    "spread where all talk to all": SyncMessage("spread", 1, vec[i64]([1] * 10), None),
+    "of a round long past": SyncMessage("batch", 0, vec[i64]([1] * 11), None),
+    "of a round far ahead": SyncMessage("batch", 3, vec[i64]([1] * 11), None),
+    "with too few integers": SyncMessage("batch", 1, vec[i64]([1] * 10), None),
+    "with too many integers": SyncMessage("batch", 1, vec[i64]([1] * 12), None),
+    "with a negative time": SyncMessage("batch", 1, vec[i64]([-1] * 11), None),
+    "gathered where all talk to all": SyncMessage("gather", 1, vec[i64]([1] * 11), None),
+    "spread where all talk to all": SyncMessage("spread", 1, vec[i64]([1] * 11), None),
 }
 
 
@@ -255,7 +283,7 @@ def test_sync_message_that_is_not_due_is_refused(sync_message: SyncMessage) -> N
 def test_second_batch_of_a_round_is_refused() -> None:
     machine = machines(line(3, 10), 3)[0]
     machine.open(idle(3), [None] * 3)
-    sync_message = SyncMessage("batch", 1, vec[i64]([1] * 11), None)
+    sync_message = SyncMessage("batch", 1, vec[i64]([1] * 12), None)
     machine.take(1, sync_message)
     with pytest.raises(ProtocolError):
         machine.take(1, sync_message)

@@ -1,20 +1,19 @@
 """The devices of an open run, and how they advance: to a time, or to the first at which something was told.
 
 Whoever posts may do so at the very time of what it was told, so nothing after that time may have been
-executed anywhere. With one part the queue stops by itself. Of several parts each might be ahead of the others
-by the lookahead between them. So they advance together from one event of a host to the next: only hosts tell
-something, and what makes an event of a host pending is at least a host link's delay before it. All parts
-stand at a sync point just before each such time. Then everything at that time is executed; no other device
-can hear of it before a link's delay has passed.
+executed anywhere. With one part the queue stops by itself. Of several, wherever they live, each might be
+ahead of the others by the lookahead between them. So they listen to the hosts (`actors.kernel.watch`): nobody
+runs beyond the time at which the next host acts.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 from actors.fabric.model import FABRIC, NVLINK
 from actors.kernel.device import Device, Plain
-from actors.kernel.event import NEVER_PS, key_device
+from actors.kernel.event import NEVER_PS
 from emu.base.errors import RuntimeFailure
 from emu.build.lookahead import message_lookahead_ps
 from emu.build.open_site import OpenSite, Post
@@ -26,176 +25,264 @@ from emu.runtime.sync.garbage import Growth
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
+from emu.runtime.sync.window import WindowMachine
+from emu.runtime.waiting import Wait, waits_of
 
 _BUDGET: Final = 1 << 14
 """Events of a slice: so many are a few milliseconds."""
 
+Told = list[list[int]]
+"""What came of posts: number, rank, begun_ps, end_ps, status."""
 
-class Engine:
+
+class Outlook(NamedTuple):
+    """What is pending."""
+
+    next_ps: int
+    """The time of the next event; NEVER_PS if nothing is pending."""
+    work: int
+    """How many events are work."""
+    promises: int
+    """How many of these promise that something goes on."""
+    progress: int
+
+
+def together(outlooks: Sequence[Outlook]) -> Outlook:
+    """The outlook of all parts, given each one's."""
+    times_ps, works, promises, progresses = zip(*outlooks, strict=True)
+    return Outlook(min(times_ps), sum(works), sum(promises), sum(progresses))
+
+
+class Engine(Protocol):
+    """The devices of an open run, in this process or elsewhere."""
+
+    now_ps: int
+    """Nothing after it was executed, and everything before it."""
+    through_ps: int
+    """Everything before this was executed: `now_ps`, or behind it."""
+
+    def start(self) -> None:
+        """Let every device push its first events."""
+
+    def outlook(self) -> Outlook:
+        """What is pending."""
+
+    def post(self, post: Post) -> None:
+        """Do what is posted for now."""
+
+    def change(self, text: str) -> None:
+        """Make a change to the scenario (`emu.scenario.live_changes`), as JSON, at `through_ps`."""
+
+    def advance(self, limit_ps: int) -> Told:
+        """Execute everything before `limit_ps`, or everything up to the first time at which something comes
+        of a post; returns what came then."""
+
+    def records(self) -> list[DeviceRecord]:
+        """What every device has done so far."""
+
+    def waits(self) -> list[Wait]:
+        """Who waits for whom."""
+
+    def save(self) -> list[Plain]:
+        """The state of all parts."""
+
+    def restore(self, ledger: Sequence[tuple[int, Post]], states: list[Plain], at: tuple[int, int]) -> None:
+        """Take a state, of any parts, in which these posts and changes were made, in place of `start`."""
+
+    def twin(self) -> Engine:
+        """Another engine of the same plan, built and not started."""
+
+    def close(self) -> None:
+        """End what was started for it."""
+
+
+def is_change(post: Post) -> bool:
+    """Whether an entry of a ledger is a change to the scenario, its text alone."""
+    return len(post) == 1
+
+
+class OpenPart:
+    """One part's devices, wherever they live."""
+
+    def __init__(
+        self, plan: RunPlan, partition: Partition, machine: WindowMachine, changes: Changes, job: int
+    ) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.changes = changes
+        self.site = OpenSite(plan.blueprint, job, partition.devices)
+        self.process = LogicalProcess(partition, machine, _nothing)
+        self._topology = plan.topology
+        self._made = 0
+        self._alone = plan.workers == 1
+        if self._alone:
+            self.site.stop_when_told()
+        else:
+            self.process.watch = partition.kernel.watch([int(host.number) for host in self.site.hosts])
+            kinds = (FABRIC, NVLINK)
+            machine.hears_after_ps = min(
+                message_lookahead_ps(link.rate_bps, link.delay_ps)
+                for link in plan.topology.links
+                if link.kind not in kinds
+            )
+
+    def change(self, text: str, through_ps: int, now_ps: int) -> None:
+        """Make a change at `through_ps`."""
+        self._made += 1
+        self.partition.reach(through_ps)
+        self.changes.stage(text)
+        sync = SyncPoint(through_ps, sample=False, stall_check=False, requested=True, changes=self._made)
+        self.changes.act(sync)
+        self.stand(now_ps)
+
+    def settle(self, through_ps: int) -> None:
+        """Do what was posted for the present time."""
+        while self.partition.run(through_ps, _BUDGET) >= _BUDGET:
+            pass
+
+    def stand(self, now_ps: int) -> None:
+        """Posts may still come for `now_ps`."""
+        for block in self.partition.kernel.blocks:
+            block.queue.now_ps = now_ps
+
+    def outlook(self) -> Outlook:
+        """What is pending here."""
+        return Outlook(
+            self.partition.next_time_ps(), *self.partition.outlook(), progress=self.partition.progress()
+        )
+
+    def records(self, through_ps: int, now_ps: int) -> list[DeviceRecord]:
+        """What every device here has done so far."""
+        self.partition.reach(through_ps)
+        found = records_of(self.partition)
+        self.stand(now_ps)
+        return found
+
+    def save(self, through_ps: int, now_ps: int) -> Plain:
+        """The state of this part."""
+        self.partition.reach(through_ps)
+        state: Plain = self.partition.save()
+        self.stand(now_ps)
+        return state
+
+    def waits(self) -> list[Wait]:
+        """What the devices here wait for."""
+        return waits_of(self.partition.devices, self._topology)
+
+    def restore(
+        self, ledger: Sequence[tuple[int, Post]], states: list[Plain], through_ps: int, now_ps: int
+    ) -> None:
+        """Make what posts needed, and take what is hosted here from the state of all parts."""
+        made: list[tuple[str, int]] = []
+        for at_ps, post in ledger:
+            if is_change(post):
+                made.append((post[0], at_ps))
+            else:
+                self.site.prepare(post, at_ps)
+        self.partition.load(states)
+        self.machine.load([through_ps, *self.machine.save()[1:]])
+        self.process.resume_at(through_ps)
+        self._made = len(made)
+        self.changes.restore(made, (), through_ps)
+        self.stand(now_ps)
+
+
+class LocalEngine:
     """The devices of an open run in this process, in as many parts as the plan has."""
 
     def __init__(self, plan: RunPlan, job: int) -> None:
         self.now_ps = 0
-        """Nothing after it was executed, and everything before it."""
         self.through_ps = 0
-        """Everything before this was executed: `now_ps`, or behind it."""
         self._plan = plan
-        self._partitions: list[Partition] = [plan.partition(part) for part in range(plan.workers)]
-        self._machines = [plan.machine(part) for part in range(plan.workers)]
-        self._changes = [
-            Changes(plan, part, partition, self._machines[part], live=False)
-            for part, partition in enumerate(self._partitions)
-        ]
-        self._sites = [OpenSite(plan.blueprint, job, partition.devices) for partition in self._partitions]
-        self._made = 0
+        self._job = job
+        self._parts: list[OpenPart] = []
+        for number in range(plan.workers):
+            partition, machine = plan.partition(number), plan.machine(number)
+            changes = Changes(plan, number, partition, machine, live=False)
+            self._parts.append(OpenPart(plan, partition, machine, changes, job))
         self._growth = Growth()
-        self._hosts = set(map(int, plan.topology.hosts))
-        kinds = (FABRIC, NVLINK)
-        self._delay_ps = min(
-            message_lookahead_ps(link.rate_bps, link.delay_ps)
-            for link in plan.topology.links
-            if link.kind not in kinds
-        )
-        """The least from an event of another device to one of a host."""
-        for site in self._sites:
-            site.stop_when_told(len(self._sites) == 1)
-        self._processes = [
-            LogicalProcess(partition, machine, _nothing)
-            for partition, machine in zip(self._partitions, self._machines, strict=True)
-        ]
-        self._together = InProcess(self._processes, 1, lambda: True)
+        self._together = InProcess([part.process for part in self._parts], 1, lambda: True)
 
     @property
     def devices(self) -> list[Device]:
         """All of them."""
-        return [device for partition in self._partitions for device in partition.devices]
+        return [device for part in self._parts for device in part.partition.devices]
 
     def start(self) -> None:
-        """Let every device push its first events."""
-        for partition in self._partitions:
-            partition.start()
+        """See `Engine`."""
+        for part in self._parts:
+            part.partition.start()
 
-    def next_ps(self) -> int:
-        """The time of the next event; NEVER_PS if nothing is pending."""
-        return min(partition.next_time_ps() for partition in self._partitions)
-
-    def outlook(self) -> tuple[int, int, int]:
-        """Pending events that are work, how many of these promise that something goes on, and progress."""
-        looks = [partition.outlook() for partition in self._partitions]
-        progress = sum(partition.progress() for partition in self._partitions)
-        return sum(work for work, _ in looks), sum(promises for _, promises in looks), progress
+    def outlook(self) -> Outlook:
+        """See `Engine`."""
+        return together([part.outlook() for part in self._parts])
 
     def post(self, post: Post) -> None:
-        """Do what is posted for now."""
-        for site in self._sites:
-            site.post(post, self.now_ps)
-
-    def prepare(self, post: Post, at_ps: int) -> None:
-        """Make what a post needed at its time, and nothing else: the state is loaded afterwards."""
-        for site in self._sites:
-            site.prepare(post, at_ps)
+        """See `Engine`."""
+        for part in self._parts:
+            part.site.post(post, self.now_ps)
 
     def change(self, text: str) -> None:
-        """Make a change to the scenario (`emu.scenario.live_changes`), as JSON, at `through_ps`."""
-        self._made += 1
-        at_ps = self.through_ps
-        for partition, changes in zip(self._partitions, self._changes, strict=True):
-            partition.reach(at_ps)
-            changes.stage(text)
-            changes.act(SyncPoint(at_ps, sample=False, stall_check=False, requested=True, changes=self._made))
-        self._resume_clock()
+        """See `Engine`."""
+        for part in self._parts:
+            part.change(text, self.through_ps, self.now_ps)
 
-    def advance(self, limit_ps: int) -> list[list[int]]:
-        """Execute everything before `limit_ps`, or everything up to the first time at which something comes
-        of a post; returns what came then: number, rank, begun_ps, end_ps, status."""
-        if len(self._partitions) == 1:
+    def advance(self, limit_ps: int) -> Told:
+        """See `Engine`."""
+        if len(self._parts) == 1:
             return self._advance_alone(limit_ps)
-        return self._advance_together(limit_ps)
+        for part in self._parts:
+            part.settle(self.through_ps)
+        if self._together.advance(limit_ps) is not None:
+            raise RuntimeFailure("the controller ended an open run")
+        told = [row for part in self._parts for row in part.site.take_told()]
+        self.through_ps = self._parts[0].machine.sync_ps
+        self.now_ps = self.through_ps - 1 if told else self.through_ps
+        for part in self._parts:
+            part.stand(self.now_ps)
+        return told
 
-    def _advance_alone(self, limit_ps: int) -> list[list[int]]:
-        partition, site = self._partitions[0], self._sites[0]
+    def _advance_alone(self, limit_ps: int) -> Told:
+        partition, site = self._parts[0].partition, self._parts[0].site
         while partition.run(limit_ps, _BUDGET) >= _BUDGET:
             self._growth.look()
+        told: Told = []
         if partition.stop_ps() < limit_ps:
             told = site.take_told()
             if not told:
                 raise RuntimeFailure("the controller ended an open run")
-            partition.kernel.stop_at(int(NEVER_PS))
             self.now_ps = told[0][3]
             self.through_ps = self.now_ps + 1
-            return told
+        else:
+            self.now_ps = self.through_ps = limit_ps
+            told = site.take_told()
         partition.kernel.stop_at(int(NEVER_PS))
-        self.now_ps = self.through_ps = limit_ps
-        return site.take_told()
-
-    def _advance_together(self, limit_ps: int) -> list[list[int]]:
-        while True:
-            host_ps = min(self._next_of_hosts_ps(partition) for partition in self._partitions)
-            if host_ps >= limit_ps and self.through_ps >= limit_ps:
-                self.now_ps = limit_ps
-                return []
-            if host_ps > self.now_ps:
-                target_ps = min(limit_ps, host_ps, self.next_ps() + self._delay_ps)
-                if target_ps > self.through_ps:
-                    self._together.advance(target_ps)
-                self.now_ps = target_ps
-                self.through_ps = max(self.through_ps, target_ps)
-            if self.now_ps >= limit_ps:
-                return []
-            if host_ps == self.now_ps:
-                for partition in self._partitions:
-                    while partition.run(self.now_ps + 1, _BUDGET) >= _BUDGET:
-                        pass
-                self.through_ps = self.now_ps + 1
-                told = [row for site in self._sites for row in site.take_told()]
-                if told:
-                    return told
-
-    def _next_of_hosts_ps(self, partition: Partition) -> int:
-        found = int(NEVER_PS)
-        for event in partition.kernel.pending():
-            if event.time_ps < found and key_device(event.key) in self._hosts:
-                found = int(event.time_ps)
-        return found
+        return told
 
     def records(self) -> list[DeviceRecord]:
-        """What every device has done so far."""
-        self._stand()
-        found = [record for partition in self._partitions for record in records_of(partition)]
-        self._resume_clock()
-        return found
+        """See `Engine`."""
+        return [record for part in self._parts for record in part.records(self.through_ps, self.now_ps)]
+
+    def waits(self) -> list[Wait]:
+        """See `Engine`."""
+        return [wait for part in self._parts for wait in part.waits()]
 
     def save(self) -> list[Plain]:
-        """The state of all parts."""
-        self._stand()
-        states: list[Plain] = [partition.save() for partition in self._partitions]
-        self._resume_clock()
-        return states
+        """See `Engine`."""
+        return [part.save(self.through_ps, self.now_ps) for part in self._parts]
 
-    def load(self, states: list[Plain], now_ps: int, through_ps: int, changes: list[tuple[str, int]]) -> None:
-        """Take the state of an engine that was prepared alike, and in which these changes were made."""
-        self.now_ps, self.through_ps = now_ps, through_ps
-        for partition, machine, process in zip(
-            self._partitions, self._machines, self._processes, strict=True
-        ):
-            partition.load(states)
-            machine.load([through_ps, *machine.save()[1:]])
-            process.resume_at(through_ps)
-        self._made = len(changes)
-        for one in self._changes:
-            one.restore(changes, (), through_ps)
-        self._resume_clock()
+    def restore(self, ledger: Sequence[tuple[int, Post]], states: list[Plain], at: tuple[int, int]) -> None:
+        """See `Engine`."""
+        self.now_ps, self.through_ps = at
+        for part in self._parts:
+            part.restore(ledger, states, self.through_ps, self.now_ps)
 
-    def _stand(self) -> None:
-        """Let what was deferred happen, and take back what was done ahead of time."""
-        for partition in self._partitions:
-            partition.reach(self.through_ps)
+    def twin(self) -> LocalEngine:
+        """See `Engine`."""
+        return LocalEngine(self._plan, self._job)
 
-    def _resume_clock(self) -> None:
-        """Posts may still come for `now_ps`."""
-        for partition in self._partitions:
-            for block in partition.kernel.blocks:
-                block.queue.now_ps = self.now_ps
+    def close(self) -> None:
+        """Nothing was."""
 
 
 def _nothing(sync: SyncPoint) -> None:

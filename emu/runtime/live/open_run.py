@@ -25,7 +25,10 @@ import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
+
+import msgpack  # type: ignore[import-untyped]  # it ships no types
 
 from actors.host.open_posts import TELL_COMPLETED, TELL_DELIVERED
 from actors.kernel.event import NEVER_PS
@@ -38,11 +41,13 @@ from emu.build.devices import Blueprint
 from emu.build.open_site import CALL, COMPUTE, MOVE, Post
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import RunPlan, spread
-from emu.runtime.live.open_engine import Engine
+from emu.runtime.live.open_engine import Engine, LocalEngine, is_change
+from emu.runtime.recovery.snapshots import BrokenFile, fingerprint, read_file, sealed, write_file
 from emu.runtime.steering import Steering
-from emu.runtime.waiting import explain, waits_of
+from emu.runtime.waiting import explain
 from emu.scenario.fault_schedule import aimed
 from emu.scenario.resolve import tuned
+from emu.scenario.schema import Scenario
 from emu.scenario.sections.graph import AUTO, DEFAULT, able, by_default
 from emu.scenario.sections.jobs import JobSection
 from emu.scenario.sections.open_job import OpenWorkload
@@ -102,6 +107,23 @@ class _Open:
     status: int = 0
     applied: int = -1
     """Its number among the posts that were done, once it is."""
+    cancelled: bool = False
+    """Whether it was taken back before its time."""
+
+
+_SAVED: Final = (
+    "number",
+    "kind",
+    "left",
+    "tell",
+    "source",
+    "each",
+    "begun_ps",
+    "end_ps",
+    "status",
+    "applied",
+)
+"""Of an `_Open`, what is in a state; the caller and the note are not."""
 
 
 class _Entry(NamedTuple):
@@ -141,8 +163,9 @@ class Caller:
         """Posts of which something is still to come."""
         self.ended_ps = -1
         """When it ended, or was ended; -1 while it is there."""
+        self.posted = 0
+        """How many posts, or parts of ranks, it has made."""
         self._run = run
-        self._turn = 0
 
     @property
     def outstanding(self) -> int:
@@ -250,7 +273,7 @@ class Caller:
 
     def cancel(self, number: int) -> bool:
         """Take back a post whose time has not come; whether it could be."""
-        return self._run.cancel(self, number)
+        return self._run.take_back(self, number)
 
     # ---- time
 
@@ -352,22 +375,24 @@ class Caller:
         return _Open(self._run.numbered, self, kind, note, left, tell, source)
 
     def _line_up(self, at_ps: int, post: Post, open_post: _Open) -> None:
-        self._turn += 1
-        self._run.line_up(_Entry(at_ps, self.name, self._turn, post, open_post))
+        self.posted += 1
+        self._run.line_up(_Entry(at_ps, self.name, self.posted, post, open_post))
 
 
 class OpenRun:
     """A run whose open job does what callers post. Its own methods are those of its caller `main`."""
 
-    def __init__(self, plan: RunPlan, *, begins: bool = True) -> None:
+    def __init__(self, plan: RunPlan, engine: Engine, *, begins: bool = True) -> None:
         scenario = plan.scenario
         self._plan = plan
-        self._job = next(at for at, job in enumerate(scenario.jobs) if _is_open(job))
+        self._job = open_job(scenario)
         self.gpus = plan.blueprint.resolved.jobs[self._job].gpus
-        self._engine = Engine(plan, self._job)
+        self._engine = engine
         self._steering = Steering(scenario, plan.topology)
         self._callers: dict[str, Caller] = {}
         self._heap: list[_Entry] = []
+        self._waiting: dict[int, _Open] = {}
+        """Transfers and computing whose time has not come, by number."""
         self._by_applied: dict[int, _Open] = {}
         """Posts that were done and are not over, by their numbers there."""
         self._applied = 0
@@ -381,15 +406,16 @@ class OpenRun:
         self._chosen: dict[tuple[str, int, tuple[int, ...], str], Choice] = {}
         self.numbered = 0
         self.closed = False
+        self._digest = ""
+        """Of a closed run."""
         every_ps = scenario.stall_after_ps or CHUNK_PS
         self._look_ps = min(every_ps, CHUNK_PS)
         self._moved_ps = 0
         self._progress = -1
         self._stall_after_ps = every_ps
         self._max_time_ps = scenario.run.max_time_ps
-        self.main = Caller(self, MAIN)
+        self.main = self._callers[MAIN] = Caller(self, MAIN)
         if begins:
-            self._callers[MAIN] = self.main
             self._engine.start()
 
     # ---- what a run is asked
@@ -431,6 +457,10 @@ class OpenRun:
         """See `Caller.compute`."""
         return self.main.compute(*args, **keys)
 
+    def cancel(self, number: int) -> bool:
+        """See `Caller.cancel`."""
+        return self.main.cancel(number)
+
     def next(self) -> Completion:
         """See `Caller.next`."""
         return self.main.next()
@@ -471,7 +501,7 @@ class OpenRun:
 
     def digest(self) -> str:
         """What the devices have done so far, mixed; of a closed run, the run's digest."""
-        return run_digest(self._engine.records())
+        return self._digest or run_digest(self._engine.records())
 
     def close(self) -> str:
         """End the run here; its digest. What is outstanding is lost."""
@@ -479,7 +509,9 @@ class OpenRun:
             for caller in self._callers.values():
                 caller.close()
             self.closed = True
-        return self.digest()
+            self._digest = self.digest()
+            self._engine.close()
+        return self._digest
 
     def __enter__(self) -> Self:
         return self
@@ -489,21 +521,116 @@ class OpenRun:
 
     def fork(self) -> OpenRun:
         """The same run once more, from here on, with the caller `main` and all that it has outstanding."""
+        self._check_alone("fork")
+        twin = OpenRun(self._plan, self._engine.twin(), begins=False)
+        twin._restore(self._state(), self._engine.save(), self._notes())
+        return twin
+
+    def save(self, path: str | Path) -> None:
+        """Write the run to a file, from which `emu.open(.., resume=path)` goes on. The run itself goes on,
+        too. Raises UsageError.
+        """
+        self._check_alone("save")
+        notes = self._notes()
+        for number, note in notes.items():
+            try:
+                msgpack.packb(note)
+            except (TypeError, ValueError, OverflowError):
+                raise UsageError(
+                    f"save(): the note of post {number} is a {type(note).__name__}; accepted: None, numbers, "
+                    "texts, bytes, and lists and mappings of these"
+                ) from None
+        body = {
+            "scenario": fingerprint(self._plan.scenario),
+            "state": self._state(),
+            "devices": self._engine.save(),
+            "notes": list(notes.items()),
+        }
+        try:
+            write_file(Path(path), sealed(body))
+        except OSError as error:
+            raise UsageError(f"save({str(path)!r}): {error.strerror}; accepted: a writable path") from None
+
+    def _check_alone(self, what: str) -> None:
+        if self.closed:
+            raise UsageError(f"{what}(): the run is closed; accepted: before close()")
         others = [one.name for one in self._callers.values() if one is not self.main and one.ended_ps < 0]
         if others:
-            raise UsageError(f"fork(): caller {others[0]} posts too; accepted: a run with caller main alone")
-        twin = OpenRun(self._plan, begins=False)
-        twin._callers[MAIN] = twin.main
-        changes: list[tuple[str, int]] = []
+            raise UsageError(
+                f"{what}(): caller {others[0]} posts too; accepted: a run with caller main alone"
+            )
+
+    def _notes(self) -> dict[int, Any]:
+        """The notes of what is outstanding, by number."""
+        posts = {one.number: one.note for one in self._known()}
+        return posts | {done.number: done.note for done in self.main.inbox}
+
+    def _known(self) -> list[_Open]:
+        """Every post that a state names."""
+        found = {one.number: one for one in self._by_applied.values()}
+        found |= {one.open_post.number: one.open_post for one in self._heap if not one.open_post.cancelled}
+        for calls in self._calls.values():
+            found |= {one.open_post.number: one.open_post for one in calls}
+        return list(found.values())
+
+    def _state(self) -> list[Any]:
+        """All that the run knows besides its devices and notes, as plain lists."""
+        mine = self.main
+        return [
+            [[at_ps, list(post)] for at_ps, post in self._ledger],
+            [self.now_ps, self._engine.through_ps],
+            [[one.name, one.ended_ps] for one in self._callers.values() if one is not mine],
+            [[one.caller.name, *(getattr(one, name) for name in _SAVED)] for one in self._known()],
+            [
+                [one.at_ps, one.caller, one.turn, list(one.post), one.open_post.number]
+                for one in self._heap
+                if not one.open_post.cancelled
+            ],
+            [[applied, one.number] for applied, one in self._by_applied.items()],
+            [
+                [on, list(ranks), [[one.number, list(one.what), list(one.choice)] for one in calls]]
+                for (on, ranks), calls in self._calls.items()
+            ],
+            [[on, list(ranks), rank, turn] for (on, ranks, rank), turn in self._next_call.items()],
+            [[*key, owner.name] for key, owner in self._owners.items()],
+            [self._applied, self.numbered, self._moved_ps, self._progress],
+            [mine.promise_ps, mine.unfinished, mine.posted, [list(done[:-1]) for done in mine.inbox]],
+        ]
+
+    def _restore(self, state: Sequence[Any], devices: list[Any], notes: Mapping[int, Any]) -> None:
+        """Take a state, in place of the start."""
+        ledger, now, callers, posts, heap, by_applied, calls, turns, owners, counts, main = state
+        self._ledger = [(at_ps, post) for at_ps, post in ledger]
         for at_ps, post in self._ledger:
-            if len(post) == 1:
-                changes.append((post[0], at_ps))
-                twin._replay_change(post[0], at_ps)
-            else:
-                twin._engine.prepare(post, at_ps)
-        twin._engine.load(self._engine.save(), self._engine.now_ps, self._engine.through_ps, changes)
-        twin._take_over(self)
-        return twin
+            if is_change(post):
+                self._replay_change(post[0], at_ps)
+        self._engine.restore(self._ledger, devices, (now[0], now[1]))
+        mine = self.main
+        for name, ended_ps in callers:
+            self._callers[name] = Caller(self, name)
+            self._callers[name].ended_ps = ended_ps
+        known: dict[int, _Open] = {}
+        for name, *values in posts:
+            fields = dict(zip(_SAVED, values, strict=True))
+            number = fields["number"]
+            known[number] = _Open(caller=self._callers[name], note=notes.get(number), **fields)
+        self._heap = [
+            _Entry(at_ps, name, turn, post, known[number]) for at_ps, name, turn, post, number in heap
+        ]
+        heapq.heapify(self._heap)
+        for entry in self._heap:
+            self._await_time(entry)
+        self._by_applied = {applied: known[number] for applied, number in by_applied}
+        for on, ranks, made in calls:
+            self._calls[on, tuple(ranks)] = [
+                _Call(number, (what[0], what[1], what[2], what[3]), Choice(*choice), known[number])
+                for number, what, choice in made
+            ]
+        self._next_call = {(on, tuple(ranks), rank): turn for on, ranks, rank, turn in turns}
+        self._owners = {(number, rank): self._callers[name] for number, rank, name in owners}
+        self._applied, self.numbered, self._moved_ps, self._progress = counts
+        mine.promise_ps, mine.unfinished, mine.posted, inbox = main
+        mine.inbox = deque(Completion(*done)._replace(note=notes.get(done[0])) for done in inbox)
 
     def _replay_change(self, text: str, at_ps: int) -> None:
         change = json.loads(text)
@@ -514,32 +641,6 @@ class OpenRun:
             self._steering.clear(change["clear"])
         self._steering.take()
         self._steering.made(at_ps)
-
-    def _take_over(self, other: OpenRun) -> None:
-        """Take what another run has outstanding."""
-        copies: dict[int, _Open] = {}
-
-        def copied(one: _Open) -> _Open:
-            if one.number not in copies:
-                values = {name: getattr(one, name) for name in one.__dataclass_fields__}
-                copies[one.number] = _Open(**(values | {"caller": self.main}))
-            return copies[one.number]
-
-        self._heap = [one._replace(open_post=copied(one.open_post)) for one in other._heap]
-        self._by_applied = {at: copied(one) for at, one in other._by_applied.items()}
-        for key, calls in other._calls.items():
-            self._calls[key] = [
-                _Call(one.number, one.what, one.choice, copied(one.open_post)) for one in calls
-            ]
-        self._next_call = dict(other._next_call)
-        self._applied = other._applied
-        self._ledger = list(other._ledger)
-        self.numbered = other.numbered
-        self._moved_ps, self._progress = other._moved_ps, other._progress
-        mine, theirs = self.main, other.main
-        mine.promise_ps, mine.unfinished = theirs.promise_ps, theirs.unfinished
-        self._owners = dict.fromkeys(other._owners, mine)
-        mine.inbox, mine._turn = deque(theirs.inbox), theirs._turn
 
     # ---- for callers
 
@@ -622,16 +723,28 @@ class OpenRun:
     def line_up(self, entry: _Entry) -> None:
         """Let a post wait for its time."""
         heapq.heappush(self._heap, entry)
+        self._await_time(entry)
 
-    def cancel(self, caller: Caller, number: int) -> bool:
+    def _await_time(self, entry: _Entry) -> None:
+        if entry.open_post.kind != CALL:
+            self._waiting[entry.open_post.number] = entry.open_post
+
+    def take_back(self, caller: Caller, number: int) -> bool:
         """Take back a post whose time has not come, if that is all of it."""
-        mine = [one for one in self._heap if one.open_post.number == number and one.caller == caller.name]
-        if not mine or mine[0].open_post.applied >= 0 or mine[0].open_post.kind == CALL:
+        open_post = self._waiting.get(number)
+        if open_post is None or open_post.caller is not caller:
             return False
-        self._heap = [one for one in self._heap if one.open_post.number != number]
-        heapq.heapify(self._heap)
+        del self._waiting[number]
+        open_post.cancelled = True  # its entry is dropped when it comes to the top
         caller.unfinished -= 1
         return True
+
+    def _next_post_ps(self) -> int:
+        """The time of the first post that waits for its time; NEVER_PS if none does."""
+        heap = self._heap
+        while heap and heap[0].open_post.cancelled:
+            heapq.heappop(heap)
+        return heap[0].at_ps if heap else int(NEVER_PS)
 
     def go(self, ready: Any, caller: Caller) -> None:
         """Advance until a caller has what it waits for. Raises Stalled, and UsageError if another one holds
@@ -652,16 +765,14 @@ class OpenRun:
         promise. False if they promise nothing."""
         limit_ps = min([caller.bound_ps() for caller in self._callers.values()], default=int(NEVER_PS))
         engine, heap = self._engine, self._heap
-        while heap and heap[0].at_ps <= engine.now_ps < limit_ps:
+        while self._next_post_ps() <= engine.now_ps < limit_ps:
             self._apply(heapq.heappop(heap))
         if limit_ps <= engine.now_ps:
             return False
-        target_ps = limit_ps
-        if heap and heap[0].at_ps < target_ps:
-            target_ps = heap[0].at_ps
+        target_ps = min(limit_ps, self._next_post_ps())
         looks = target_ps > engine.now_ps + self._look_ps
         if looks:
-            idle_until_ps = engine.next_ps()
+            idle_until_ps = engine.outlook().next_ps
             if idle_until_ps == NEVER_PS or idle_until_ps < engine.now_ps:
                 idle_until_ps = engine.now_ps
             target_ps = min(target_ps, idle_until_ps + self._look_ps)
@@ -683,11 +794,11 @@ class OpenRun:
     def _look(self, limit_ps: int) -> None:
         """Look whether anything moves, where somebody waits for a completion. Raises StallError."""
         engine = self._engine
-        work, promises, progress = engine.outlook()
-        if progress != self._progress or promises or self._heap:
-            self._progress, self._moved_ps = progress, engine.now_ps
-        idle = work == 0 or engine.now_ps - self._moved_ps >= self._stall_after_ps
-        if idle and limit_ps >= NEVER_PS and not self._heap:
+        outlook, posts_wait = engine.outlook(), self._next_post_ps() < NEVER_PS
+        if outlook.progress != self._progress or outlook.promises or posts_wait:
+            self._progress, self._moved_ps = outlook.progress, engine.now_ps
+        idle = outlook.work == 0 or engine.now_ps - self._moved_ps >= self._stall_after_ps
+        if idle and limit_ps >= NEVER_PS and not posts_wait:
             raise StallError("\n".join([self._stall_line(), *self._waits()]))
 
     def _stall_line(self) -> str:
@@ -697,13 +808,14 @@ class OpenRun:
         )
 
     def _waits(self) -> list[str]:
-        return explain(sorted(waits_of(self._engine.devices, self._plan.topology)), self._plan.topology)
+        return explain(sorted(self._engine.waits()), self._plan.topology)
 
     def _apply(self, entry: _Entry) -> None:
         """Do what was posted for now."""
         open_post = entry.open_post
         if open_post.applied < 0:
             open_post.applied = self._applied
+            self._waiting.pop(open_post.number, None)
             self._applied += 1
             self._by_applied[open_post.applied] = open_post
         post = list(entry.post)
@@ -742,9 +854,42 @@ class OpenRun:
             del self._by_applied[applied]
 
 
-def opened(blueprint: Blueprint, parts: int = 1) -> OpenRun:
+def opened(blueprint: Blueprint, parts: int = 1, resume: str | Path | None = None) -> OpenRun:
     """An open run in this process. Raises EmuError."""
-    scenario = blueprint.scenario
+    check_open(blueprint.scenario)
+    plan = spread(blueprint, parts)
+    return run_of(plan, LocalEngine(plan, open_job(blueprint.scenario)), resume)
+
+
+def run_of(plan: RunPlan, engine: Engine, resume: str | Path | None) -> OpenRun:
+    """The run of an engine that has not started: from the start, or from a file that `save` wrote. Raises
+    UsageError.
+    """
+    if resume is None:
+        return OpenRun(plan, engine)
+    try:
+        _, body = read_file(Path(resume))
+    except BrokenFile as error:
+        raise UsageError(f"open: {error}; accepted: a file that save() of an open run wrote") from None
+    if not isinstance(body, dict) or set(body) != _KEYS:
+        raise UsageError(f"open: {resume}: accepted: a file that save() of an open run wrote")
+    if body["scenario"] != fingerprint(plan.scenario):
+        raise UsageError(f"open: {resume} is of another scenario; accepted: the one that it was saved of")
+    run = OpenRun(plan, engine, begins=False)
+    run._restore(body["state"], body["devices"], dict(body["notes"]))
+    return run
+
+
+_KEYS: Final = {"scenario", "state", "devices", "notes"}
+
+
+def open_job(scenario: Scenario) -> int:
+    """The number of the open job."""
+    return next(at for at, job in enumerate(scenario.jobs) if _is_open(job))
+
+
+def check_open(scenario: Scenario) -> None:
+    """Refuse what cannot be open. Raises UsageError."""
     refused = [
         (
             not any(_is_open(job) for job in scenario.jobs),
@@ -759,7 +904,6 @@ def opened(blueprint: Blueprint, parts: int = 1) -> OpenRun:
     for wrong, reason, accepted in refused:
         if wrong:
             raise UsageError(f"open: {reason}; accepted: {accepted}")
-    return OpenRun(spread(blueprint, parts))
 
 
 def _is_open(job: JobSection) -> bool:

@@ -2,26 +2,28 @@
 
     run = emu.stepped("scenario.yaml")
     run.submit("train")
-    while run.advance_until_done("train"):
+    while run.next("train"):
         print(run.operations("train")[-1])
         run.submit("train")
 
 Virtual time stands still between the calls, at a sync point: everything before `now_ps` has been executed
 and nothing at or after it. What is submitted there begins one management delay later on every host of the
-job. The answer depends on the calls and their virtual times, not on `parts`: `advance_until_done` therefore
-looks only at multiples of the scenario's `run.sample_every`.
+job. The answer depends on the calls and their virtual times, not on `parts`.
 
-Not modelled: runs on Ray; they begin and end by themselves.
+Not modelled: workers on Ray.
 """
 
 from __future__ import annotations
 
 from actors.control.controller import Controller
+from actors.host.host import MANAGEMENT_RATE_BPS
+from actors.kernel.event import NEVER_PS
 from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.port.tap import Tap
 from actors.switch.switch import Switch
 from emu.base.errors import UsageError
+from emu.build.lookahead import message_lookahead_ps
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.in_process import InProcess
@@ -41,12 +43,15 @@ class Stepped:
         """How the run ended, once it has."""
         self._plan = plan
         self._logical_processes = [_logical_process(plan, part) for part in range(plan.workers)]
-        for logical_process in self._logical_processes:
-            logical_process.partition.start()
         self._parts = InProcess(self._logical_processes, 1, lambda: True)
         self._devices = [device for one in self._logical_processes for device in one.partition.devices]
         self._controller = next(device for device in self._devices if isinstance(device, Controller))
-        self._every_ps = plan.scenario.run.sample_every_ps
+        self._hears_after_ps = message_lookahead_ps(
+            int(MANAGEMENT_RATE_BPS), plan.scenario.control.management_delay_ps
+        )
+        for one in self._logical_processes:
+            one.watch = one.partition.kernel.watch([int(self._controller.number)])
+            one.partition.start()
 
     def advance(self, until_ps: int) -> Ending | None:
         """Execute everything before `until_ps`; how the run ended, if it has.
@@ -57,18 +62,19 @@ class Stepped:
             return self.ending
         if until_ps <= self.now_ps:
             raise UsageError(f"cannot advance to {until_ps} ps: the run is at {self.now_ps} ps")
-        self.ending = self._parts.advance(until_ps)
-        self.now_ps = until_ps if self.ending is None else self._logical_processes[0].virtual_ps
+        self._go_on(until_ps)
         return self.ending
 
-    def advance_until_done(self, job: str) -> bool:
-        """Go on until another operation of a job is done (True) or the run has ended without one (False)."""
+    def next(self, job: str) -> tuple[int, int, int, int] | None:
+        """Go on to the next operation of a job that is done, at the time at which the controller knows:
+        number, start_ps, end_ps, status (0 is success). None if the run ends without one.
+        """
         before = self._done(job)
-        while self._done(job) == before:
-            if self.ending is not None:
-                return False
-            self.advance((self.now_ps // self._every_ps + 1) * self._every_ps)
-        return True
+        self._listen(self._hears_after_ps)
+        while self._done(job) == before and self.ending is None:
+            self._go_on(int(NEVER_PS))
+        self._listen(int(NEVER_PS))
+        return self.operations(job)[-1] if self._done(job) > before else None
 
     def submit(self, job: str) -> None:
         """Let the next operation of a `submitted` job begin, after those that were submitted before.
@@ -112,6 +118,18 @@ class Stepped:
     def digest(self) -> str:
         """What the devices have done so far, mixed; the run's digest once it has ended."""
         return run_digest(record for one in self._logical_processes for record in records_of(one.partition))
+
+    def _go_on(self, until_ps: int) -> None:
+        self.ending = self._parts.advance(until_ps)
+        first = self._logical_processes[0]
+        self.now_ps = first.machine.sync_ps if self.ending is None else first.virtual_ps
+
+    def _listen(self, hears_after_ps: int) -> None:
+        """Whether the run is to stand still when the controller has heard that an operation is done."""
+        for one in self._logical_processes:
+            assert one.watch is not None, one.partition.index
+            one.watch.take_said_ps()
+            one.machine.hears_after_ps = hears_after_ps
 
     def _done(self, job: str) -> int:
         return int(self._controller.jobs[self._number(job)].operation)

@@ -152,7 +152,7 @@ class Saved:
 def encode_share(snapshot: Snapshot, worker: int, workers: int) -> bytes:
     """The file of one worker's share; `snapshot` has only that share."""
     (share,) = snapshot.shares
-    return _sealed(
+    return sealed(
         {
             "scenario": snapshot.scenario,
             "sync_ps": snapshot.sync_ps,
@@ -234,7 +234,7 @@ class SnapshotFiles:
             "pinned": pinned,
             "digests": list(digests),
         }
-        write_file(self._generation(sync_ps) / WHOLE, _sealed(body))
+        write_file(self._generation(sync_ps) / WHOLE, sealed(body))
         self._prune()
 
     def put(self, snapshot: Snapshot) -> None:
@@ -381,6 +381,7 @@ def _is_pinned(whole: Path) -> bool:
     return isinstance(body, dict) and body.get("pinned") is True
 
 
-def _sealed(body: dict[str, Any]) -> bytes:
+def sealed(body: dict[str, Any]) -> bytes:
+    """A file's content: the magic, the digest of the body, the body."""
     packed: bytes = msgpack.packb(body)
     return MAGIC + hashlib.sha256(packed).digest() + packed

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from actors.kernel.event import NEVER_PS
+from actors.kernel.watch import Watch
 from emu.base.errors import ProtocolError
 from emu.build.captures import captured_by
 from emu.build.recorders import recorded_by
@@ -59,6 +61,12 @@ class LogicalProcess:
         self.ending: Ending | None = None
         self.virtual_ps = 0
         """Where the run ended."""
+        self.pause_ps: int = NEVER_PS
+        """The run is to stand still then: everything before is executed, and nothing at or after it."""
+        self.watch: Watch | None = None
+        """Over devices that a program outside listens to."""
+        self.stands = False
+        """Whether it stands still, there or behind what a watched device said, until somebody goes on."""
         self._busiest = busiest
         self._until_ps = 0
         self._budget = LEAST_BUDGET * 16
@@ -77,6 +85,12 @@ class LogicalProcess:
         sent_ps = partition.sent_ps()
         batches = partition.take_batches()
         mine = Contribution(next_ps, sent_ps, partition.stop_ps(), reached_ps=self._until_ps)
+        mine.pause_ps = self.pause_ps
+        watch = self.watch
+        if watch is not None:
+            mine.acts_ps = watch.next_ps(self._until_ps)
+            if self.machine.hears_after_ps < NEVER_PS:
+                mine.pause_ps = min(mine.pause_ps, watch.take_said_ps() + 1)
         if self.machine.wants_totals(next_ps):
             mine.progress = partition.progress()
             mine.work, mine.promises = partition.outlook()
@@ -97,9 +111,12 @@ class LogicalProcess:
                 self.partition.deliver(batch, self._until_ps)
             except ProtocolError as error:
                 raise ProtocolError(f"from worker {peer}: {error}") from None
+        self.stands = False
         if step.sync is not None:
             self.partition.reach(step.sync.time_ps)
             self.act(step.sync)
+            stepped = min(self.pause_ps, self.machine.hears_after_ps) < NEVER_PS
+            self.stands = stepped and step.sync.requested
         if step.ending is not None:
             self.partition.reach(max(step.virtual_ps, self.partition.now_ps()))
             self.ending = step.ending

@@ -59,11 +59,24 @@ class Contribution:
     promises     how much of it says that something goes on by itself (`Partition.outlook`)
     reached_ps   it has executed nothing at or after this time
     busiest      who of those that live here has sent most; the least of all is taken
+    pause_ps     the run is to stand still then, for a program that steps it
+    acts_ps      when a watched device acts, here or where the batches go
 
     Progress, work and promises count if the machine wants totals, `busiest` if it wants to aim.
     """
 
-    __slots__ = ("busiest", "next_ps", "progress", "promises", "reached_ps", "sent_ps", "stop_ps", "work")
+    __slots__ = (
+        "acts_ps",
+        "busiest",
+        "next_ps",
+        "pause_ps",
+        "progress",
+        "promises",
+        "reached_ps",
+        "sent_ps",
+        "stop_ps",
+        "work",
+    )
 
     def __init__(
         self,
@@ -75,6 +88,8 @@ class Contribution:
         promises: int = 0,
         reached_ps: int = 0,
         busiest: int = NEVER_PS,
+        pause_ps: int = NEVER_PS,
+        acts_ps: int = NEVER_PS,
     ) -> None:
         self.next_ps = next_ps
         self.sent_ps = sent_ps
@@ -84,6 +99,8 @@ class Contribution:
         self.promises = promises
         self.reached_ps = reached_ps
         self.busiest = busiest
+        self.pause_ps = pause_ps
+        self.acts_ps = acts_ps
 
 
 class Round:

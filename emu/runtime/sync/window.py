@@ -27,6 +27,10 @@ A *sync point* caps every bound. When nobody has an event before it, everyone is
 which it announces at a time nobody can have passed. After a requested one nobody runs before the next round,
 because those who act may make events that the others have not heard of.
 
+While somebody listens to watched devices (`actors.kernel.watch`), nobody runs beyond the time at which one of
+them acts next: first everything before it, then everything at it. If one of them said something then, the
+next contribution asks for a sync point behind it, where everyone stands still.
+
 The end of the run is announced by the worker whose device decides it, in time: management delay is part of
 every lookahead from that worker. At the end every event before it has been executed, and nothing at or
 after it.
@@ -53,7 +57,7 @@ STAR: Final = 4
 """Up to so many workers exchange integers all to all; more reduce them over a tree."""
 LONGEST_WINDOW_PS: Final = 50_000_000
 """However far apart the workers are: it bounds what one batch holds, and how much waits at its receiver."""
-EXTRA_MINIMA: Final = 4
+EXTRA_MINIMA: Final = 5
 TOTALS: Final = 4
 
 
@@ -105,6 +109,9 @@ class WindowMachine:
         self._coming_ps = 0
         self._coming_asked = False
         self._cap_ps: int = NEVER_PS
+        self.hears_after_ps: int = NEVER_PS
+        """The least from any event to one of a watched device, while somebody listens to these; else
+        NEVER_PS."""
         self.earliest_ps = 0
         """Nobody has an event before this time, as far as the last round told."""
         self._next_ps: vec[i64] = vec[i64]([0] * workers)
@@ -209,13 +216,14 @@ class WindowMachine:
             at += 1
         values[self.index] = min(mine.sent_ps[self.index], mine.next_ps)
         values[at] = min(mine.stop_ps, self._end_ps)
-        values[at + 1] = self._request_ps
+        values[at + 1] = min(self._request_ps, mine.pause_ps)
         values[at + 2] = self._cap_ps
         values[at + 3] = mine.busiest
-        values[at + 4] = mine.progress
-        values[at + 5] = mine.work
-        values[at + 6] = mine.promises
-        values[at + 7] = self._coming if self._request_ps >= self._coming_ps else self._changes
+        values[at + 4] = mine.acts_ps
+        values[at + 5] = mine.progress
+        values[at + 6] = mine.work
+        values[at + 7] = mine.promises
+        values[at + 8] = self._coming if self._request_ps >= self._coming_ps else self._changes
         shown = values if self._star else vec[i64]()
         sends = [(peer, SyncMessage(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
         self._now.values = values
@@ -279,6 +287,7 @@ class WindowMachine:
         request_ps: int = result[workers + 1]
         cap_ps: int = result[workers + 2]
         busiest: int = result[workers + 3]
+        acts_ps: int = result[workers + 4]
         earliest_ps = bound_ps = NEVER_PS
         for worker in range(workers):
             next_ps: int = result[worker]
@@ -307,6 +316,8 @@ class WindowMachine:
         if self.workers > 1:
             limit_ps = min(limit_ps, earliest_ps + LONGEST_WINDOW_PS)
         limit_ps = min(limit_ps, cap_ps)
+        if self.hears_after_ps < NEVER_PS:
+            limit_ps = min(limit_ps, earliest_ps + self.hears_after_ps, max(acts_ps, earliest_ps + 1))
         self._next_ps, self._limit_ps = result, limit_ps
         return Step(batches, sync, min(bound_ps, limit_ps), may_leave=bound_ps < limit_ps)
 

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
+from actors.kernel.event import NEVER_PS
 from emu.base.errors import EmuError
 from emu.runtime.outcome import Blame, Ending, Report
 from emu.runtime.recovery.saving import SnapshotRequests
@@ -49,6 +50,11 @@ class Simulation:
 
     def run(self) -> Report:
         """Run to the end. Devices are started by the caller."""
+        return self.advance(NEVER_PS)
+
+    def advance(self, until_ps: int) -> Report:
+        """Go on to a time, as `emu.runtime.in_process.InProcess.advance` does, or to the end."""
+        self.logical_process.pause_ps = until_ps
         ending: Ending | None = None
         fault, message, details = Blame.NONE, "", ""
         with quiet_collector():
@@ -103,7 +109,7 @@ class Simulation:
             if self._exchange is not None:
                 self._exchange.flush(FLUSH_S)
             ending = logical_process.close()
-            if ending is not None:
+            if ending is not None or logical_process.stands:
                 return ending
             done = False
             while not done:
