@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Final
 
 from actors.control.operator import OperatorPlan
@@ -21,9 +20,8 @@ from actors.fabric.model import Topology
 from actors.fabric.paths import Delays, crossing_ps, posted_ps
 from actors.host.storage_clients import ClientScript, Manners, Phase, Request, flattened
 from actors.kernel.event import NEVER_PS
-from actors.kernel.units import serialisation_ps
 from actors.ncclx.operations import JobOutline, Operation
-from actors.ncclx.script import UNLABELLED, ScriptPlan
+from actors.ncclx.script import UNLABELLED
 from actors.ncclx.settings import Outstanding, Settings
 from actors.ncclx.transport.wiring import (
     ConnectionBook,
@@ -59,26 +57,14 @@ from emu.base.errors import Problem, ScenarioError
 from emu.build.buffer_sizes import is_deep
 from emu.build.disjoint_paths import DisjointPaths
 from emu.build.proofs import KeptProofs
-from emu.measure.collected import ServingFacts, TrainingFacts
-from emu.measure.summary.steps import facts_of, trace_facts
 from emu.scenario.operated_jobs import SAVES, TESTS, TRAINS
-from emu.scenario.readers.simai import SimaiPlan
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Section
-from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.ncclx import OutstandingSection
-from emu.scenario.sections.open_job import OpenWorkload
-from emu.scenario.sections.program import ProgramWorkload
-from emu.scenario.sections.serving import ServingWorkload
-from emu.scenario.sections.storage import Checkpoint, Maintenance, Reads, Repair, StorageWorkload
-from emu.scenario.sections.trace import TraceWorkload
-from emu.scenario.sections.training import TrainingWorkload
+from emu.scenario.workloads.workload import Clients, Copying, Flows, Scripts
 from emu.topology.front_end import front_end_nic, metadata_hosts, storage_hosts
-from emu.topology.server_presets import copy_rates_bps
-from emu.workload.file_operations import Service, checkpoint, files_of, filling, reading, rebuilding
-from emu.workload.program import BenchmarkPlan, ProgramPlan
-from emu.workload.training import Plan as TrainingPlan
+from emu.workload.serving import ServingFacts
+from emu.workload.step_facts import TrainingFacts
 
 
 def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
@@ -211,15 +197,6 @@ class FlowWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Copying:
-    """A part of a checkpoint on its way from a GPU to host memory."""
-
-    gpu: int
-    rate_bps: int
-    takes_ps: int
-
-
-@dataclass(frozen=True, slots=True)
 class ClientsWork:
     """The clients of storage that a job has on one host."""
 
@@ -330,13 +307,13 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
     book = ConnectionBook()
     jobs: list[JobWork] = []
     for number, job in enumerate(resolved.jobs):
-        if job.script is not None:
-            jobs.append(_scripted(scenario, topology, book, number, job, job.script))
-        elif isinstance(job.workload, StorageWorkload):
-            jobs.append(_storage(scenario, topology, book, number, job, job.workload))
+        work = job.work
+        if isinstance(work, Scripts):
+            jobs.append(_scripted(scenario, topology, book, number, job, work))
+        elif isinstance(work, Clients):
+            jobs.append(_storage(scenario, topology, book, number, job, work))
         else:
-            assert isinstance(job.workload, FlowsWorkload), job.workload
-            jobs.append(_flows(scenario, topology, book, number, job, job.workload))
+            jobs.append(_flows(scenario, topology, book, number, job, work))
     pairs = book.numbered(scenario.seed, topology, source_port_of(scenario, topology))
     listed = len(scenario.jobs)
     works = tuple(replace(work, owned=work.job >= listed) for work in jobs)
@@ -358,8 +335,9 @@ def _scripted(
     book: ConnectionBook,
     number: int,
     job: ResolvedJob,
-    script: ScriptPlan,
+    work: Scripts,
 ) -> JobWork:
+    script = work.plan
     nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
     settings = settings_of(scenario, topology, job.section)
     schedules = schedules_of(settings, topology, script, job.gpus)
@@ -371,7 +349,6 @@ def _scripted(
         raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     recover = scenario.jobs[job.section].recover if job.role == "" else None
     sides = connect_groups(settings, topology, book, number, job.gpus, script.groups, schedules)
-    real = scenario.payload == "real" and isinstance(script, (BenchmarkPlan, ProgramPlan))
     wired = WiredJob(
         job=number,
         start_ps=job.start_ps,
@@ -386,7 +363,7 @@ def _scripted(
         if job.role == TESTS
         else scenario.ncclx.init.rounds(len(job.gpus) - len(recover.spares if recover else ())),
         seed=scenario.seed,
-        payload_seed=scenario.seed if real else None,
+        payload_seed=scenario.seed if work.reduces and scenario.payload == "real" else None,
         halts=job.role != "",
     )
     return JobWork(
@@ -394,60 +371,24 @@ def _scripted(
         name=job.name,
         start_ps=job.start_ps,
         ranks=len(job.gpus),
-        operations=_operations(job.workload, script),
+        operations=work.operations,
         enabled=job.enabled,
         wired=wired,
-        facts=_facts(job.workload, script),
+        facts=work.facts,
         quorum_ps=0 if recover is None else recover.wait_ps or scenario.ncclx.watchdog_ps or 0,
         watchdog_ps=scenario.ncclx.watchdog_ps or 0,
         rejoins=recover is not None and recover.rejoin,
     )
 
 
-def _operations(workload: Section, script: ScriptPlan) -> tuple[Operation, ...]:
-    """The operations of a job, each of which all ranks begin together."""
-    if isinstance(script, BenchmarkPlan):
-        return script.operations
-    if isinstance(workload, OpenWorkload):
-        return ()
-    assert isinstance(workload, (TrainingWorkload, TraceWorkload, ProgramWorkload)), workload
-    return tuple(Operation("training_step", "", 0, step, warmup=False) for step in range(workload.steps))
-
-
-def _facts(workload: Section, plan: ScriptPlan) -> TrainingFacts | None:
-    if isinstance(plan, BenchmarkPlan) or isinstance(workload, OpenWorkload):
-        return None
-    if isinstance(workload, TrainingWorkload):
-        assert isinstance(plan, TrainingPlan), plan
-        facts = facts_of(workload.steps, plan.training, workload.shape())
-        spares = len(plan.scripts) - len(facts.bubble_ps)  # which are of no stage
-        bubble_ps = (*facts.bubble_ps, *([0] * spares))
-        return facts._replace(bubble_ps=bubble_ps, members=tuple(plan.memberships))
-    assert isinstance(workload, (TraceWorkload, ProgramWorkload)), workload
-    scale = workload.scale if isinstance(workload, TraceWorkload) else Fraction(1)
-    if isinstance(plan, SimaiPlan):
-        return trace_facts(
-            workload.steps,
-            len(plan.scripts),
-            workload.cut(),
-            scale,
-            plan.reasons,
-            bubble_ps=plan.bubble_ps() if plan.formula() is None else 0,
-            bubble_ideal=plan.bubble_ideal(),
-            formula=plan.formula(),
-        )
-    facts = trace_facts(workload.steps, len(plan.scripts), workload.cut(), scale, plan.reasons)
-    return facts._replace(members=tuple(plan.memberships))
-
-
 class IdealTimes:
     """How long flows take that are alone in the fabric: what slowdown is measured by."""
 
-    def __init__(self, scenario: Scenario, topology: Topology, workload: FlowsWorkload) -> None:
+    def __init__(self, scenario: Scenario, topology: Topology, verb: str) -> None:
         self._topology = topology
         self._delays = _delays(scenario)._replace(elsewhere=_elsewhere(scenario, topology))
         self._mtu_bytes = scenario.transport.mtu_bytes
-        self._verb = workload.verb
+        self._verb = verb
         self._known: dict[tuple[int, int, int, int], int] = {}
 
     def of(self, source: int, destination: int, size_bytes: int, write_bytes: int) -> int:
@@ -493,30 +434,29 @@ def _flows(
     book: ConnectionBook,
     number: int,
     job: ResolvedJob,
-    workload: FlowsWorkload,
+    work: Flows,
 ) -> JobWork:
     works: list[FlowWork] = []
-    ideal = IdealTimes(scenario, topology, workload)
-    if workload.network == "frontend":
+    ideal = IdealTimes(scenario, topology, work.verb)
+    if work.front_end:
         ends = [front_end_nic(topology, topology.host_of(gpu)) for gpu in job.gpus]
     else:
         ends = [topology.nics_of_gpu(gpu)[0] for gpu in job.gpus]
-    for index, flow in enumerate(job.flows):
+    for index, (flow, write_bytes) in enumerate(zip(work.flows, work.message_bytes, strict=True)):
         source, destination = ends[flow.src], ends[flow.dst]
         priority = data_priority(scenario, job.section) if flow.priority is None else flow.priority
         pairs = tuple(
-            book.connect(source, destination, priority, number, log_deliveries=True)
-            for _ in range(workload.qps)
+            book.connect(source, destination, priority, number, log_deliveries=True) for _ in range(work.qps)
         )
-        write_bytes = workload.write_bytes_of(flow.size_bytes)
+        nic = destination if work.verb == "read" else source
         works.append(
             FlowWork(
                 flow=index,
                 source=source,
                 destination=destination,
-                nic=destination if workload.verb == "read" else source,
-                host=topology.host_of(destination if workload.verb == "read" else source),
-                flags=FLAGS[workload.verb],
+                nic=nic,
+                host=topology.host_of(nic),
+                flags=FLAGS[work.verb],
                 size_bytes=flow.size_bytes,
                 write_bytes=write_bytes,
                 start_ps=flow.start_ps,
@@ -524,9 +464,6 @@ def _flows(
                 ideal_ps=ideal.of(source, destination, flow.size_bytes, write_bytes),
             )
         )
-    serving = None
-    if isinstance(workload, ServingWorkload):
-        serving = ServingFacts(workload.serving(), tuple(workload.asked(scenario.seed, number)))
     return JobWork(
         job=number,
         name=job.name,
@@ -534,7 +471,7 @@ def _flows(
         ranks=len(job.gpus),
         flows=tuple(works),
         enabled=job.enabled,
-        serving=serving,
+        serving=work.serving,
     )
 
 
@@ -544,19 +481,16 @@ def _storage(
     book: ConnectionBook,
     number: int,
     job: ResolvedJob,
-    workload: StorageWorkload,
+    work: Clients,
 ) -> JobWork:
     """The clients of a job and their connections: one of each client to each server that it asks."""
     priority = data_priority(scenario, job.section)
     servers = [front_end_nic(topology, one) for one in (*storage_hosts(topology), *metadata_hosts(topology))]
     by_host: dict[int, list[ClientScript]] = {}
-    for host, script in _client_scripts(scenario, topology, job, workload):
+    for host, script in work.scripts:
         if script:
             by_host.setdefault(host, []).append(script)
     works: list[ClientsWork] = []
-    shared: list[Copying] = []
-    if isinstance(workload, Checkpoint) and workload.direction == "save" and scenario.host.node != "none":
-        shared = _copies(scenario, topology, job, workload)
     first = 0
     for host, scripts in by_host.items():
         nic = front_end_nic(topology, host)
@@ -566,7 +500,7 @@ def _storage(
         for script in scripts:
             places: dict[int, int] = {}
             its = flattened((script,))
-            spare = _spare(its, scenario.frontend.storage.servers, workload.stripe + workload.parity)
+            spare = _spare(its, scenario.frontend.storage.servers, work.chunks)
             for one in [request.server for request in its] + [spare] * (spare >= 0):
                 if one not in places:
                     places[one] = len(connections)
@@ -574,84 +508,21 @@ def _storage(
             placed.append(_placed(script, places))
             spares.append(places.get(spare, -1))
         done = tuple(placed)
-        copies = tuple(one for one in shared if topology.host_of(one.gpu) == host)
+        copies = tuple(one for one in work.copies if topology.host_of(one.gpu) == host)
         works.append(
             ClientsWork(host, nic, first, done, flattened(done), tuple(connections), copies, tuple(spares))
         )
         first += len(scripts)
-    fuse = workload.fuse
     return JobWork(
         job=number,
         name=job.name,
         start_ps=job.start_ps,
         ranks=len(job.gpus),
         clients=tuple(works),
-        manners=Manners(
-            parallel=workload.parallel,
-            daemon_ps=fuse.operation_ps if fuse.enabled else 0,
-            piece_bytes=fuse.request_bytes,
-            backoff_ps=workload.backoff_ps,
-            retries=workload.retries,
-            timeout_ps=workload.timeout_ps,
-        ),
+        manners=work.manners,
         enabled=job.enabled,
         again=job.role == SAVES,
     )
-
-
-def _client_scripts(
-    scenario: Scenario, topology: Topology, job: ResolvedJob, workload: StorageWorkload
-) -> list[tuple[int, ClientScript]]:
-    """What each rank of a job does, with its host; nothing where another reads for it. Of a background
-    service, what its workers do.
-    """
-    frontend = scenario.frontend
-    service = Service(
-        protocol=workload.protocol,
-        servers=frontend.storage.servers,
-        metadata=frontend.metadata.servers,
-        block_bytes=workload.block_bytes,
-        stripe=workload.stripe,
-        parity=workload.parity,
-        seed=scenario.seed,
-    )
-    size = workload.size_bytes
-    if isinstance(workload, Maintenance):
-        workers = metadata_hosts(topology)
-        does = rebuilding if isinstance(workload, Repair) else filling
-        return list(zip(workers, does(service, workload.server, size, len(workers)), strict=True))
-    hosts = [topology.host_of(gpu) for gpu in job.gpus]
-    if isinstance(workload, Checkpoint):
-        service = service.placed([range(len(hosts))], size)
-        save = workload.direction == "save"
-        copies = _copies(scenario, topology, job, workload)
-        return [
-            (host, checkpoint(service, rank, size, copies[rank].takes_ps if save else 0, save=save))
-            for rank, host in enumerate(hosts)
-        ]
-    assert isinstance(workload, Reads), workload
-    files, steps, every_ps = workload.files, workload.steps, workload.every_ps
-    first = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    readers = [rank for rank, host in enumerate(hosts) if workload.readers == "gpu" or first[host] == rank]
-    waves = (
-        (number for rank in readers for number in files_of(rank, step, steps, files, shared=workload.shared))
-        for step in range(steps)
-    )
-    service = service.placed(waves, size)
-    return [
-        (hosts[rank], reading(service, rank, files, size, steps, every_ps, shared=workload.shared))
-        for rank in readers
-    ]
-
-
-def _copies(scenario: Scenario, topology: Topology, job: ResolvedJob, workload: Checkpoint) -> list[Copying]:
-    """By rank, the way of its part from GPU to host memory."""
-    host, size = scenario.host, workload.size_bytes
-    rates_bps = copy_rates_bps(host.node, host.link_rate_bps, topology, job.gpus)
-    return [
-        Copying(gpu, rate_bps, serialisation_ps(size, rate_bps))
-        for gpu, rate_bps in zip(job.gpus, rates_bps, strict=True)
-    ]
 
 
 def _spare(asked: Sequence[Request], servers: int, chunks: int) -> int:

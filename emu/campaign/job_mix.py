@@ -28,9 +28,9 @@ from emu.scenario.faults.draws import PerHour
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import OneOf, Refusal, Section
-from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
-from emu.scenario.sections.training import TrainingWorkload
+from emu.scenario.workloads.collective import CollectiveWorkload
+from emu.scenario.workloads.training import TrainingWorkload
 from emu.scenario.yaml.values import Name, Share
 
 MOST_JOBS: Final = 1_000_000

@@ -25,7 +25,6 @@ from emu.campaign.rank_order import RankOrder, Traffic, traffic_of
 from emu.campaign.server_placement import FreeServers, ServerPlacement
 from emu.scenario.faults.draws import exponential_gap
 from emu.scenario.plugins import policy_of
-from emu.scenario.sections.training import TrainingWorkload
 
 PURPOSE: Final = 1 << 23
 """Of the random streams: of arrivals, sizes, run times, placement."""
@@ -122,7 +121,7 @@ def check_sizes(mix: JobMix, free: FreeServers, file: str) -> None:
     problems = []
     for place, gpus, own in sizes:
         key = f"{place}.gpus"
-        misfit = _misfit(own or mix.traffic, gpus)
+        misfit = (own or mix.traffic).misfit(gpus)
         if misfit:
             problems.append(Problem(file, 0, f"{place}.traffic" if own else "traffic", *misfit))
         if gpus > free.total_gpus:
@@ -135,16 +134,6 @@ def check_sizes(mix: JobMix, free: FreeServers, file: str) -> None:
         problems.append(Problem(file, 0, "topology", "servers differ in their GPUs", "equal servers"))
     if problems:
         raise ScenarioError(problems)
-
-
-def _misfit(traffic: Workload, gpus: int) -> tuple[str, str] | None:
-    """Why jobs of so many GPUs cannot have this traffic, and what they can have."""
-    if isinstance(traffic, TrainingWorkload):
-        fitted = traffic.fitted(gpus)
-        return (fitted, f"degrees that make {gpus}") if isinstance(fitted, str) else None
-    if traffic.split and len(traffic.split) != gpus:
-        return f"{len(traffic.split)} colours for {gpus} GPUs", "`split` with a colour for each GPU of a job"
-    return None
 
 
 def _asked(policy: object, question: Callable[[], Iterable[Any]]) -> list[Any]:

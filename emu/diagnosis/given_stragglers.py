@@ -13,7 +13,6 @@ from typing import Final
 from emu.diagnosis.finding import GIVEN, Finding
 from emu.diagnosis.impact import SLOWER_PERMILLE
 from emu.diagnosis.view import View
-from emu.scenario.sections.training import TrainingWorkload
 
 SCORE: Final = 780
 
@@ -23,21 +22,21 @@ def found(view: View) -> Iterator[Finding]:
     sections = {job.name: job.workload for job in view.scenario.jobs}
     for plan in view.plans:
         workload = sections.get(plan.name)
-        if not plan.enabled or not isinstance(workload, TrainingWorkload):
+        if not plan.enabled or workload is None:
             continue
-        slow = [one for one in workload.stragglers if one.slowdown * 1000 >= 1000 + SLOWER_PERMILLE]
+        slow = {rank: by for rank, by in workload.slow_ranks().items() if by * 1000 >= 1000 + SLOWER_PERMILLE}
         if not slow:
             continue
-        worst = max(slow, key=lambda one: one.slowdown)
-        gpu = view.name(plan.gpus[worst.rank])
+        worst = max(slow, key=lambda rank: slow[rank])
+        gpu = view.name(plan.gpus[worst])
         others = f"; {len(slow) - 1} more ranks are slower than the rest" if len(slow) > 1 else ""
-        times = f"{float(worst.slowdown):g} times as long as it should"
+        times = f"{float(slow[worst]):g} times as long as it should"
         sentence = (
-            f"{gpu} (rank {worst.rank} of {plan.name}) computes {times}, because the scenario says so"
+            f"{gpu} (rank {worst} of {plan.name}) computes {times}, because the scenario says so"
             f" (workload.stragglers){others}; the intended fabric has it, too"
         )
         evidence = tuple(
-            f"jobs.{plan.name}.workload.stragglers: rank {one.rank}, slowdown {float(one.slowdown):g}"
-            for one in slow
+            f"jobs.{plan.name}.workload.stragglers: rank {rank}, slowdown {float(by):g}"
+            for rank, by in slow.items()
         )
         yield Finding(GIVEN, gpu, SCORE, sentence, evidence, since_ps=-1, alarms=True, harms=True)

@@ -24,7 +24,6 @@ from emu.scenario.expect import SeriesExpectation, path_steps
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import is_measured
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.flows import FlowsWorkload
 from emu.topology.front_end import FRONT_END
 
 MOST_NEEDED_HOPS: Final = 20_000_000
@@ -215,7 +214,7 @@ def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
         ):
             if given:
                 yield f"{key}.{name}", "flow level does not have this", f"its default, or {PACKETS}"
-        if isinstance(job.workload, FlowsWorkload) and job.workload.network != "backend":
+        if job.workload.flows_on_front_end:
             reason = "flow level has clients of storage on the front end, and no other flows"
             yield f"{key}.workload.network", reason, f"backend, or {PACKETS}"
         named = [pair.priority for flow in work.flows for pair in _pairs_of(plan, flow.source, flow.pairs)]

@@ -14,7 +14,6 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.counters import (
@@ -26,9 +25,9 @@ from actors.kernel.counters import (
 )
 from actors.kernel.device import Series
 from actors.kernel.readings import by_device, joined
-from actors.ncclx.script import REASONS
 from emu.results.metrics import DROP_REASONS, METRIC_OF
-from emu.workload.serving import Request, Serving
+from emu.workload.serving import ServingFacts
+from emu.workload.step_facts import TrainingFacts
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
@@ -177,36 +176,6 @@ class FlowPlan:
     messages: tuple[tuple[int, int], ...] = ()
     ideal_ps: int = 0
     """How long it takes alone in the fabric; 0 if that is not known."""
-
-
-class TrainingFacts(NamedTuple):
-    """What the results need to know of a training job."""
-
-    steps: int
-    step_flops: Fraction
-    """Model FLOPs of a step of the whole job."""
-    peak_flops_per_s: int
-    bubble_ps: tuple[int, ...]
-    """By rank: (p - 1) / v times what a micro-batch takes it."""
-    bubble_ideal: float
-    cut: str
-    """E.g. "tp 2 x cp 1 x pp 2 x dp 2, tp innermost"."""
-    shrunk: str
-    """What is smaller than the model, with its factor; empty if nothing is."""
-    reasons: tuple[str, ...] = REASONS
-    """What a rank can wait for."""
-    members: tuple[tuple[int, ...], ...] = ()
-    """Of a job that goes on without ranks that it loses: its memberships."""
-    formula: Fraction | None = None
-    """What SimAI's formula adds for a pipeline that is not run, as a share of computing and of waiting for
-    tensor and expert parallelism."""
-
-
-class ServingFacts(NamedTuple):
-    """What the results need to know of a serving job."""
-
-    serving: Serving
-    requests: tuple[Request, ...]
 
 
 class TendedFacts(NamedTuple):

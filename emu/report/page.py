@@ -26,7 +26,6 @@ from emu.report.html_file import MOST_ROWS, chart_places, document, folded, pack
 from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
 from emu.results.summary import GroupLoad, Link, OperatorResult, Summary
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.outline import describe, summary_line
 
 MOST_BARS: Final = 2000
@@ -254,32 +253,10 @@ def _steps(recording: Recording) -> list[dict[str, Any]]:
                 "ranks": ranks,
                 "steps": max(row[1] for row in rows) + 1,
                 "rows": sorted(rows),
-                "groups": _groups(job.workload, ranks),
+                "groups": job.workload.peers(ranks),
             }
         )
     return found
-
-
-def _groups(workload: object, ranks: int) -> list[dict[str, list[int]]]:
-    """Of each rank, the ranks of its groups by dimension; nothing of a trace."""
-    if not isinstance(workload, TrainingWorkload):
-        return []
-    training = workload.fitted(ranks)
-    if isinstance(training, str):
-        return []
-    groups: list[dict[str, list[int]]] = []
-    for rank in range(ranks):
-        here = training.coordinates(rank)
-        groups.append(
-            {
-                dimension: [
-                    training.rank_at(here | {dimension: at}) for at in range(training.size(dimension))
-                ]
-                for dimension in here
-                if training.size(dimension) > 1
-            }
-        )
-    return groups
 
 
 # ---- what stands there without the script

@@ -20,11 +20,13 @@ from actors.control.operator import Incarnation, OperatorPlan, Test, replaced
 from actors.fabric.model import Topology
 from actors.kernel.units import serialisation_ps
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Refusal, Section
-from emu.scenario.sections.flows import FlowList
-from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
+from emu.scenario.section import Refusal
 from emu.scenario.sections.operator import OperatorSection
-from emu.scenario.sections.storage import Checkpoint
+from emu.scenario.workloads.collective import CollectiveWorkload
+from emu.scenario.workloads.flows import FlowList
+from emu.scenario.workloads.jobs import JobSection
+from emu.scenario.workloads.storage import Checkpoint
+from emu.scenario.workloads.workload import Flows, Workload
 from emu.topology.server_presets import copy_rates_bps
 from emu.workload.flows import Flow
 
@@ -47,8 +49,10 @@ class OwnedJob(NamedTuple):
 
     role: str
     section: JobSection
-    flows: tuple[Flow, ...] | None = None
+    flows: Flows | None = None
     """What a test posts; None: what its workload says."""
+    requests: int = 0
+    """About how many requests to storage it makes."""
 
 
 class Operated(NamedTuple):
@@ -149,9 +153,9 @@ def operated(
         save = load = -1
         if operator.checkpoint is not None:
             save = first + len(jobs)
-            jobs.append(OwnedJob(SAVES, _section(job, f"{name}-save", ranks, _saved(operator, "save"))))
+            jobs.append(_checkpoint(operator, job, f"{name}-save", ranks, SAVES))
             load = first + len(jobs)
-            jobs.append(OwnedJob(LOADS, _section(job, f"{name}-load", ranks, _saved(operator, "load"))))
+            jobs.append(_checkpoint(operator, job, f"{name}-load", ranks, LOADS))
         incarnations.append(Incarnation(restart, hosts, train, save, load))
     suites = []
     for suite in range(operator.restarts):
@@ -226,7 +230,7 @@ def _name(job: str, topology: Topology, built: Sequence[int], restart: int, host
     return f"{job}-restart{restart}{''.join(moved)}"
 
 
-def _section(job: JobSection, name: str, ranks: tuple[int, ...], workload: Section) -> JobSection:
+def _section(job: JobSection, name: str, ranks: tuple[int, ...], workload: Workload) -> JobSection:
     """A job that waits for the operator."""
     changes = {
         "name": name,
@@ -240,11 +244,17 @@ def _section(job: JobSection, name: str, ranks: tuple[int, ...], workload: Secti
     return job.model_copy(update=changes)
 
 
-def _saved(operator: OperatorSection, direction: str) -> Checkpoint:
+def _checkpoint(
+    operator: OperatorSection, job: JobSection, name: str, ranks: tuple[int, ...], role: str
+) -> OwnedJob:
+    """A job that saves or loads a checkpoint."""
     given = operator.checkpoint
     assert given is not None
     size, block = f"{given.size_bytes}B", f"{given.block_bytes}B"
-    return Checkpoint.model_validate({"direction": direction, "size": size, "block": block})
+    direction = "save" if role == SAVES else "load"
+    workload = Checkpoint.model_validate({"direction": direction, "size": size, "block": block})
+    section = _section(job, name, ranks, workload)
+    return OwnedJob(role, section, requests=workload.requests_of(len(ranks)))
 
 
 def _knobs(size_bytes: int) -> FlowList:
@@ -266,7 +276,11 @@ def _suite(
     hosts = {host: host for host in by_host}
     if knobs is not None:
         flows = tuple(Flow(rank, rank, size_bytes) for rank in range(len(ranks)))
-        yield OwnedJob(TESTS, _section(job, f"{name}-{LOOPBACK}", ranks, knobs), flows), hosts, ()
+        yield (
+            OwnedJob(TESTS, _section(job, f"{name}-{LOOPBACK}", ranks, knobs), knobs.posted(flows)),
+            hosts,
+            (),
+        )
     several = min(map(len, by_host.values())) > 1
     if several and knobs is not None:
         flows = tuple(
@@ -274,7 +288,11 @@ def _suite(
             for own in by_host.values()
             for at, rank in enumerate(own)
         )
-        yield OwnedJob(TESTS, _section(job, f"{name}-{NIC_TO_NIC}", ranks, knobs), flows), hosts, ()
+        yield (
+            OwnedJob(TESTS, _section(job, f"{name}-{NIC_TO_NIC}", ranks, knobs), knobs.posted(flows)),
+            hosts,
+            (),
+        )
     if several:
         colours = tuple(host for host, _ in checked)
         yield _collective(job, f"{name}-{INSIDE}", INSIDE, size_bytes, servers, checked, colours)

@@ -10,7 +10,7 @@ the same switches.
 Links and devices that sections name are looked up on the fabric that was built; what is not there, or is
 something else, is a problem of its key.
 
-`planned` makes the scripts of a job's ranks: of a benchmark, a training step, a trace, or a user's program.
+What a job does is its workload's own affair (`emu.scenario.workloads`): a kind fits itself to its site.
 """
 
 from __future__ import annotations
@@ -24,57 +24,34 @@ from actors.control.operator import OperatorPlan
 from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, prefix_of
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.operations import BLOCKWISE, TO_ALL, benchmark, misfit
+from actors.ncclx.operations import TO_ALL
 from actors.ncclx.protocols import PROTOCOLS
-from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan, with_memberships
+from actors.ncclx.script import ScriptPlan
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
-from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.base.errors import Problem, ScenarioError
 from emu.base.spelling import shown_location
-from emu.base.units import format_size
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
 from emu.scenario.faults.link_faults import Miscabling
 from emu.scenario.operated_jobs import TRAINS, free_hosts, objections, operated
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Location, Refusal, Section
+from emu.scenario.section import Location, Refusal
 from emu.scenario.sections.capture import PORTS_ACCEPTED, nics_named, ports_named
 from emu.scenario.sections.flow_trace import TRACES_ACCEPTED
-from emu.scenario.sections.flows import (
-    LONGEST_MESSAGE_BYTES,
-    FlowList,
-    FlowsWorkload,
-    Incast,
-    Permutation,
-    Poisson,
-)
-from emu.scenario.sections.graph import AUTO, own_algorithm
-from emu.scenario.sections.jobs import (
-    ALONE,
-    TWO,
-    CollectiveWorkload,
-    JobSection,
-    MismatchSection,
-    RecoverSection,
-)
-from emu.scenario.sections.open_job import OpenWorkload
+from emu.scenario.sections.graph import AUTO
 from emu.scenario.sections.overrides import is_pattern
-from emu.scenario.sections.program import Picks, ProgramWorkload
-from emu.scenario.sections.serving import ServingWorkload
-from emu.scenario.sections.storage import MOST_REQUESTS, Checkpoint, Maintenance, Repair, StorageWorkload
 from emu.scenario.sections.switch import StaticRoute
-from emu.scenario.sections.trace import TraceWorkload
-from emu.scenario.sections.training import TrainingWorkload
+from emu.scenario.workloads.jobs import ALONE, TWO, JobSection
+from emu.scenario.workloads.recover import RecoverSection
+from emu.scenario.workloads.storage import MOST_REQUESTS, memory_refusal
+from emu.scenario.workloads.workload import Clients, Flows, MisfitError, Scripts, Site
 from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
 from emu.topology.front_end import with_front_end
 from emu.topology.server_presets import SERVER_PRESETS, gpu_link_bps, misfits
-from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
+from emu.workload.flows import Flow
 from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
-from emu.workload.program import MOST_PLACES, BenchmarkPlan, ProgramPlan, memberships, stand_ins
 from emu.workload.ranks import PlacementError, allocate, place_ranks
-from emu.workload.training import Plan as TrainingPlan
-from emu.workload.training import Training
 
 
 def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
@@ -258,187 +235,6 @@ def of_flaw(scenario: Scenario, base: Location, flaw: Flaw) -> Problem:
     return problem_at(scenario, location, flaw.reason, flaw.accepted)
 
 
-def planned(
-    workload: Section,
-    servers: Sequence[int],
-    picks: Picks,
-    seed: int,
-    job: int,
-    mismatch: MismatchSection | None,
-    spared: Sequence[int] = (),
-    recover: RecoverSection | None = None,
-) -> ScriptPlan | Refusal | None:
-    """The scripts of ranks on these servers, or where the job does not fit them; None for a job without
-    scripts. `picks` says what `algorithm: auto` is.
-    """
-    ranks = len(servers)
-    if isinstance(workload, CollectiveWorkload):
-        if not spared and recover is None:
-            return _benchmark(workload, workload.groups(ranks), picks, mismatch)
-        left = [tuple(range(ranks)), tuple(rank for rank in range(ranks) if rank not in spared)]
-        if recover is not None:
-            known = memberships(servers, recover.spares, recover.rejoin, recover.losses)
-            if known is None:
-                return _TOO_MANY
-            left = known
-        made: list[tuple[BenchmarkPlan, dict[int, int], tuple[int, ...]]] = []
-        for members in left:
-            part = _benchmark(
-                workload, [range(len(members))], _picks_of(picks, members), None, spared, bool(made)
-            )
-            made.append((part, dict(enumerate(members)), members))
-        return with_memberships(made, ranks)
-    if isinstance(workload, ProgramWorkload):
-        program = _program(workload, servers, picks, recover)
-        if isinstance(program, Refusal) and program is not _TOO_MANY:
-            return program._replace(location=("workload", *program.location))
-        return program
-    if isinstance(workload, OpenWorkload):
-        return workload.planned(ranks)
-    if isinstance(workload, TraceWorkload):
-        trace = workload.planned(ranks)
-        return trace if isinstance(trace, Refusal) else _tuned_calls(trace, picks)
-    if isinstance(workload, TrainingWorkload):
-        fitted = workload.fitted(ranks, len(recover.spares if recover else ()))
-        if isinstance(fitted, str):
-            return Refusal(("workload",), fitted, _FITTING)
-        if recover is None:
-            return _tuned_calls(TrainingPlan(fitted, seed, job), picks)
-        return _recovering_training(fitted, servers, picks, seed, job, recover)
-    return None
-
-
-_FITTING: Final = "dimensions whose product is the number of ranks, replicas and ep that divide dp"
-_TOO_MANY: Final = Refusal(
-    ("recover",),
-    "each set of ranks that may be lost has communicators of its own without it: there would be more than"
-    f" {MOST_PLACES} places in them",
-    "fewer ranks or `losses`, or `shrink`",
-)
-
-
-def _picks_of(picks: Picks, members: Sequence[int]) -> Picks:
-    """What ranks are done with that a membership counts from 0."""
-
-    def chosen(groups: Sequence[Sequence[int]], op: str, size_bytes: int, algorithm: str) -> Choice:
-        return picks([[members[rank] for rank in group] for group in groups], op, size_bytes, algorithm)
-
-    return chosen
-
-
-def _program(
-    workload: ProgramWorkload, servers: Sequence[int], picks: Picks, recover: RecoverSection | None
-) -> ProgramPlan | Refusal:
-    """A program; of one that goes on without lost ranks, each membership does what is left of it, a spare
-    what the rank did whose place it has.
-    """
-    if recover is None:
-        return workload.planned(servers, picks)
-    known = memberships(servers, recover.spares, recover.rejoin, recover.losses)
-    if known is None:
-        return _TOO_MANY
-    made = []
-    for members in known:
-        instead = stand_ins(known[0], members)
-
-        def chosen(
-            groups: Sequence[Sequence[int]], op: str, size: int, how: str, who: Mapping[int, int] = instead
-        ) -> Choice:
-            return picks([[who[rank] for rank in group] for group in groups], op, size, how)
-
-        plan = workload.planned(servers, chosen, instead)
-        if isinstance(plan, Refusal):
-            return plan
-        made.append((plan, instead, members))
-    return with_memberships(made, len(servers))
-
-
-def _recovering_training(
-    fitted: Training, servers: Sequence[int], picks: Picks, seed: int, job: int, recover: RecoverSection
-) -> ScriptPlan | Refusal:
-    """Steps that go on without replicas that lose a rank: those that are left do the same with fewer."""
-    where = ("recover",)
-    if fitted.copies == 1:
-        reason = "no other rank has the parameters that a lost one has a part of"
-        return Refusal(where, reason, "`data: ddp`, or `data: fsdp` with `replicas`, of 2 replicas or more")
-    if recover.spares and fitted.pp > 1:
-        return Refusal((*where, "spares"), "a spare is of no stage before it is needed", "none, or `pp: 1`")
-    copies = [fitted.copy_of(rank) for rank in range(fitted.ranks)]
-    known = memberships(servers, recover.spares, recover.rejoin, recover.losses, copies)
-    if known is None:
-        return _TOO_MANY
-    made = []
-    for members in known:
-        part = fitted.among(members)
-        plan = _tuned_calls(TrainingPlan(part, seed, job), _picks_of(picks, members))
-        made.append((plan, dict(enumerate(members)), members))
-    return with_memberships(made, len(servers))
-
-
-def _tuned_calls(plan: ScriptPlan, picks: Picks) -> ScriptPlan:
-    """A plan whose collectives are done as the tuner likes."""
-    known: dict[tuple[int, GroupCall], GroupCall] = {}
-
-    def tuned(number: int, call: GroupCall) -> GroupCall:
-        group = plan.groups[number]
-        if group.kind != COLLECTIVE and call.op not in TO_ALL:
-            return call
-        if (number, call) not in known:
-            chosen = picks([group.members], call.op, call.size_bytes, AUTO)
-            known[number, call] = call._replace(**chosen._asdict())
-        return known[number, call]
-
-    kinds: dict[int, tuple[list[GroupCall], list[GroupCall]]] = {}
-    made: dict[tuple[int, tuple[GroupCall, ...]], list[GroupCall]] = {}
-
-    def listed(number: int, calls: list[GroupCall]) -> list[GroupCall]:
-        """Ranks that share a list share what is made of it, where the tuner likes the same."""
-        kept = kinds.get(id(calls))
-        if kept is None:
-            kept = kinds[id(calls)] = calls, list(dict.fromkeys(calls))
-        chosen = tuple(tuned(number, call) for call in kept[1])
-        key = id(calls), chosen
-        if key not in made:
-            of = dict(zip(kept[1], chosen, strict=True))
-            made[key] = [of[call] for call in calls]
-        return made[key]
-
-    for script in plan.scripts:
-        script.calls = [
-            listed(number, calls) for number, calls in zip(script.groups, script.calls, strict=True)
-        ]
-    return plan
-
-
-def _benchmark(
-    workload: CollectiveWorkload,
-    groups: Sequence[Sequence[int]],
-    picks: Picks,
-    mismatch: MismatchSection | None,
-    spared: Sequence[int] = (),
-    later: bool = False,
-) -> BenchmarkPlan:
-    rows = max(map(len, groups)) if len(workload.counts) == 1 else 1
-    operations = benchmark(
-        workload.op,
-        workload.known_algorithm,
-        workload.sizes_bytes,
-        workload.iterations,
-        workload.warmup,
-        workload.root,
-        workload.counts * rows,
-    )
-    own = own_algorithm(workload.algorithm, workload.graph)
-    if own is not None:
-        operations = tuple(one._replace(own=own) for one in operations)
-    else:
-        algorithm = workload.known_algorithm
-        picked = {size: picks(groups, workload.op, size, algorithm) for size in workload.sizes_bytes}
-        operations = tuple(one._replace(**picked[one.size_bytes]._asdict()) for one in operations)
-    mistaken = None if mismatch is None else (mismatch.rank, mismatch.size_bytes)
-    return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken, spared, later)
-
-
 class ResolvedJob(NamedTuple):
     """A job on its fabric."""
 
@@ -451,16 +247,22 @@ class ResolvedJob(NamedTuple):
     """NEVER_PS if its operations wait to be submitted, or if it does not run."""
     enabled: bool
     """Whether it runs."""
-    workload: Section
-    """As the scenario has it."""
-    flows: tuple[Flow, ...]
-    """What a workload of flows posts; empty for others."""
-    script: ScriptPlan | None = None
-    """What the ranks do; None for flows."""
+    work: Scripts | Flows | Clients
+    """What is to be done."""
     section: int = 0
     """The job of the scenario whose knobs it has."""
     role: str = ""
-    """Of a job that an operator begins, as `emu.scenario.operated_jobs` has it; and of the one it tends."""
+    """What `emu.scenario.operated_jobs` calls a job that an operator begins, or tends."""
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """What it posts; nothing, unless its work is flows."""
+        return self.work.flows if isinstance(self.work, Flows) else ()
+
+    @property
+    def script(self) -> ScriptPlan | None:
+        """What its ranks do; None, unless they do it through the library."""
+        return self.work.plan if isinstance(self.work, Scripts) else None
 
 
 class Resolved(NamedTuple):
@@ -618,14 +420,14 @@ def _with_operator(
     if scenario.operator.checkpoint is not None:
         size_bytes = scenario.operator.checkpoint.size_bytes
         servers = [topology.host_of(gpu) for gpu in tended.gpus]
-        _check_memory(scenario, ("operator", "checkpoint", "size"), size_bytes, topology, servers)
-    script = tended.script
-    steps = len(script.operations) if isinstance(script, BenchmarkPlan) else _steps(tended.workload)
-    made = operated(scenario, topology, index, tended.gpus, free, steps)
+        refusal = memory_refusal(scenario, topology, servers, size_bytes)
+        if refusal is not None:
+            raise ScenarioError([problem_at(scenario, ("operator", "checkpoint", "size"), *refusal)])
+    assert isinstance(tended.work, Scripts), "the schema lets an operator tend nothing else"
+    made = operated(scenario, topology, index, tended.gpus, free, len(tended.work.operations))
     if isinstance(made, Refusal):
         raise ScenarioError([problem_at(scenario, *made)])
-    sections = [one.section.workload for one in made.jobs]
-    requests = sum(one.requests_of(len(tended.gpus)) for one in sections if isinstance(one, Checkpoint))
+    requests = sum(one.requests for one in made.jobs)
     if requests > MOST_REQUESTS:
         reason = f"about {requests} requests of checkpoints, those of every placement counted"
         accepted = f"at most {MOST_REQUESTS}: larger blocks, smaller parts, fewer restarts or spares"
@@ -638,17 +440,9 @@ def _with_operator(
             assert isinstance(one.section.ranks, tuple)
             gpus = tuple(topology.gpus[gpu] for gpu in one.section.ranks)
             places = tuple(racks[gpu] for gpu in one.section.ranks)
-            workload = one.section.workload
-            name = one.section.name
-            job = ResolvedJob(name, gpus, places, NEVER_PS, tended.enabled, workload, one.flows)
+            job = ResolvedJob(one.section.name, gpus, places, NEVER_PS, tended.enabled, one.flows)
         jobs.append(job._replace(section=index, role=one.role))
     return tuple(jobs), faults, made.plan
-
-
-def _steps(workload: Section) -> int:
-    """How often the ranks run through their scripts."""
-    assert isinstance(workload, (TrainingWorkload, TraceWorkload, ProgramWorkload)), workload
-    return workload.steps
 
 
 def _racks(topology: Topology) -> list[int]:
@@ -690,47 +484,34 @@ def _job(
     except PlacementError as error:
         problem = problem_at(scenario, ("jobs", index, error.key), error.reason, error.accepted)
         raise ScenarioError([problem]) from error
-    rank_racks = tuple(racks[gpu] for gpu in chosen)
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
-    servers = [topology.host_of(gpu) for gpu in gpus]
-    flows: tuple[Flow, ...] = ()
-    problems = list(_beside(scenario, index, len(servers)))
-    if not problems and isinstance(job.workload, CollectiveWorkload):
-        problems += _split(scenario, index, job.workload, servers)
+    problems = list(_beside(scenario, index, len(gpus)))
     if problems:
         raise ScenarioError(problems)
-    if isinstance(job.workload, FlowsWorkload):
-        rates_bps = [
-            topology.ports(topology.nics_of_gpu(topology.gpus[gpu])[0])[0].rate_bps for gpu in chosen
-        ]
-        if job.workload.network == "frontend":
-            rates_bps = [scenario.frontend.link_bps for _ in chosen]
-        flows = tuple(_flows(scenario, index, job.workload, rank_racks, rates_bps))
-        if job.workload.network == "frontend":
-            problems += _over_front_end(scenario, index, flows, [topology.nodes[one].name for one in servers])
-        if problems:
-            raise ScenarioError(problems)
-        longest = max(job.workload.message_of(flow.size_bytes) for flow in flows)
-        if longest > LONGEST_MESSAGE_BYTES:
-            reason = f"a message of {longest} bytes is longer than a message can be"
-            location = ("jobs", index, "workload", "message")
-            raise ScenarioError([problem_at(scenario, location, reason, "at most 2GiB")])
-
-    if isinstance(job.workload, StorageWorkload):
-        _check_storage(scenario, index, job.workload, topology, servers)
 
     def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int, algorithm: str) -> Choice:
         placed = [[gpus[rank] for rank in group] for group in groups]
         return tuned(scenario, index, topology, placed, op, size_bytes, algorithm)
 
-    script = planned(
-        job.workload, servers, picks, scenario.seed, index, job.mismatch, job.shrink, job.recover
+    site = Site(
+        environment=scenario,
+        beside=tuple(one.workload for one in scenario.jobs),
+        topology=topology,
+        job=index,
+        gpus=gpus,
+        racks=tuple(racks[gpu] for gpu in chosen),
+        picks=picks,
+        every_rank=scenario.jobs[index].ranks == "all",
+        mistaken=None if job.mismatch is None else (job.mismatch.rank, job.mismatch.size_bytes),
+        spared=job.shrink,
+        recover=job.recover,
     )
-    if isinstance(script, Refusal):
-        refused: Location = ("jobs", index, *script.location)
-        raise ScenarioError([problem_at(scenario, refused, script.reason, script.accepted)])
+    try:
+        work = job.workload.fit(site)
+    except MisfitError as error:
+        raise ScenarioError([problem_at(scenario, *one) for one in error.refusals]) from error
     start_ps = NEVER_PS if job.attended or not job.enabled else job.start_ps
-    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, script, index)
+    return ResolvedJob(job.name, gpus, site.racks, start_ps, job.enabled, work, index)
 
 
 def tuned(
@@ -786,7 +567,7 @@ def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
     """Ranks that a job lacks and is told something of."""
     job = scenario.jobs[index]
     named: list[tuple[Location, int]] = [(("absent", at), rank) for at, rank in enumerate(job.absent)]
-    if ranks < 2 and job.talks:
+    if ranks < 2 and job.workload.talks:
         yield problem_at(scenario, ("jobs", index, "ranks"), ALONE, TWO)
     named += [(("shrink", at), rank) for at, rank in enumerate(job.shrink)]
     spares = () if job.recover is None else job.recover.spares
@@ -836,197 +617,3 @@ def _shrinking(scenario: Scenario, index: int, key: str) -> Iterator[Problem]:
     if ncclx.watchdog_ps is None and scenario.transport.timeout == 0:
         accepted = "`ncclx.watchdog`, or a `transport.timeout`"
         yield problem_at(scenario, where, "nothing ends an operation that a lost rank stops", accepted)
-
-
-def _split(
-    scenario: Scenario, index: int, workload: CollectiveWorkload, servers: Sequence[int]
-) -> Iterator[Problem]:
-    """What in a collective does not fit its communicators."""
-    where = ("jobs", index, "workload", "split")
-    if len(workload.split) not in (0, len(servers)):
-        reason = f"{len(workload.split)} colours for {len(servers)} ranks"
-        yield problem_at(scenario, where, reason, f"{len(servers)} colours, or none")
-        return
-    groups = workload.groups(len(servers))
-    if min(map(len, groups)) < 2:
-        yield problem_at(scenario, where, "a colour has one rank", "at least 2 ranks of each colour")
-        return
-    found = (_collective(scenario, index, workload, [servers[one] for one in group]) for group in groups)
-    yield from dict.fromkeys(problem for problems in found for problem in problems)
-
-
-def _collective(
-    scenario: Scenario, index: int, workload: CollectiveWorkload, servers: Sequence[int]
-) -> Iterator[Problem]:
-    """What in a collective does not fit the number of its ranks, or where they are."""
-    where = ("jobs", index, "workload")
-    ranks = len(servers)
-    unfit = misfit(workload.algorithm, servers)
-    if unfit is not None:
-        yield problem_at(scenario, (*where, "algorithm"), *unfit)
-    if workload.algorithm.startswith("nvls") and not scenario.host.nvlink.enabled:
-        reason = f"{workload.algorithm} reduces in an NVSwitch, and there is none"
-        yield problem_at(
-            scenario, (*where, "algorithm"), reason, "another algorithm, or `host.nvlink.enabled`"
-        )
-    if workload.root >= ranks:
-        reason = f"there is no rank {workload.root} among {ranks}"
-        yield problem_at(scenario, (*where, "root"), reason, f"0 to {ranks - 1}")
-    graph = workload.graph
-    if graph is not None:
-        if len(graph.steps) != ranks:
-            reason = f"steps for {len(graph.steps)} ranks, and the job has {ranks}"
-            yield problem_at(scenario, (*where, "graph", "steps"), reason, f"{ranks} lists")
-        if workload.op in BLOCKWISE and graph.chunks % ranks:
-            reason = f"{graph.chunks} chunks are no whole number for each of {ranks} ranks"
-            yield problem_at(scenario, (*where, "graph", "chunks"), reason, f"a multiple of {ranks}")
-    rows = len(workload.counts)
-    if rows not in (0, 1, ranks):
-        reason = f"{rows} rows for {ranks} ranks"
-        yield problem_at(scenario, (*where, "counts"), reason, f"one row, or {ranks}")
-    for at, row in enumerate(workload.counts):
-        if len(row) != ranks:
-            reason = f"{len(row)} numbers for {ranks} ranks"
-            yield problem_at(scenario, (*where, "counts", at), reason, f"{ranks} numbers")
-
-
-def _flows(
-    scenario: Scenario,
-    index: int,
-    workload: FlowsWorkload,
-    racks: tuple[int, ...],
-    rates_bps: Sequence[int],
-) -> list[Flow]:
-    try:
-        if isinstance(workload, ServingWorkload):
-            ranks = workload.serving().ranks
-            if ranks != len(racks):
-                cut = (
-                    f"({workload.prefills} + {workload.decodes}) instances of {workload.tp} GPUs are {ranks}"
-                )
-                raise PatternError("prefills", f"{cut} ranks, the job has {len(racks)}", "as many")
-            return workload.drawn_flows(scenario.seed, index)
-        if isinstance(workload, Poisson):
-            scale, load = workload.size_scale, workload.load
-            return poisson(rates_bps, workload.sizes, scale, load, workload.flows, scenario.seed, index)
-        if isinstance(workload, Permutation):
-            return permutation(racks, workload.size_bytes, workload.racks, scenario.seed, index)
-        if isinstance(workload, Incast):
-            return incast(racks, workload.size_bytes, workload.fan_in, workload.destination, workload.racks)
-    except PatternError as error:
-        problem = problem_at(scenario, ("jobs", index, "workload", error.key), error.reason, error.accepted)
-        raise ScenarioError([problem]) from error
-    assert isinstance(workload, FlowList), workload.kind
-    flows = [
-        Flow(flow.src, flow.dst, flow.size_bytes, flow.start_ps, flow.priority) for flow in workload.flows
-    ]
-    wrong = list(_beyond(scenario, index, flows, len(racks)))
-    if wrong:
-        raise ScenarioError(wrong)
-    return flows
-
-
-def _over_front_end(
-    scenario: Scenario, index: int, flows: Sequence[Flow], hosts: Sequence[str]
-) -> Iterator[Problem]:
-    """Why flows cannot go over the front end."""
-    where: Location = ("jobs", index, "workload", "network")
-    if not scenario.frontend.enabled:
-        yield problem_at(
-            scenario, where, "there is no front-end network", "frontend.enabled: true, or backend"
-        )
-        return
-    inside = next((one for one in flows if hosts[one.src] == hosts[one.dst]), None)
-    if inside is not None:
-        reason = (
-            f"ranks {inside.src} and {inside.dst} are both on {hosts[inside.src]}, which has one NIC there"
-        )
-        yield problem_at(scenario, where, reason, "ranks of different hosts, or backend")
-
-
-def _check_storage(
-    scenario: Scenario, index: int, workload: StorageWorkload, topology: Topology, servers: Sequence[int]
-) -> None:
-    """Refuse what storage has no place for. Raises ScenarioError."""
-    frontend = scenario.frontend
-    stores, metadata = frontend.storage.servers, frontend.metadata.servers
-    where: Location = ("jobs", index, "workload")
-    if not stores:
-        reason = f"there is no storage for {workload.kind}"
-        accepted = "frontend.storage.servers: 1 or more, with frontend.enabled"
-        raise ScenarioError([problem_at(scenario, (*where, "kind"), reason, accepted)])
-    if workload.protocol == "nfs" and stores > 1:
-        reason = f"all bytes go through one filer, and there are {stores} storage servers"
-        accepted = "frontend.storage.servers: 1, or another protocol"
-        raise ScenarioError([problem_at(scenario, (*where, "protocol"), reason, accepted)])
-    if workload.protocol in ("pnfs", "tectonic") and not metadata:
-        reason = f"{workload.protocol} asks metadata servers, and there are none"
-        accepted = "frontend.metadata.servers: 1 or more, or another protocol"
-        raise ScenarioError([problem_at(scenario, (*where, "protocol"), reason, accepted)])
-    if workload.stripe + workload.parity > stores:
-        reason = f"{workload.stripe} + {workload.parity} chunks of a block on {stores} storage servers"
-        raise ScenarioError([problem_at(scenario, (*where, "stripe"), reason, f"at most {stores} in all")])
-    packet_bytes = max(one.mtu_bytes for one in scenario.transports) + LARGEST_HEADERS_BYTES
-    if frontend.storage.cache_bytes < packet_bytes:
-        reason = f"{format_size(frontend.storage.cache_bytes)} hold no packet of {packet_bytes} B"
-        accepted = "the receive windows of all connections of a server"
-        raise ScenarioError([problem_at(scenario, ("frontend", "storage", "cache"), reason, accepted)])
-    if isinstance(workload, Maintenance):
-        _check_maintenance(scenario, index, workload)
-    if isinstance(workload, Checkpoint):
-        _check_memory(scenario, (*where, "size"), workload.size_bytes, topology, servers)
-    requests = workload.requests_of(len(servers))
-    if requests > MOST_REQUESTS:
-        reason = f"about {requests} requests"
-        accepted = f"at most {MOST_REQUESTS}: larger blocks, fewer files or steps"
-        raise ScenarioError([problem_at(scenario, (*where, "block"), reason, accepted)])
-
-
-def _check_maintenance(scenario: Scenario, index: int, workload: Maintenance) -> None:
-    """Refuse a background service that lacks who does it, or servers to do it on. Raises ScenarioError."""
-    stores, where = scenario.frontend.storage.servers, ("jobs", index, "workload")
-    if scenario.jobs[index].ranks != "all":
-        reason = f"{workload.kind} is done beside the metadata servers, by no rank"
-        raise ScenarioError([problem_at(scenario, ("jobs", index, "ranks"), reason, "no `ranks`")])
-    if not scenario.frontend.metadata.servers:
-        reason = f"{workload.kind} is done beside the metadata servers, and there are none"
-        raise ScenarioError(
-            [problem_at(scenario, (*where, "kind"), reason, "frontend.metadata.servers: 1 or more")]
-        )
-    if workload.server >= stores:
-        reason = f"there is no storage server {workload.server} among {stores}"
-        raise ScenarioError([problem_at(scenario, (*where, "server"), reason, f"0 to {stores - 1}")])
-    saved = [
-        (one.workload.stripe, one.workload.parity)
-        for one in scenario.jobs
-        if isinstance(one.workload, Checkpoint) and one.workload.direction == "save"
-    ]
-    layout = workload.stripe, workload.parity
-    if isinstance(workload, Repair) and saved and layout not in saved:
-        reason = f"no checkpoint saves blocks of {layout[0]} + {layout[1]} chunks"
-        accepted = f"the stripe and parity of one: {', '.join(sorted({f'{a} + {b}' for a, b in saved}))}"
-        raise ScenarioError([problem_at(scenario, (*where, "stripe"), reason, accepted)])
-    if stores < workload.least_servers():
-        reason = f"{workload.kind} takes {workload.least_servers()} storage servers, and there are {stores}"
-        accepted = f"frontend.storage.servers: {workload.least_servers()} or more, or fewer chunks"
-        raise ScenarioError([problem_at(scenario, (*where, "stripe"), reason, accepted)])
-
-
-def _check_memory(
-    scenario: Scenario, where: Location, size_bytes: int, topology: Topology, servers: Sequence[int]
-) -> None:
-    """Refuse parts of a checkpoint that do not fit the memory of their server. Raises ScenarioError."""
-    for server, ranks in Counter(servers).items():
-        memory = scenario.at(topology, server).host.memory_bytes
-        if ranks * size_bytes > memory:
-            name = topology.nodes[server].name
-            reason = f"{ranks} ranks of {name} have {format_size(ranks * size_bytes)}, more than its memory"
-            accepted = f"at most {format_size(memory // ranks)} a rank (host.memory)"
-            raise ScenarioError([problem_at(scenario, where, reason, accepted)])
-
-
-def _beyond(scenario: Scenario, index: int, flows: list[Flow], ranks: int) -> Iterator[Problem]:
-    for flow, end, rank in check_ranks(flows, ranks):
-        location = ("jobs", index, "workload", "flows", flow, end)
-        reason = f"there is no rank {rank}: the job has {ranks}"
-        yield problem_at(scenario, location, reason, f"a rank from 0 to {ranks - 1}")

@@ -19,10 +19,9 @@ from emu.scenario.environment import Environment
 from emu.scenario.expect import EXPECTATIONS, Expectation, SeriesExpectation, deadline, path_steps
 from emu.scenario.faults.kinds import FAULTS, FaultSection
 from emu.scenario.section import Location, Refusal
-from emu.scenario.sections.flows import FlowsWorkload
-from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
 from emu.scenario.sections.operator import OperatorSection
-from emu.scenario.sections.storage import StorageWorkload
+from emu.scenario.workloads.jobs import JobSection
+from emu.scenario.workloads.workload import OF_KINDS
 
 
 class Scenario(Environment):
@@ -69,7 +68,7 @@ class Scenario(Environment):
             yield Refusal(where, reason, listed(names))
             return
         job = self.jobs[names.index(operator.job)]
-        if isinstance(job.workload, FlowsWorkload):
+        if not job.workload.calls_library:
             yield Refusal(where, f"{job.name} has no steps", "a collective, training, a trace or a program")
         for key in ("shrink", "recover", "mismatch", "submitted"):
             if getattr(job, key):
@@ -131,19 +130,11 @@ class Scenario(Environment):
         if steps[0] != "jobs" or len(steps) < 3:
             return None
         job = next(job for job in self.jobs if job.name == steps[1])
-        of_flows = isinstance(job.workload, FlowsWorkload)
-        of_storage = isinstance(job.workload, StorageWorkload)
-        if steps[2] in (("collectives", "flows", "training") if of_storage else ("storage",)):
-            accepted = "a job of checkpoint or reads" if steps[2] == "storage" else f"jobs.{job.name}.storage"
-            return Flaw(f"job {job.name} has no {steps[2]}", accepted)
-        if steps[2] == ("collectives" if of_flows else "flows"):
-            found, other = ("flows", "collectives") if of_flows else ("collectives", "flows")
-            return Flaw(f"job {job.name} has {found} and no {other}", f"jobs.{job.name}.{found}")
-        if steps[2] == "training" and (of_flows or isinstance(job.workload, CollectiveWorkload)):
-            return Flaw(f"job {job.name} has no training", "a job of training, trace or program")
-        place = steps[3] if len(steps) > 3 else None
-        if isinstance(job.workload, CollectiveWorkload) and isinstance(place, int) and not self.run.repeat:
-            rows = len(job.workload.sizes_bytes) * job.workload.iterations
-            if not -rows <= place < rows and steps[2] == "collectives":
-                return Flaw(f"there is no collective {place}: the job has {rows}", f"{-rows} to {rows - 1}")
+        part, parts = str(steps[2]), job.workload.parts
+        if part in OF_KINDS and part not in parts:
+            return Flaw(f"job {job.name} has no {part}", listed(f"jobs.{job.name}.{one}" for one in parts))
+        place = steps[3] if len(steps) > 3 and part == "collectives" and not self.run.repeat else None
+        rows = job.workload.rows()
+        if isinstance(place, int) and rows is not None and not -rows <= place < rows:
+            return Flaw(f"there is no collective {place}: the job has {rows}", f"{-rows} to {rows - 1}")
         return None

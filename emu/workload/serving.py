@@ -114,6 +114,13 @@ class Request(NamedTuple):
     """Which instance."""
 
 
+class ServingFacts(NamedTuple):
+    """What the results need to know of a serving job."""
+
+    serving: Serving
+    requests: tuple[Request, ...]
+
+
 class Tokens(NamedTuple):
     """When a request's first and last token came out."""
 

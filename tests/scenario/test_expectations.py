@@ -198,7 +198,7 @@ expect:
         ),
         (
             "{value: 'jobs.pairs.collectives[0].busbw', at_least: 1Gbps}",
-            "job pairs has flows and no collectives",
+            "job pairs has no collectives",
         ),
         ("{value: jobs.bench.training.mfu, at_least: 1}", "job bench has no training"),
     ],

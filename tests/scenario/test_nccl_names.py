@@ -10,9 +10,9 @@ from emu.base.errors import ScenarioError
 from emu.cli.main import main
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_mapping, load_text
-from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.nccl_names import KNOBS, NOT_MODELLED, STATED, WITHOUT_EFFECT
-from emu.scenario.sections.program import ProgramWorkload
+from emu.scenario.workloads.collective import CollectiveWorkload
+from emu.scenario.workloads.program import ProgramWorkload
 
 BASE: dict[str, Any] = {
     "name": "names",

@@ -7,7 +7,7 @@ import pytest
 from actors.fabric.model import Role
 from emu.scenario.faults.events import LinkChange
 from emu.scenario.resolve import build_topology
-from emu.scenario.sections.flows import FlowList
+from emu.scenario.workloads.flows import FlowList
 from emu.workload.flows import Flow
 from tests.scenario.scenarios import (
     ROOT,

@@ -114,6 +114,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "AqmSection",
         "AdmissionSection",
         "TraceWorkload",
+        "Workload",
     }
     declared = {
         model.__name__ for model in subclasses(Section) if model.__module__.startswith("emu.scenario.")

@@ -12,7 +12,7 @@ from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
 from emu.scenario.readers.topology_files import EdgeListError, read_edge_list
 from emu.scenario.resolve import build_topology
-from emu.scenario.sections.flows import FlowList
+from emu.scenario.workloads.flows import FlowList
 
 JOB = "jobs:\n  - {name: a, workload: {kind: permutation, size: 1MiB}}\n"
 NS3 = """\

@@ -9,9 +9,9 @@ from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load
 from emu.scenario.schema import Scenario
 from emu.scenario.section import OneOf
-from emu.scenario.sections.jobs import WORKLOADS
 from emu.scenario.sections.routing import POLICIES
 from emu.scenario.sections.topology import TOPOLOGIES
+from emu.scenario.workloads.jobs import WORKLOADS
 from tests.tidy.tracked import ROOT
 
 SCENARIOS = [load(path).scenario for path in scenarios_in(ROOT / "scenarios")]

@@ -67,6 +67,8 @@ ROOMS = {
 }
 MOST_MODULES = 24
 """In one folder."""
+OF_FEATURES = ("emu/scenario/sections", "emu/scenario/workloads", "emu/cli/commands")
+"""Rooms whose modules are called as what they configure or show, which others are about."""
 ONE_IDEA_ON_TWO_STOREYS = {"errors", "knobs", "units"}
 """Names of modules that `emu` and `actors` share: what the tool has of it, on top of what the world has."""
 MAY_KNOW_THE_MACHINE = {
@@ -159,7 +161,7 @@ def test_no_name_of_a_module_stands_for_two_ideas() -> None:
     named: dict[str, list[str]] = {}
     for name in python_files(*PACKAGES):
         room, _, stem = name.removesuffix(".py").rpartition("/")
-        if stem != "__init__" and not room.startswith(("emu/scenario/sections", "emu/cli/commands")):
+        if stem != "__init__" and not room.startswith(OF_FEATURES):
             named.setdefault(stem, []).append(name)
     twice = {stem: names for stem, names in named.items() if len(names) > 1}
     assert {stem: names for stem, names in twice.items() if stem not in ONE_IDEA_ON_TWO_STOREYS} == {}

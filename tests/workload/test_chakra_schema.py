@@ -26,7 +26,7 @@ from emu.scenario.readers.chakra import (
     read_chakra,
 )
 from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
-from emu.scenario.sections.trace import ChakraTrace
+from emu.scenario.workloads.trace import ChakraTrace
 from tests.workload.chakra_schema import KINDS, NODE_TYPES, attribute, message, nodes_of, written
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from emu import api
-from emu.scenario.sections.training import TrainingWorkload
+from emu.scenario.workloads.training import TrainingWorkload
 
 PEAK_FLOPS_PER_S, TP, SEQUENCE, VOCABULARY = 312e12, 8, 2048, 51200
 NVLINK_BYTES_PER_S, MEMORY_BYTES_PER_S = 260e9, 1.6e12

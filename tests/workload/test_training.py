@@ -7,7 +7,7 @@ import pytest
 from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, LINE, RECORD, WAIT
 from emu.api import run
 from emu.base.errors import ScenarioError
-from emu.scenario.sections.training import TrainingWorkload
+from emu.scenario.workloads.training import TrainingWorkload
 from emu.workload.pipeline import Pass, schedule
 from emu.workload.training import PRESETS, Model, Plan, Training
 from tests.scenario.plain import plain

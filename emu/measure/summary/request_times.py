@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emu.measure.collected import ServingFacts
 from emu.measure.summary.percentiles import percentiles
 from emu.results.summary import Flow, ServingResult
-from emu.workload.serving import decoded
+from emu.workload.serving import ServingFacts, decoded
 
 
 def serving_result(facts: ServingFacts, start_ps: int, flows: Sequence[Flow]) -> ServingResult:

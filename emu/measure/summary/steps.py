@@ -21,58 +21,11 @@ Source: PaLM (2022), section 4.1 (MFU); Megatron-LM (SC'21), section 2.2 (bubble
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from fractions import Fraction
 
-from emu.measure.collected import TrainingFacts
 from emu.results.summary import TrainingResult
-from emu.workload.training import Model, Training
+from emu.workload.step_facts import TrainingFacts
 
 PIPELINE = "pp"
-
-
-def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
-    """What the results need to know of a training job; `whole` is the model before it was shrunk."""
-    smaller: list[str] = []
-    if one.model.layers != whole.layers:
-        smaller.append(f"layers {one.model.layers} of {whole.layers} (1/{whole.layers / one.model.layers:g})")
-    if one.scale != 1:
-        smaller.append(f"sizes and durations x {one.scale} (latencies not: the MFU is not comparable)")
-    stages = [one.coordinates(rank)["pp"] for rank in range(one.ranks)]
-    return TrainingFacts(
-        steps=steps,
-        step_flops=one.step_flops(),
-        peak_flops_per_s=one.peak_flops_per_s,
-        bubble_ps=tuple((one.pp - 1) * one.rank_compute_ps(stage) // one.virtual for stage in stages),
-        bubble_ideal=round((one.pp - 1) / (one.virtual * one.batches + one.pp - 1), 6),
-        cut=f"tp {one.tp} x cp {one.cp} x pp {one.pp} x dp {one.dp}, ranks in order {', '.join(one.order)}",
-        shrunk="; ".join(smaller),
-        reasons=one.reasons,
-    )
-
-
-def trace_facts(
-    steps: int,
-    ranks: int,
-    cut: str,
-    scale: Fraction,
-    reasons: tuple[str, ...],
-    *,
-    bubble_ps: int = 0,
-    bubble_ideal: float = 0.0,
-    formula: Fraction | None = None,
-) -> TrainingFacts:
-    """What the results need to know of a trace, which says nothing of FLOPs; `bubble_ps` is of every rank."""
-    return TrainingFacts(
-        steps=steps,
-        step_flops=Fraction(0),
-        peak_flops_per_s=0,
-        bubble_ps=(bubble_ps,) * ranks,
-        bubble_ideal=round(bubble_ideal, 6),
-        cut=cut,
-        shrunk=f"sizes and durations x {scale}" if scale != 1 else "",
-        reasons=reasons,
-        formula=formula,
-    )
 
 
 def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[int]]) -> TrainingResult:

@@ -55,7 +55,6 @@ from actors.kernel.counters import (
     QUEUE_PEAK_BYTES,
     VOQ_PEAK_BYTES,
 )
-from actors.ncclx.operations import POINT_TO_POINT
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.base.spelling import listed
 from emu.base.units import about_size, about_time, counted, format_time
@@ -64,12 +63,8 @@ from emu.measure.device_state import PAIR_ERROR
 from emu.results.summary import Drops, Fabric, FaultEffect, Unfired
 from emu.scenario.faults.link_faults import Degrade
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.flows import FlowsWorkload
-from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.nic import TransportSection
-from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.routing import HashedSection
-from emu.scenario.sections.storage import StorageWorkload
 from emu.scenario.sections.switch import EcnSection
 
 NO_CHOICE: Final = "no packet had a choice between equal paths"
@@ -236,8 +231,8 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
         for knob in ("rnr_timer", "rnr_retry"):
             if getattr(transport, knob) != getattr(default, knob):
                 yield Unfired(feature=f"transport.{knob}", reason="receives never run out")
-    posted = [job.workload.verb for job in scenario.jobs if isinstance(job.workload, FlowsWorkload)]
-    if transport.max_rd_atomic != default.max_rd_atomic and "read" not in posted:
+    reads = any(job.workload.reads for job in scenario.jobs)
+    if transport.max_rd_atomic != default.max_rd_atomic and not reads:
         yield Unfired(feature="transport.max_rd_atomic", reason="no job posts READs")
 
 
@@ -261,13 +256,9 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
         yield Unfired(feature="ncclx.qp_policy", reason=reason)
     if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
         yield Unfired(feature="ncclx.dqplb", reason=f"qp_policy is {ncclx.qp_policy}")
-    others = [
-        isinstance(job.workload, (FlowsWorkload, StorageWorkload))
-        or (isinstance(job.workload, CollectiveWorkload) and job.workload.op not in POINT_TO_POINT)
-        for job in scenario.jobs
-    ]
+    pairwise = any(job.workload.pairwise for job in scenario.jobs)
     usual = type(ncclx).model_fields["p2p_chunk_bytes"].default
-    if ncclx.p2p_chunk_bytes not in (None, usual) and all(others):
+    if ncclx.p2p_chunk_bytes not in (None, usual) and not pairwise:
         yield Unfired(feature="ncclx.p2p_chunk", reason="no collective is made of sends and receives")
     if ncclx.zero_copy and counts.total(HOST_DIRECT_SLICES) == 0:
         yield Unfired(feature="ncclx.zero_copy", reason="no slice went without the GPU")
@@ -318,8 +309,7 @@ def never_fired(
     """
     found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
     found += _overridden(scenario, fabric, counts)
-    others = FlowsWorkload, StorageWorkload
-    collective = any(not isinstance(job.workload, others) for job in scenario.jobs)
+    collective = any(job.workload.calls_library for job in scenario.jobs)
     if scenario.ncclx.sms_per_channel and counts.total(HOST_SLOWER_COMPUTE_PS) == 0:
         reason = "no computing was slowed by a collective"
         found.append(Unfired(feature="ncclx.sms_per_channel", reason=reason))
@@ -328,17 +318,11 @@ def never_fired(
     elif collective:
         found += _library(scenario, counts, timed_out=timed_out)
     found += _inside(scenario, counts)
-    if scenario.payload == "real" and not any(
-        isinstance(job.workload, (CollectiveWorkload, ProgramWorkload)) for job in scenario.jobs
-    ):
+    if scenario.payload == "real" and not any(job.workload.carries_content for job in scenario.jobs):
         found.append(Unfired(feature="payload", reason="no job runs a collective"))
     for at, section in enumerate(scenario.jobs):
-        workload = section.workload
-        prioritised = isinstance(workload, ProgramWorkload) and any(
-            one.priority for one in workload.communicators
-        )
         passed = counts.total(GPU_OVERTAKEN_COPIES) + counts.total(HOST_OVERTAKEN_CALLS)
-        if prioritised and passed == 0:
+        if section.workload.prioritised and passed == 0:
             feature = f"jobs[{at}].workload.communicators"
             found.append(Unfired(feature=feature, reason="no copy or call passed one of a lower priority"))
         if section.start_ps >= virtual_ps:

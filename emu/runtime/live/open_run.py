@@ -49,8 +49,7 @@ from emu.scenario.fault_schedule import aimed
 from emu.scenario.resolve import tuned
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.graph import AUTO, DEFAULT, able, by_default
-from emu.scenario.sections.jobs import JobSection
-from emu.scenario.sections.open_job import OpenWorkload
+from emu.scenario.workloads.jobs import JobSection
 from emu.workload.nccl_tuning import Choice
 
 TELLS: Final = {
@@ -907,7 +906,7 @@ def check_open(scenario: Scenario) -> None:
 
 
 def _is_open(job: JobSection) -> bool:
-    return isinstance(job.workload, OpenWorkload) and job.enabled
+    return job.workload.posted_from_outside and job.enabled
 
 
 def _is_whole(value: object) -> bool:

@@ -21,8 +21,6 @@ from emu.runtime.pages.metrics_page import Exporter
 from emu.runtime.pages.state_series import Rows, StateReading
 from emu.runtime.sync.partition import Partition
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.flows import FlowList
-from emu.scenario.sections.program import ProgramWorkload
 
 
 def classes_in_use(scenario: Scenario) -> tuple[int, ...]:
@@ -31,12 +29,7 @@ def classes_in_use(scenario: Scenario) -> tuple[int, ...]:
     for transport in scenario.transports:
         given += [transport.data_priority, transport.control_priority, transport.ack_priority]
     for job in scenario.jobs:
-        workload = job.workload
-        given.append(job.data_priority)
-        if isinstance(workload, FlowList):
-            given += [flow.priority for flow in workload.flows]
-        if isinstance(workload, ProgramWorkload):
-            given += [one.data_priority for one in workload.communicators]
+        given += [job.data_priority, *job.workload.classes()]
     return tuple(sorted({one for one in given if one is not None}))
 
 

@@ -13,8 +13,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from actors.ncclx.script import with_memberships
 from emu.base.units import parse_fraction
 from emu.scenario.section import Refusal, Section
+from emu.scenario.workloads.recover import RecoverSection
+from emu.scenario.workloads.workload import Scripts, Site, Workload, training_steps, tuned_calls
 from emu.scenario.yaml.values import (
     AutoFractionToOne,
     AutoRateBps,
@@ -23,7 +26,8 @@ from emu.scenario.yaml.values import (
     Reading,
     TimePs,
 )
-from emu.workload.training import DIMENSIONS, PRESETS, Model, Training, zipf
+from emu.workload.step_facts import facts_of
+from emu.workload.training import DIMENSIONS, PRESETS, Model, Plan, Training, zipf
 
 Degree = Annotated[int, Field(ge=1, le=65536)]
 Dimension = Literal["tp", "cp", "pp", "dp"]
@@ -120,7 +124,7 @@ class SlowRank(Section):
     """How many times as long its computing takes (MegaScale: 0.5 % of hosts about 1.1)."""
 
 
-class TrainingWorkload(Section):
+class TrainingWorkload(Workload):
     """Steps of training a transformer."""
 
     kind: Literal["training"] = "training"
@@ -307,3 +311,65 @@ class TrainingWorkload(Section):
             jitter=self.jitter,
             slowdowns={one.rank: one.slowdown for one in self.stragglers},
         )
+
+    def misfit(self, ranks: int) -> tuple[str, str] | None:
+        """Why so many ranks cannot have it, and what they can have."""
+        fitted = self.fitted(ranks)
+        return (fitted, f"degrees that make {ranks}") if isinstance(fitted, str) else None
+
+    def recovered(self) -> Iterator[tuple[str, str]]:
+        """Replicas are left; `fit` looks whether there are any."""
+        yield from ()
+
+    def slow_ranks(self) -> dict[int, Fraction]:
+        """As `stragglers` has them."""
+        return {one.rank: one.slowdown for one in self.stragglers}
+
+    def peers(self, ranks: int) -> list[dict[str, list[int]]]:
+        """By dimension of the parallelism that has several ranks."""
+        training = self.fitted(ranks)
+        if isinstance(training, str):
+            return []
+        return [
+            {
+                dimension: [
+                    training.rank_at(here | {dimension: at}) for at in range(training.size(dimension))
+                ]
+                for dimension in here
+                if training.size(dimension) > 1
+            }
+            for here in (training.coordinates(rank) for rank in range(ranks))
+        ]
+
+    def fit(self, site: Site) -> Scripts:
+        """The steps of each rank, as the tuner likes their collectives."""
+        spares = len(site.recover.spares) if site.recover else 0
+        fitted = self.fitted(len(site.gpus), spares)
+        if isinstance(fitted, str):
+            accepted = "dimensions whose product is the number of ranks, replicas and ep that divide dp"
+            raise site.misfit(("workload",), fitted, accepted)
+        if site.recover is None:
+            plan = Plan(fitted, site.seed, site.job)
+            tuned_calls(plan, site.picks)
+        else:
+            plan = self._recovering(site, site.recover, fitted)
+        facts = facts_of(self.steps, plan.training, self.shape())
+        bubble_ps = (*facts.bubble_ps, *([0] * spares))  # which are of no stage
+        facts = facts._replace(bubble_ps=bubble_ps, members=tuple(plan.memberships))
+        return Scripts(plan, training_steps(self.steps), facts)
+
+    def _recovering(self, site: Site, recover: RecoverSection, fitted: Training) -> Plan:
+        """Steps that go on without replicas that lose a rank: those that are left do the same with fewer."""
+        if fitted.copies == 1:
+            reason = "no other rank has the parameters that a lost one has a part of"
+            accepted = "`data: ddp`, or `data: fsdp` with `replicas`, of 2 replicas or more"
+            raise site.misfit(("recover",), reason, accepted)
+        if recover.spares and fitted.pp > 1:
+            reason = "a spare is of no stage before it is needed"
+            raise site.misfit(("recover", "spares"), reason, "none, or `pp: 1`")
+        made = []
+        for members in site.memberships([fitted.copy_of(rank) for rank in range(fitted.ranks)]):
+            plan = Plan(fitted.among(members), site.seed, site.job)
+            tuned_calls(plan, site.picks_of(members))
+            made.append((plan, dict(enumerate(members)), members))
+        return with_memberships(made, len(site.gpus))

@@ -5,13 +5,15 @@ What they mean, and what is not modelled, is in `emu.workload.program`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Annotated, Final, Literal
+from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, REDUCING, ROOTED, misfit
+from actors.ncclx.script import with_memberships
 from emu.base.units import counted
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.graph import (
@@ -24,9 +26,18 @@ from emu.scenario.sections.graph import (
     by_default,
     own_algorithm,
 )
+from emu.scenario.workloads.workload import (
+    Picks,
+    Scripts,
+    Site,
+    Workload,
+    told_by_rank,
+    training_steps,
+)
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
 from emu.workload.nccl_tuning import Choice
-from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults
+from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults, stand_ins
+from emu.workload.step_facts import trace_facts
 
 Collective = Literal[
     "all_reduce",
@@ -44,9 +55,6 @@ PEERED: Final = ("send", "recv")
 EVENTFUL: Final = ("record", "wait")
 MOST_OPERATIONS: Final = 4096
 Rank = Annotated[int, Field(ge=0, le=2**20)]
-
-Picks = Callable[[Sequence[Sequence[int]], str, int, str], Choice]
-"""How an operation, of so many bytes, is done among groups of ranks by an algorithm, or by `auto`."""
 
 
 class CommunicatorSection(Section):
@@ -185,8 +193,10 @@ class OperationSection(Section):
         )
 
 
-class ProgramWorkload(Section):
+class ProgramWorkload(Workload):
     """A program of operations on streams, with events and communicators."""
+
+    carries_content: ClassVar[bool] = True
 
     kind: Literal["program"] = "program"
     """A program."""
@@ -209,17 +219,49 @@ class ProgramWorkload(Section):
                 reason = f"there is no communicator {operation.on!r}"
                 yield Refusal(("operations", at, "on"), reason, ", ".join(known))
 
-    def planned(
-        self, servers: Sequence[int], picks: Picks, left: Collection[int] | None = None
-    ) -> ProgramPlan | Refusal:
-        """What ranks on these servers do, or where it does not fit them; of the ranks alone that are `left`,
-        if some are lost: nobody calls these.
+    def recovered(self) -> Iterator[tuple[str, str]]:
+        """Each collective has to go on without ranks."""
+        for one in self.operations:
+            if one.talks and one.do not in PEERED:
+                yield from told_by_rank(one.do, bool(one.counts), one.algorithm)
+
+    @property
+    def prioritised(self) -> bool:
+        """As communicators say."""
+        return any(one.priority for one in self.communicators)
+
+    def classes(self) -> tuple[int | None, ...]:
+        """Of each communicator."""
+        return tuple(one.data_priority for one in self.communicators)
+
+    def fit(self, site: Site) -> Scripts:
+        """What each rank goes through. Each membership of a job that goes on without lost ranks does what is
+        left of it, and a spare what the rank did whose place it has.
         """
+        if site.recover is None:
+            plan = self._plan(site, site.picks)
+        else:
+            known = site.memberships()
+            made = []
+            for members in known:
+                instead = stand_ins(known[0], members)
+                made.append((self._plan(site, site.picks_of(instead), instead), instead, members))
+            plan = with_memberships(made, len(site.gpus))
+        facts = trace_facts(self.steps, len(plan.scripts), self.cut(), Fraction(1), plan.reasons)
+        facts = facts._replace(members=tuple(plan.memberships))
+        return Scripts(plan, training_steps(self.steps), facts, reduces=True)
+
+    def _plan(self, site: Site, picks: Picks, left: Collection[int] | None = None) -> ProgramPlan:
+        """What the ranks do, or, if some are lost, those that are `left`: nobody calls the others. Raises
+        MisfitError.
+        """
+        servers = site.servers
         ranks = len(servers)
         for at, one in enumerate(self.communicators):
             if len(one.split) not in (0, ranks):
                 reason = f"{len(one.split)} colours for {ranks} ranks"
-                return Refusal(("communicators", at, "split"), reason, f"{ranks} colours, or none")
+                where = ("workload", "communicators", at, "split")
+                raise site.misfit(where, reason, f"{ranks} colours, or none")
         sections = self.communicators
         if not any(one.name == WORLD for one in sections):
             sections = (CommunicatorSection(name=WORLD), *sections)
@@ -229,7 +271,8 @@ class ProgramWorkload(Section):
         ]
         steps = [one.step() for one in self.operations]
         for fault in faults(steps, communicators, ranks):
-            return Refusal(("operations", fault.place, fault.key), fault.reason, fault.accepted)
+            where = ("workload", "operations", fault.place, fault.key)
+            raise site.misfit(where, fault.reason, fault.accepted)
         if left is not None:
             communicators = [one.among(left) for one in communicators]
         groups = {one.name: [group for group in one.groups if len(group) > 1] for one in communicators}
@@ -244,7 +287,7 @@ class ProgramWorkload(Section):
             for group in found:
                 refusal = self._misfit(at, steps[at], [servers[rank] for rank in group])
                 if refusal is not None:
-                    return refusal
+                    raise site.misfit(("workload", *refusal.location), refusal.reason, refusal.accepted)
         return ProgramPlan(steps, communicators, ranks, left)
 
     def _misfit(self, at: int, step: Step, servers: Sequence[int]) -> Refusal | None:

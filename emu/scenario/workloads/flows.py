@@ -8,13 +8,14 @@ How a pattern becomes a list of flows is in `emu.workload.flows`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from emu.scenario.section import Refusal, Section
+from emu.scenario.workloads.workload import Flows, MisfitError, Site, Workload
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,
     AutoPriority,
@@ -22,6 +23,7 @@ from emu.scenario.yaml.values import (
     PositiveSizeBytes,
     TimePs,
 )
+from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 
 LONGEST_MESSAGE_BYTES: Final = 2**31
 """What a message may have (InfiniBand Architecture Specification volume 1, section 9.4.3): RETH's length has
@@ -30,11 +32,14 @@ LONGEST_MESSAGE_BYTES: Final = 2**31
 Rank = Annotated[int, Field(ge=0, le=2**20)]
 
 
-class FlowsWorkload(Section):
+class FlowsWorkload(Workload):
     """What every pattern shares."""
 
-    kind: str
-    """Which flows."""
+    parts: ClassVar[tuple[str, ...]] = ("flows",)
+    calls_library: ClassVar[bool] = False
+    talks: ClassVar[bool] = True
+    never_absent: ClassVar[str] = "flows are posted by nobody who could stay away"
+
     verb: Literal["write", "write_with_imm", "send", "read"] = "write"
     """What is posted. The bytes of a flow go from its source to its destination whatever the verb: with
     `read`, the destination asks for them."""
@@ -54,6 +59,52 @@ class FlowsWorkload(Section):
         """How long the longest message of a flow of so many bytes is."""
         return min(size_bytes, self.write_bytes_of(size_bytes))
 
+    @property
+    def reads(self) -> bool:
+        """With the verb `read`."""
+        return self.verb == "read"
+
+    @property
+    def flows_on_front_end(self) -> bool:
+        """As `network` says."""
+        return self.network == "frontend"
+
+    def fit(self, site: Site) -> Flows:
+        """The flows of the pattern, in messages."""
+        try:
+            flows = self.drawn(site)
+        except PatternError as error:
+            raise site.misfit(("workload", error.key), error.reason, error.accepted) from error
+        if self.flows_on_front_end:
+            self._check_front_end(site, flows)
+        longest = max(self.message_of(flow.size_bytes) for flow in flows)
+        if longest > LONGEST_MESSAGE_BYTES:
+            reason = f"a message of {longest} bytes is longer than a message can be"
+            raise site.misfit(("workload", "message"), reason, "at most 2GiB")
+        return self.posted(flows)
+
+    def posted(self, flows: Sequence[Flow]) -> Flows:
+        """How these flows are posted."""
+        sizes = tuple(self.write_bytes_of(flow.size_bytes) for flow in flows)
+        return Flows(tuple(flows), sizes, self.verb, self.qps, self.flows_on_front_end)
+
+    def drawn(self, site: Site) -> Sequence[Flow]:
+        """The flows of the pattern. Raises PatternError, or MisfitError."""
+        raise NotImplementedError
+
+    def _check_front_end(self, site: Site, flows: Sequence[Flow]) -> None:
+        """Refuse flows that cannot go over the front end. Raises MisfitError."""
+        where = ("workload", "network")
+        if not site.environment.frontend.enabled:
+            accepted = "frontend.enabled: true, or backend"
+            raise site.misfit(where, "there is no front-end network", accepted)
+        hosts = [site.topology.nodes[one].name for one in site.servers]
+        inside = next((one for one in flows if hosts[one.src] == hosts[one.dst]), None)
+        if inside is not None:
+            name = hosts[inside.src]
+            reason = f"ranks {inside.src} and {inside.dst} are both on {name}, which has one NIC there"
+            raise site.misfit(where, reason, "ranks of different hosts, or backend")
+
 
 class Permutation(FlowsWorkload):
     """Every rank sends to one other, and every rank receives from one."""
@@ -64,6 +115,10 @@ class Permutation(FlowsWorkload):
     """Bytes of each flow."""
     racks: Literal["any", "distinct", "next"] = "any"
     """Whether a flow may stay in its rack, must leave it, or goes to the same place in the next rack."""
+
+    def drawn(self, site: Site) -> Sequence[Flow]:
+        """One flow from every rank."""
+        return permutation(site.racks, self.size_bytes, self.racks, site.seed, site.job)
 
 
 class Incast(FlowsWorkload):
@@ -80,6 +135,10 @@ class Incast(FlowsWorkload):
     """The rank that receives."""
     racks: Literal["any", "distinct"] = "any"
     """Whether senders may be of the destination's rack, or not."""
+
+    def drawn(self, site: Site) -> Sequence[Flow]:
+        """`fan_in` flows into one rank."""
+        return incast(site.racks, self.size_bytes, self.fan_in, self.destination, self.racks)
 
 
 class OneFlow(Section):
@@ -110,6 +169,28 @@ class FlowList(FlowsWorkload):
     flows: Annotated[tuple[OneFlow, ...], Field(min_length=1, max_length=2**20)]
     """The flows; a flow's number is its place in the list."""
 
+    def classes(self) -> tuple[int | None, ...]:
+        """Of each flow."""
+        return tuple(flow.priority for flow in self.flows)
+
+    def drawn(self, site: Site) -> Sequence[Flow]:
+        """As listed."""
+        ranks = len(site.gpus)
+        flows = [
+            Flow(flow.src, flow.dst, flow.size_bytes, flow.start_ps, flow.priority) for flow in self.flows
+        ]
+        wrong = [
+            Refusal(
+                site.key("workload", "flows", flow, end),
+                f"there is no rank {rank}: the job has {ranks}",
+                f"a rank from 0 to {ranks - 1}",
+            )
+            for flow, end, rank in check_ranks(flows, ranks)
+        ]
+        if wrong:
+            raise MisfitError(wrong)
+        return flows
+
 
 class FlowTable(FlowsWorkload):
     """Flows in a file; loading a scenario turns it into `flows`, so that an effective scenario is
@@ -136,6 +217,15 @@ class Poisson(FlowsWorkload):
     """How many flows; the job ends with the last of them."""
     size_scale: PositiveFraction = Fraction(1)
     """What sizes are multiplied with, to make a run shorter at the same load; at most 1."""
+
+    def drawn(self, site: Site) -> Sequence[Flow]:
+        """Flows at random times between random ranks."""
+        if self.flows_on_front_end:
+            rates_bps = [site.environment.frontend.link_bps for _ in site.gpus]
+        else:
+            ports = (site.topology.ports(site.topology.nics_of_gpu(gpu)[0])[0] for gpu in site.gpus)
+            rates_bps = [port.rate_bps for port in ports]
+        return poisson(rates_bps, self.sizes, self.size_scale, self.load, self.flows, site.seed, site.job)
 
     def check(self) -> Iterator[Refusal]:
         """Refuse more than there can be."""

@@ -5,7 +5,7 @@ What it means, and its sources, are in `emu.workload.serving`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
@@ -13,11 +13,12 @@ from pydantic import Field
 
 from emu.base.units import parse_rate
 from emu.scenario.section import Refusal, Section
-from emu.scenario.sections.flows import LONGEST_MESSAGE_BYTES, FlowsWorkload
-from emu.scenario.sections.training import OwnModel
+from emu.scenario.workloads.flows import LONGEST_MESSAGE_BYTES, FlowsWorkload
+from emu.scenario.workloads.training import OwnModel
+from emu.scenario.workloads.workload import Flows, Site
 from emu.scenario.yaml.values import FractionToOne, PositiveFraction, RateBps, TimePs
-from emu.workload.flows import Flow
-from emu.workload.serving import Asked, Request, Serving, drawn, prefilled, transfers
+from emu.workload.flows import Flow, PatternError
+from emu.workload.serving import Asked, Request, Serving, ServingFacts, drawn, prefilled, transfers
 from emu.workload.training import PRESETS, Model
 
 Tokens = Annotated[int, Field(ge=1, le=2**20)]
@@ -136,9 +137,18 @@ class ServingWorkload(FlowsWorkload):
             asked = drawn(self.requests, Fraction(10**12, self.rate), self.prompt, self.output, seed, job)
         return prefilled(self.serving(), asked)
 
-    def drawn_flows(self, seed: int, job: int) -> list[Flow]:
+    def drawn(self, site: Site) -> Sequence[Flow]:
         """The transfers of keys and values."""
-        return transfers(self.serving(), self.asked(seed, job))
+        ranks = len(site.gpus)
+        if self.serving().ranks != ranks:
+            cut = f"({self.prefills} + {self.decodes}) instances of {self.tp} GPUs are {self.serving().ranks}"
+            raise PatternError("prefills", f"{cut} ranks, the job has {ranks}", "as many")
+        return transfers(self.serving(), self.asked(site.seed, site.job))
+
+    def fit(self, site: Site) -> Flows:
+        """The same, with the requests that they are of."""
+        facts = ServingFacts(self.serving(), tuple(self.asked(site.seed, site.job)))
+        return super().fit(site)._replace(serving=facts)
 
     def write_bytes_of(self, size_bytes: int) -> int:
         """A page of one layer."""

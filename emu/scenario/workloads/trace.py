@@ -17,19 +17,20 @@ from pydantic import Field
 
 from actors.ncclx.script import ScriptPlan
 from emu.scenario.readers.chakra import GROUP_NAME, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
-from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
+from emu.scenario.readers.chakra_plan import ChakraPlan
+from emu.scenario.readers.chakra_plan import MisfitError as MismatchedTraceError
 from emu.scenario.readers.simai import Pipelining, Simai, SimaiError, SimaiPlan, chunks_of, read_simai
 from emu.scenario.section import Refusal, Section
+from emu.scenario.workloads.workload import Scripts, Site, Workload, training_steps, tuned_calls
 from emu.scenario.yaml.values import PositiveFraction
+from emu.workload.step_facts import TrainingFacts, trace_facts
 
 _LONGEST_BASE64: Final = (MOST_TRACE_BYTES + 2) // 3 * 4
 
 
-class TraceWorkload(Section):
+class TraceWorkload(Workload):
     """Steps as a trace tells them."""
 
-    kind: str
-    """Which trace."""
     scale: PositiveFraction = Fraction(1)
     """What every size and every duration is multiplied with, at most 1."""
     steps: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -44,9 +45,18 @@ class TraceWorkload(Section):
         """How it is cut over the ranks."""
         raise NotImplementedError
 
-    def planned(self, ranks: int) -> ScriptPlan | Refusal:
-        """What so many ranks do, or why it does not fit them."""
+    def fit(self, site: Site) -> Scripts:
+        """What the ranks do in each step, as the tuner likes it."""
+        plan = tuned_calls(self.planned(site), site.picks)
+        return Scripts(plan, training_steps(self.steps), self.facts(plan))
+
+    def planned(self, site: Site) -> ScriptPlan:
+        """What the ranks do. Raises MisfitError."""
         raise NotImplementedError
+
+    def facts(self, plan: ScriptPlan) -> TrainingFacts:
+        """What the results need to know of its steps."""
+        return trace_facts(self.steps, len(plan.scripts), self.cut(), self.scale, plan.reasons)
 
 
 class SimaiTrace(TraceWorkload):
@@ -106,20 +116,30 @@ class SimaiTrace(TraceWorkload):
             how = f"interleaved in {chunks} chunks"
         return f"{cut}, pp {simai.stages} {how}, {len(simai.batches)} micro-batches"
 
-    def planned(self, ranks: int) -> ScriptPlan | Refusal:
-        """What so many ranks do, or why it does not fit them."""
-        simai = self._read()
+    def planned(self, site: Site) -> SimaiPlan:
+        """The text, on so many ranks as the job has. Raises MisfitError."""
+        simai, ranks = self._read(), len(site.gpus)
         if simai.ranks is not None and simai.ranks != ranks and not self.any_ranks:
             reason = f"the text is for {simai.ranks} GPUs, the job has {ranks}"
-            return Refusal(("ranks",), reason, f"{simai.ranks} ranks, or any_ranks: true")
+            raise site.misfit(("ranks",), reason, f"{simai.ranks} ranks, or any_ranks: true")
         if ranks % (simai.tp * simai.ep * simai.stages):
             stages = f" x pp {simai.stages}" if simai.stages > 1 else ""
             reason = f"tp {simai.tp} x ep {simai.ep}{stages} does not divide {ranks} ranks"
-            return Refusal(("ranks",), reason, f"a multiple of {simai.tp * simai.ep * simai.stages}")
+            raise site.misfit(("ranks",), reason, f"a multiple of {simai.tp * simai.ep * simai.stages}")
         chunks = chunks_of(simai, self.pipeline)
         if isinstance(chunks, str):
-            return Refusal(("workload", "pipeline"), chunks, "pipeline: 1f1b")
+            raise site.misfit(("workload", "pipeline"), chunks, "pipeline: 1f1b")
         return SimaiPlan(simai, ranks, self.scale, chunks, formula=self.pipeline == "formula")
+
+    def fit(self, site: Site) -> Scripts:
+        """The same with the bubble of its pipeline."""
+        plan = self.planned(site)
+        facts = self.facts(plan)._replace(
+            bubble_ps=(plan.bubble_ps() if plan.formula() is None else 0,) * len(plan.scripts),
+            bubble_ideal=round(plan.bubble_ideal(), 6),
+            formula=plan.formula(),
+        )
+        return Scripts(tuned_calls(plan, site.picks), training_steps(self.steps), facts)
 
 
 class ProcessGroup(Section):
@@ -183,17 +203,17 @@ class ChakraTrace(TraceWorkload):
         nodes = sum(len(one.nodes) for one in traces)
         return f"Chakra: {nodes} nodes in {len(traces)} {'files' if len(traces) > 1 else 'file'}"
 
-    def planned(self, ranks: int) -> ScriptPlan | Refusal:
-        """What so many ranks do, or why it does not fit them."""
-        traces = [_read(one) for one in self.traces or ()]
+    def planned(self, site: Site) -> ChakraPlan:
+        """The nodes of each rank's trace, in order. Raises MisfitError."""
+        traces, ranks = [_read(one) for one in self.traces or ()], len(site.gpus)
         if len(traces) not in (1, ranks):
             reason = f"the traces are for {len(traces)} ranks, the job has {ranks}"
-            return Refusal(("ranks",), reason, f"{len(traces)} ranks, or one trace for all ranks")
+            raise site.misfit(("ranks",), reason, f"{len(traces)} ranks, or one trace for all ranks")
         groups = {group.name: group.ranks for group in self.groups}
         try:
             return ChakraPlan(traces, ranks, groups, self.scale, self.peak_tflops * 10**12)
-        except MisfitError as error:
-            return Refusal(("workload", "traces"), str(error), error.accepted)
+        except MismatchedTraceError as error:
+            raise site.misfit(("workload", "traces"), str(error), error.accepted) from error
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,1 @@
+"""Workloads: section `jobs`, and a file for each kind of what a job does."""

@@ -1,0 +1,30 @@
+"""Section `jobs[].recover`: how a job goes on without ranks that it loses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from emu.scenario.section import Section
+from emu.scenario.yaml.values import AutoPositiveTimePs
+
+
+class RecoverSection(Section):
+    """A job that goes on when it loses a rank, or all ranks of a server, to whatever fault. The controller
+    finds out who is lost; the others abort their communicators and do the operation or step again with
+    others, as under a coordinator of NCCLX's fault-tolerant all_reduce. Of training, replicas go without
+    those that lose a rank."""
+
+    wait_ps: AutoPositiveTimePs = None
+    """How long the controller waits for reports after the first failure; who has not reported then is lost.
+    `auto`: `ncclx.watchdog`, by which all that are left have given up too."""
+    spares: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1024)] = ()
+    """Ranks that take no part until others are lost, and then take their places, in this order
+    (ncclCommInitRank). Without enough of them the communicator shrinks."""
+    rejoin: bool = False
+    """Whether ranks whose host comes back join again, once for each of `losses`, when the next operation
+    begins."""
+    losses: Annotated[int, Field(ge=1, le=4)] = 1
+    """How many losses, one after another, it can go on after: for each set of so many there are communicators
+    without it from the beginning."""
