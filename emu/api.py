@@ -51,7 +51,7 @@ from emu.runtime.blueprint import spread
 from emu.runtime.live.open_run import Completion, OpenRun, opened
 from emu.runtime.live.stepping import Stepped
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
-from emu.runtime.run import run_blueprint
+from emu.runtime.run import check_options, run_blueprint
 from emu.runtime.steering import Steering
 from emu.runtime.sync.garbage import no_collection
 from emu.runtime.workers.idle_workers import session
@@ -267,16 +267,30 @@ def open(  # noqa: A001  as `open` of files is: what comes back is read from and
     overrides: Mapping[str, object] | None = None,
     *,
     parts: int = 1,
+    workers: int | None = None,
+    placement: str = "packed",
+    address: str | None = None,
     resume: str | Path | None = None,
 ) -> OpenRun:
-    """A run in this process whose open job does what is posted, each post at its own virtual time.
+    """A run whose open job does what is posted, each post at its own virtual time: in this process, in so
+    many `parts`, or with `workers` on Ray (started for the run unless `address` is given).
 
     A scenario without a job of kind `open` gets one, of all ranks, beside the jobs that it has. With `resume`
-    it goes on from a file that `OpenRun.save` wrote. `parts` does not change an answer. Raises EmuError.
+    it goes on from a file that `OpenRun.save` wrote. Only the posts and `overrides` change the answer. Raises
+    EmuError.
     """
     loaded = source if isinstance(source, Loaded) else load(source, overrides, opens=True)
     prepared = prepare(loaded)
-    return opened(prepared.blueprint, parts, resume)
+    if workers is None:
+        if address is not None:
+            raise UsageError("open: address is for runs on Ray; accepted: workers=, too")
+        return opened(prepared.blueprint, parts, resume)
+    check_options(RunOptions(workers=workers, placement=placement))
+    if parts != 1:
+        raise UsageError("open: parts are for runs in this process; accepted: workers= alone")
+    from emu.runtime.workers.open_workers import opened_on_ray  # noqa: PLC0415  Ray only where it is needed
+
+    return opened_on_ray(prepared.blueprint, workers, placement, address, resume=resume)
 
 
 def run_prepared(

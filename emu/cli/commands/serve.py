@@ -6,11 +6,11 @@ from typing import Final
 
 import click
 
+from emu import api
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import format_time
 from emu.cli.scenario_options import load_scenario, overriding, reading
-from emu.preparing import prepare
-from emu.runtime.live.open_run import MAIN, opened
+from emu.runtime.live.open_run import MAIN
 from emu.runtime.live.open_server import OpenServer, Stalling
 
 INTERRUPTED_STATUS: Final = 130
@@ -23,7 +23,9 @@ INTERRUPTED_STATUS: Final = 130
 @click.option("--port", type=int, help="Listen on this loopback port; 0 takes a free one.")
 @click.option("--callers", default=MAIN, show_default=True, metavar="A,B", help="The names of all callers.")
 @click.option("--caller-timeout", type=float, default=0.0, metavar="SECONDS", help="End if callers stall.")
-@click.option("--parts", type=int, default=1, help="Cut the fabric into so many parts.")
+@click.option("--parts", type=int, default=1, help="Cut the fabric into so many parts, without Ray.")
+@click.option("--workers", type=int, help="Run on so many Ray workers.")
+@click.option("--placement", default="packed", metavar="KIND", help="What lives together (emu run --help).")
 @reading
 def command(
     scenario: str,
@@ -33,6 +35,8 @@ def command(
     callers: str,
     caller_timeout: float,
     parts: int,
+    workers: int | None,
+    placement: str,
     seed: str | None,
     variant: str,
 ) -> int:
@@ -45,8 +49,8 @@ def command(
     names = callers.split(",")
     if len(set(names)) != len(names) or not all(names):
         raise UsageError(f"--callers {callers}: accepted: names, each once")
-    prepared = prepare(load_scenario(scenario, assignments, seed, variant, opens=True))
-    run = opened(prepared.blueprint, parts)
+    loaded = load_scenario(scenario, assignments, seed, variant, opens=True)
+    run = api.open(loaded, parts=parts, workers=workers, placement=placement)
     address = path if path is not None else port
     assert address is not None
     server = OpenServer(run, address, names, caller_timeout, click.echo)

@@ -102,10 +102,17 @@ def is_change(post: Post) -> bool:
 
 
 class OpenPart:
-    """One part's devices, wherever they live."""
+    """One part's devices, wherever they live. Of one that is `alone` the queue stops by itself."""
 
     def __init__(
-        self, plan: RunPlan, partition: Partition, machine: WindowMachine, changes: Changes, job: int
+        self,
+        plan: RunPlan,
+        partition: Partition,
+        machine: WindowMachine,
+        changes: Changes,
+        job: int,
+        *,
+        alone: bool = False,
     ) -> None:
         self.partition = partition
         self.machine = machine
@@ -114,8 +121,7 @@ class OpenPart:
         self.process = LogicalProcess(partition, machine, _nothing)
         self._topology = plan.topology
         self._made = 0
-        self._alone = plan.workers == 1
-        if self._alone:
+        if alone:
             self.site.stop_when_told()
         else:
             self.process.watch = partition.kernel.watch([int(host.number) for host in self.site.hosts])
@@ -125,6 +131,14 @@ class OpenPart:
                 for link in plan.topology.links
                 if link.kind not in kinds
             )
+
+    def start(self) -> None:
+        """Let every device push its first events."""
+        self.partition.start()
+
+    def post(self, post: Post, now_ps: int) -> None:
+        """Do what is posted for now."""
+        self.site.post(post, now_ps)
 
     def change(self, text: str, through_ps: int, now_ps: int) -> None:
         """Make a change at `through_ps`."""
@@ -199,7 +213,7 @@ class LocalEngine:
         for number in range(plan.workers):
             partition, machine = plan.partition(number), plan.machine(number)
             changes = Changes(plan, number, partition, machine, live=False)
-            self._parts.append(OpenPart(plan, partition, machine, changes, job))
+            self._parts.append(OpenPart(plan, partition, machine, changes, job, alone=plan.workers == 1))
         self._growth = Growth()
         self._together = InProcess([part.process for part in self._parts], 1, lambda: True)
 
@@ -211,7 +225,7 @@ class LocalEngine:
     def start(self) -> None:
         """See `Engine`."""
         for part in self._parts:
-            part.partition.start()
+            part.start()
 
     def outlook(self) -> Outlook:
         """See `Engine`."""
@@ -220,7 +234,7 @@ class LocalEngine:
     def post(self, post: Post) -> None:
         """See `Engine`."""
         for part in self._parts:
-            part.site.post(post, self.now_ps)
+            part.post(post, self.now_ps)
 
     def change(self, text: str) -> None:
         """See `Engine`."""

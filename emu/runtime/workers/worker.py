@@ -48,7 +48,8 @@ from emu.build.devices import draw
 from emu.measure.collected import CapturedRows, DeviceRecord
 from emu.runtime.blueprint import spread
 from emu.runtime.live.changes import LOOK_S, Changes
-from emu.runtime.outcome import Made, Progress, Report
+from emu.runtime.live.open_engine import OpenPart, Outlook, Told
+from emu.runtime.outcome import Blame, Made, Progress, Report
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.pages.state_series import StateReading
 from emu.runtime.recovery.saving import Saver, SnapshotRequests
@@ -196,6 +197,9 @@ def edition() -> str:
     return hashed.hexdigest()
 
 
+Order = tuple[str, tuple[Any, ...]]
+"""What an open run asks of a worker: `advance`, or a method of `OpenPart`, and its arguments."""
+
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 SPIN_S: Final = 0.0002
 
@@ -241,6 +245,8 @@ class WorkerSpec:
     """A paced run waits for a coordinator that has not looked for so long."""
     live: bool = False
     """Whether faults may be injected."""
+    opens: int = -1
+    """The number of the open job, where programs outside post to one."""
 
     def __repr__(self) -> str:
         return f"WorkerSpec(worker={self.worker}, workers={self.workers}, run={self.run!r})"
@@ -285,6 +291,8 @@ class _Hosted:
     metrics_address: str
     saver: Saver
     snapshot_requests: SnapshotRequests | None
+    part: OpenPart | None = None
+    """Of an open run."""
 
 
 class Worker:
@@ -369,6 +377,33 @@ class Worker:
         if hosted.spec.resume_ps < 0:
             hosted.partition.start()
         return await asyncio.to_thread(self._simulation.run)
+
+    async def carry_out(self, orders: list[Order]) -> Any | EmuError:
+        """Of an open run: do what is ordered; the last answer."""
+        try:
+            return await asyncio.to_thread(self._carry_out, orders)
+        except EmuError as error:
+            return error
+
+    def _carry_out(self, orders: list[Order]) -> Any:
+        assert self._hosted is not None and self._hosted.part is not None, "prepare comes first"
+        part = self._hosted.part
+        answer: Any = None
+        for name, arguments in orders:
+            answer = self._advance(part, *arguments) if name == "advance" else getattr(part, name)(*arguments)
+        return list(map(to_plain, answer)) if orders[-1][0] == "records" else answer
+
+    def _advance(self, part: OpenPart, through_ps: int, limit_ps: int) -> tuple[int, Told, Outlook]:
+        """As `Engine.advance`: where the run stands, what came here, and what is pending. Raises
+        RuntimeFailure.
+        """
+        if self._simulation is None:
+            self._simulation = Simulation(part.process, self._exchange, _nothing)
+        part.settle(through_ps)
+        report = self._simulation.advance(limit_ps)
+        if report.fault is not Blame.NONE or not part.process.stands:
+            raise RuntimeFailure(report.message or "the open run was ended")
+        return part.machine.sync_ps, part.site.take_told(), part.outlook()
 
     async def progress(self, heard_ps: int) -> tuple[Progress, list[Share], list[Saved], list[int]]:
         """How far this worker is, its shares of samples after `heard_ps`, of snapshots since the last call,
@@ -487,6 +522,10 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
             snapshot_requests.passed()
 
     logical_process = LogicalProcess(partition, machine, act, changes.busiest)
+    part: OpenPart | None = None
+    if spec.opens >= 0:
+        part = OpenPart(plan, partition, machine, changes, spec.opens)
+        logical_process = part.process
     if spec.resume_ps >= 0:
         found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
         resume([logical_process], found)
@@ -515,7 +554,12 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
         metrics_address,
         saver,
         snapshot_requests,
+        part,
     )
+
+
+def _nothing() -> None:
+    """Nobody looks between the slices of an open run."""
 
 
 def _patience_s(spec: WorkerSpec) -> float:

@@ -218,7 +218,9 @@ class WorkerGroup:
         """The workers whose actors are not known to be gone."""
         return [worker for worker in range(len(self.actors)) if worker not in self.gone]
 
-    def all(self, call: Call, what: str, when_gone: Call | None = None) -> list[Any]:
+    def all(
+        self, call: Call, what: str, when_gone: Call | None = None, within_s: float = START_S
+    ) -> list[Any]:
         """What every actor answers; once one is gone, `when_gone` is called on the others.
 
         Raises WorkerGone once all have answered or died, RuntimeFailure, ClusterLost, or KeyboardInterrupt.
@@ -230,7 +232,7 @@ class WorkerGroup:
         answers: dict[int, Any] = {}
         told = what != START or not self._lacks_cpus
         begun_s = time.monotonic()
-        deadline_s = begun_s + START_S
+        deadline_s = begun_s + within_s
         probe_s = time.monotonic() + PROBE_S
         waiting = list(refs)
         while waiting:
@@ -254,7 +256,7 @@ class WorkerGroup:
             self.watch.check()
             if time.monotonic() > deadline_s:
                 raise RuntimeFailure(
-                    f"{len(waiting)} of {len(refs)} workers did not {what} within {START_S:.0f} s"
+                    f"{len(waiting)} of {len(refs)} workers did not {what} within {within_s:.0f} s"
                 )
         for worker, reason in sorted(self.gone.items()):
             raise WorkerGone(worker, reason)
