@@ -15,7 +15,14 @@ from emu.measure.prometheus import dashboard
 from emu.results import metrics, summary
 from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_tables
-from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, MARK, refusals, scenario
+from tests.scenario.scenarios import (
+    EVERYTHING_WRONG,
+    GOLDEN,
+    PAGES_OF_KEYS,
+    mark_of,
+    refusals,
+    scenario,
+)
 from tests.tidy import map_of_modules
 from tests.tutorials import pages
 from tests.workload import chakra_files
@@ -30,9 +37,11 @@ def rewritten(path: Path, text: str) -> None:
         sys.stdout.write(f"written: {path.relative_to(ROOT)}\n")
 
 
-def scenario_page(text: str) -> str:
+def keys_page(text: str, name: str) -> str:
     """The page with the tables after its mark made anew."""
-    return text.partition(MARK)[0] + MARK + "\n" + markdown_tables()
+    subject, model = PAGES_OF_KEYS[name]
+    mark = mark_of(subject)
+    return text.partition(mark)[0] + mark + "\n" + markdown_tables(model)
 
 
 def metrics_page(text: str) -> str:
@@ -49,8 +58,9 @@ def main() -> None:
     rewritten(GOLDEN / "small_effective.yaml", to_yaml(scenario()))
     wrong = (GOLDEN / "everything_wrong.yaml").read_text(encoding="utf-8")
     rewritten(GOLDEN / "everything_wrong.txt", "\n".join(refusals(wrong, *EVERYTHING_WRONG)) + "\n")
-    for name, made in (("docs/scenario.md", scenario_page), ("docs/metrics.md", metrics_page)):
-        rewritten(ROOT / name, made((ROOT / name).read_text(encoding="utf-8")))
+    for name in PAGES_OF_KEYS:
+        rewritten(ROOT / name, keys_page((ROOT / name).read_text(encoding="utf-8"), name))
+    rewritten(ROOT / "docs/metrics.md", metrics_page((ROOT / "docs/metrics.md").read_text(encoding="utf-8")))
     for page in () if "--no-tutorials" in sys.argv[1:] else pages.PAGES.values():
         rewritten(page, pages.executed(page.read_text(encoding="utf-8"), large=emu.is_compiled())[0])
     rewritten(ROOT / map_of_modules.PAGE, map_of_modules.page())

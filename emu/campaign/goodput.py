@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
+from emu.campaign.campaign_file import UNITS_MS
 from emu.campaign.optimum import daly_ms, expected_goodput, young_ms
 from emu.campaign.weeks import PHASES, Course, Weeks, weeks
 
@@ -27,7 +28,9 @@ def _times(field: str) -> Any:
 
 
 def _failures(course: Course, factor: Fraction) -> Course:
-    return replace(course, causes=tuple(replace(one, per_ms=one.per_ms * factor) for one in course.causes))
+    causes = tuple(replace(one, per_ms=one.per_ms * factor) for one in course.causes)
+    log = None if course.log is None else course.log._replace(times=course.log.times * factor)
+    return replace(course, causes=causes, log=log)
 
 
 def _noticing(course: Course, factor: Fraction) -> Course:
@@ -63,17 +66,33 @@ class Seed:
     steps: int
     shares_ms: dict[str, int]
     struck: Counter[str]
+    hosts: Counter[str]
+    """How often each host was struck."""
+    noticed_ms: tuple[int, ...]
+    recovered_ms: tuple[int, ...]
 
 
-def figures(one: Weeks) -> Seed:
+def figures(one: Weeks, course: Course) -> Seed:
     """What is added up over seeds."""
-    steps = one.rows[-1].steps_to if one.rows else 0
-    return Seed(one.kept_ms(), steps, one.shares_ms(), Counter(strike.cause for strike in one.strikes))
+    planned = {cause.name for cause in course.causes if cause.shows == "planned"}
+    return Seed(
+        one.kept_ms(),
+        one.rows[-1].steps_to if one.rows else 0,
+        one.shares_ms(),
+        Counter(strike.cause for strike in one.strikes),
+        Counter(strike.host for strike in one.strikes if strike.host),
+        one.noticed_ms,
+        tuple(one.recovered_ms(planned)),
+    )
 
 
 def simulated(course: Course, seeds: Iterable[int]) -> list[Seed]:
     """The campaign with each seed."""
-    return [figures(weeks(course, seed)) for seed in seeds]
+    return [figures(weeks(course, seed), course) for seed in seeds]
+
+
+def _mean_s(values_ms: Sequence[int]) -> float | None:
+    return round(sum(values_ms) / len(values_ms) / 1000, 3) if values_ms else None
 
 
 def goodput(course: Course, seeds: Sequence[Seed]) -> float:
@@ -98,6 +117,15 @@ def summary_of(name: str, seed: int, course: Course, seeds: Sequence[Seed]) -> d
     rate = course.stops_per_ms
     mean_ms = float(1 / rate) if rate else None
     whole_ms = count * course.lasts_ms
+    every_s = {
+        name: round(whole_ms / many / 1000, 3) if many else None
+        for name, many in (("any", total), ("unplanned", unplanned), ("planned", total - unplanned))
+    }
+    shares = {
+        phase: round(sum(one.shares_ms[phase] for one in seeds) / whole_ms, 6)
+        for phase in ("kept", "redone", "slowed", *PHASES[2:])
+    }
+    gpu_hours = course.lasts_ms * course.gpus / UNITS_MS["h"]
     return {
         "name": name,
         "seed": seed,
@@ -109,12 +137,22 @@ def summary_of(name: str, seed: int, course: Course, seeds: Sequence[Seed]) -> d
         "steps": sum(one.steps for one in seeds) // count,
         "interruptions": round(total / count, 3),
         "unexpected": round(unplanned / count, 3),
-        "mtbf_s": round(whole_ms / total / 1000, 3) if total else None,
-        "causes": {one.name: round(struck[one.name] / count, 3) for one in course.causes},
-        "shares": {
-            phase: round(sum(one.shares_ms[phase] for one in seeds) / whole_ms, 6)
-            for phase in ("kept", "redone", "slowed", *PHASES[2:])
+        "mtbf_s": every_s["unplanned"],
+        "planned_every_s": every_s["planned"],
+        "interrupted_every_s": every_s["any"],
+        "mttd_s": _mean_s([ms for one in seeds for ms in one.noticed_ms]),
+        "mttr_s": _mean_s([ms for one in seeds for ms in one.recovered_ms]),
+        "gpu_hours": {
+            "all": round(gpu_hours, 1),
+            "kept": round(gpu_hours * shares["kept"], 1),
+            "lost": round(gpu_hours * (1 - shares["kept"]), 1),
         },
+        "hosts": {
+            "struck": round(sum(len(one.hosts) for one in seeds) / count, 3),
+            "struck_again": round(sum(sum(n > 1 for n in one.hosts.values()) for one in seeds) / count, 3),
+        },
+        "causes": {one.name: round(struck[one.name] / count, 3) for one in course.causes},
+        "shares": shares,
         "checkpoint": {
             "every_s": every_ms / 1000,
             "young_s": None if mean_ms is None else round(young_ms(course.stalls_ms, mean_ms) / 1000, 3),
@@ -134,6 +172,7 @@ def sensitivities(course: Course, seeds: Sequence[int], base: float) -> list[tup
             [goodput(course, simulated(knob.change(course, factor), seeds)) - base for factor in FACTORS],
         )
         for knob in KNOBS
+        if not (knob.name == "failures" and course.log is not None and course.log.replayed)
     ]
 
 

@@ -1,7 +1,8 @@
 """A job mix: the jobs that come to a cluster, and how its scheduler goes about them.
 
-Jobs are listed, or drawn as they arrive (a Poisson process; sizes by share, run times fixed or exponential),
-or both. The traffic is what a written moment of the cluster emulates (`emu.campaign.moment`).
+Jobs are listed, drawn as they arrive (a Poisson process; sizes by share, run times fixed or exponential),
+read from a recorded trace (`emu.campaign.job_trace`), or several of these. The traffic is what a written
+moment of the cluster emulates (`emu.campaign.moment`).
 """
 
 from __future__ import annotations
@@ -144,6 +145,25 @@ class ArrivalsSection(Section):
             yield Refusal(("sizes",), f"the shares add up to {float(total):g}", "shares that add up to 1")
 
 
+class TraceSection(Section):
+    """Jobs of a recorded trace, at their times of submission and with their run times."""
+
+    file: str
+    """A file, as seen from this one: of Acme, Helios, Philly or Alibaba, or a CSV with `submit_time`,
+    `gpu_num` and `duration`."""
+    from_ms: Span = 0
+    """Where in the trace the mix begins; the window is as long as `lasts`."""
+    share: Share = Fraction(1)
+    """Of the jobs that come, drawn: for a cluster smaller than the recorded one."""
+    gpus_times: PerHour = Fraction(1)
+    """By which the GPUs of each job are multiplied; the result is rounded up."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Without a share no job comes."""
+        if not self.share:
+            yield Refusal(("share",), "no job comes", "a share above 0")
+
+
 class JobMix(Section):
     """A cluster, its jobs and its scheduler."""
 
@@ -168,6 +188,8 @@ class JobMix(Section):
     """Those with a time."""
     arrivals: ArrivalsSection | None = None
     """Those that are drawn."""
+    trace: TraceSection | None = None
+    """Those of a recorded trace."""
     traffic: Workload = CollectiveWorkload.model_validate({"op": "all_gather", "sizes": ("16MiB",)})
     """What a job sends, a workload of a scenario: for a written moment, and for rank order by `traffic`."""
     expect: Annotated[tuple[Expectation, ...], Field(max_length=256)] = ()
@@ -175,8 +197,8 @@ class JobMix(Section):
 
     def check(self) -> Iterator[Refusal]:
         """A mix has jobs, and time that counts."""
-        if not self.jobs and self.arrivals is None:
-            yield Refusal(("jobs",), "no job ever comes", "jobs, arrivals, or both")
+        if not self.jobs and self.arrivals is None and self.trace is None:
+            yield Refusal(("jobs",), "no job ever comes", "jobs, arrivals, a trace, or several")
         if self.warm_up_ms >= self.lasts_ms:
             yield Refusal(("warm_up",), "nothing is left to be counted", "less than lasts")
         names = [job.name for job in self.jobs]

@@ -21,6 +21,7 @@ from actors.kernel.mixing import Stream
 from emu.base.errors import Problem, RuntimeFailure, ScenarioError
 from emu.campaign.campaign_file import UNITS_MS
 from emu.campaign.job_mix import ArrivalsSection, JobMix, Workload
+from emu.campaign.job_trace import TracedJobs
 from emu.campaign.rank_order import RankOrder, Traffic, traffic_of
 from emu.campaign.server_placement import FreeServers, ServerPlacement
 from emu.scenario.faults.draws import exponential_gap
@@ -76,7 +77,7 @@ class Course(NamedTuple):
     levels: tuple[Level, ...]
 
 
-def arrivals_of(mix: JobMix) -> list[Job]:
+def arrivals_of(mix: JobMix, traced: TracedJobs | None = None) -> list[Job]:
     """Every job, in order of arrival."""
     jobs = [
         Job(one.name, one.gpus, one.at_ms, one.lasts_ms, one.traffic or mix.traffic)
@@ -85,6 +86,8 @@ def arrivals_of(mix: JobMix) -> list[Job]:
     ]
     if mix.arrivals is not None:
         jobs += _drawn(mix, mix.arrivals)
+    if traced is not None:
+        jobs += [Job(one.name, one.gpus, one.submitted_ms, one.lasts_ms, mix.traffic) for one in traced.jobs]
     return sorted(jobs, key=lambda job: job.arrives_ms)
 
 
@@ -111,9 +114,10 @@ def _drawn(mix: JobMix, arrivals: ArrivalsSection) -> Iterator[Job]:
         count += 1
 
 
-def check_sizes(mix: JobMix, free: FreeServers, file: str) -> None:
+def check_sizes(mix: JobMix, free: FreeServers, file: str, traced: TracedJobs | None = None) -> None:
     """Refuse jobs that the cluster could never place. Raises ScenarioError."""
     sizes = [(f"jobs[{at}]", one.gpus, one.traffic) for at, one in enumerate(mix.jobs)]
+    sizes += [("trace", gpus, None) for gpus in sorted({one.gpus for one in traced.jobs} if traced else ())]
     if mix.arrivals is not None:
         drawn = enumerate(mix.arrivals.sizes)
         sizes += [(f"arrivals.sizes[{at}]", one.gpus, one.traffic) for at, one in drawn]
@@ -307,12 +311,18 @@ class _Reservation:
                 self.room[server] -= len(gpus)
 
 
-def followed(mix: JobMix, topology: Topology, file: str, until_ms: int | None = None) -> Course:
+def followed(
+    mix: JobMix,
+    topology: Topology,
+    file: str,
+    until_ms: int | None = None,
+    traced: TracedJobs | None = None,
+) -> Course:
     """What happens on the cluster, until `until_ms` or the end. Raises ScenarioError, RuntimeFailure."""
     free = FreeServers(topology)
-    check_sizes(mix, free, file)
+    check_sizes(mix, free, file, traced)
     cluster = _Cluster(mix, free)
-    jobs = arrivals_of(mix)
+    jobs = arrivals_of(mix, traced)
     end_ms = mix.lasts_ms if until_ms is None else until_ms + 1
     levels = [cluster.level(0)]
     coming = 0
@@ -352,7 +362,9 @@ def _spread(values: Sequence[int]) -> dict[str, float | None]:
     return {"mean_s": mean / 1000, "p50_s": at[0] / 1000, "p95_s": at[1] / 1000, "max_s": ordered[-1] / 1000}
 
 
-def summary_of(mix: JobMix, topology: Topology, course: Course) -> dict[str, object]:
+def summary_of(
+    mix: JobMix, topology: Topology, course: Course, traced: TracedJobs | None = None
+) -> dict[str, Any]:
     """Plain values, from the end of the warm-up on. Spans are means over the GPU time of jobs."""
     begin_ms, end_ms = mix.warm_up_ms, mix.lasts_ms
     counted = [job for job in course.jobs if job.arrives_ms >= begin_ms]
@@ -390,4 +402,19 @@ def summary_of(mix: JobMix, topology: Topology, course: Course) -> dict[str, obj
         "waiting_jobs": round(means["waiting_jobs"], 4),
         "waiting_gpus": round(means["waiting_gpus"], 2),
         "spans": spans,
+        "trace": None if traced is None else _of_trace(traced, begin_ms),
+    }
+
+
+def _of_trace(traced: TracedJobs, begin_ms: int) -> dict[str, Any]:
+    """What of a trace came, and how long its jobs waited where it was recorded."""
+    waited = [
+        one.waited_ms for one in traced.jobs if one.submitted_ms >= begin_ms and one.waited_ms is not None
+    ]
+    return {
+        "recorded": traced.recorded,
+        "came": len(traced.jobs),
+        "without_gpu_or_length": traced.left_out,
+        "too_large": traced.too_large,
+        "recorded_wait": _spread(waited),
     }

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from math import exp, sqrt
 
+from emu.campaign.failure_log import FailureLog
 from emu.campaign.sections import MOST_STRIKES, Campaign
 from emu.campaign.weeks import Course, course_of
 
@@ -43,7 +44,7 @@ def expected_goodput(
     return every_ms / took_ms
 
 
-def settled(campaign: Campaign) -> Course:
+def settled(campaign: Campaign, log: FailureLog | None = None) -> Course:
     """What a campaign goes by, with `checkpoint.every: auto` worked out.
 
     Without failures there is nothing to save for. No interval is shorter than a step, or than it takes to
@@ -51,8 +52,9 @@ def settled(campaign: Campaign) -> Course:
     """
     every_ms = campaign.checkpoint.every_ms
     if every_ms is None:
-        rate = course_of(campaign, campaign.lasts_ms).stops_per_ms
+        rate = course_of(campaign, campaign.lasts_ms, log).stops_per_ms
         best_ms = daly_ms(campaign.checkpoint.stalls_ms, float(1 / rate)) if rate else campaign.lasts_ms
-        least_ms = -(-campaign.lasts_ms // MOST_STRIKES)
-        every_ms = max(round(best_ms), campaign.checkpoint.written_after_ms, campaign.step.takes_ms, least_ms)
-    return course_of(campaign, every_ms)
+        step_ms = campaign.step.takes_ms
+        least_ms = max(campaign.checkpoint.written_after_ms, -(-campaign.lasts_ms // MOST_STRIKES))
+        every_ms = max(round(best_ms), -(-least_ms // step_ms) * step_ms)
+    return course_of(campaign, every_ms, log)

@@ -79,10 +79,10 @@ class CauseSection(Section):
     """What the results call it."""
     shows: Shows
     """How it shows: stop, hang, slow, silent, or planned."""
-    per_hour: PerHour
-    """How often it happens in an hour."""
-    of: Literal["gpu", "host", "job"] = "gpu"
-    """For each of these."""
+    per_hour: PerHour | None = None
+    """How often it happens in an hour to each `of`. Without it: a cause of `failures.log`."""
+    of: Literal["gpu", "host", "job"] | None = None
+    """What `per_hour` counts; required with it."""
     hosts: Annotated[int, Field(ge=0, le=1 << 17)] | None = None
     """How many are taken out for repair: by default 1, and none of what is planned. Several fail together."""
     noticed_after_ms: Span | None = None
@@ -93,7 +93,11 @@ class CauseSection(Section):
     """Of one that is `planned`: how long it takes."""
 
     def check(self) -> Iterator[Refusal]:
-        """What a way to show does not have."""
+        """What a way to show does not have, and rates that are of nothing."""
+        if self.per_hour is not None and self.of is None:
+            yield Refusal(("of",), "is required with per_hour", "gpu, host or job")
+        if self.per_hour is None and self.of is not None:
+            yield Refusal(("per_hour",), "is required with of", 'a rate like "1/500"')
         if self.shows != "slow" and "slower_by" in self.model_fields_set:
             yield Refusal(("slower_by",), f"a cause that shows as {self.shows} slows nothing", "shows: slow")
         if self.shows != "planned" and "takes_ms" in self.model_fields_set:
@@ -107,30 +111,59 @@ class CauseSection(Section):
 
 
 class FailuresSection(Section):
-    """What interrupts the job: a published table, causes of one's own, or both."""
+    """What interrupts the job: a published table, recorded failures, causes of your own, or several of
+    these."""
 
     table: Literal["llama3", "megascale"] | None = None
     """Causes of a published run, by their rates per GPU."""
     times: PerHour = Fraction(1)
-    """How many times as often as `table` has it."""
+    """How many times as often as `table` and `log` have it."""
+    log: str | None = None
+    """A file of recorded failures beside this one: a CSV of time, host and cause, or InfiniteHBD's JSON."""
+    log_use: Literal["resampled", "replayed"] = "resampled"
+    """`resampled`: each host of the job gets the record of a drawn host of the log. `replayed`: every failure
+    at its time and host."""
+    log_hosts: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
+    """Hosts that the log is of, with those that never failed. Default: the job's, or those named if more."""
+    log_lasts_ms: PositiveSpan | None = None
+    """How long the log was kept. Default: until its last failure."""
     causes: Annotated[tuple[CauseSection, ...], Field(max_length=256)] = ()
-    """Further ones."""
+    """Further ones; and how causes of the log show, where that is not `stop` with one host."""
 
-    def all(self) -> tuple[CauseSection, ...]:
-        """Those of the table, and the others."""
+    def check(self) -> Iterator[Refusal]:
+        """Keys about what is not there."""
+        if self.table is None and self.log is None and "times" in self.model_fields_set:
+            accepted = "failures.table, failures.log, or another per_hour for each cause"
+            yield Refusal(
+                ("times",), "multiplies the rates of a table or a log, and there is neither", accepted
+            )
+        if self.log_use == "replayed" and "times" in self.model_fields_set and self.table is None:
+            yield Refusal(("times",), "a replayed log has every failure once", "log_use: resampled")
+        if self.log is None:
+            for key in ("log_use", "log_hosts", "log_lasts"):
+                if key in self.model_fields_set or f"{key}_ms" in self.model_fields_set:
+                    yield Refusal((key,), "is about a log, and there is none", "failures.log")
+            for at, cause in enumerate(self.causes):
+                if cause.per_hour is None and cause.of is None:
+                    yield Refusal(("causes", at, "per_hour"), "is required", 'a rate like "1/500"')
+
+    def drawn(self) -> tuple[CauseSection, ...]:
+        """Those with a rate: of the table, and the others."""
+        own = tuple(one for one in self.causes if one.per_hour is not None)
         if self.table is None:
-            return self.causes
+            return own
         table = TABLES[self.table]
         rows = tuple(
             CauseSection(
                 name=row.name,
                 shows=row.shows,
                 per_hour=table.per_hour(row) * self.times,
+                of="gpu",
                 hosts=row.hosts,
             )
             for row in table.rows
         )
-        return (*rows, *self.causes)
+        return (*rows, *own)
 
 
 class MeasuredSection(Section):
@@ -188,7 +221,9 @@ class Campaign(Section):
         return -(-self.gpus // self.gpus_per_host)
 
     def per_hour(self, cause: CauseSection) -> Fraction:
-        """How often a cause strikes the whole job."""
+        """How often a cause with a rate strikes the whole job."""
+        assert cause.per_hour is not None, cause.name
+        assert cause.of is not None, cause.name
         return cause.per_hour * {"gpu": self.gpus, "host": self.hosts, "job": 1}[cause.of]
 
     @property
@@ -215,10 +250,11 @@ class Campaign(Section):
             reason, accepted = "makes too many checkpoints", f"at most {MOST_STRIKES:,} in the campaign"
             yield Refusal(("checkpoint", "every"), reason, accepted)
         hours = Fraction(self.lasts_ms, UNITS_MS["h"])
-        if sum(self.per_hour(one) for one in self.failures.all()) * hours > MOST_STRIKES:
+        if sum(self.per_hour(one) for one in self.failures.drawn()) * hours > MOST_STRIKES:
             reason, accepted = "strike too often", f"at most {MOST_STRIKES:,} times in the campaign"
             yield Refusal(("failures",), reason, accepted)
-        names = [cause.name for cause in self.failures.all()]
+        names = [cause.name for cause in self.failures.drawn()]
+        names += [cause.name for cause in self.failures.causes if cause.per_hour is None]
         for at, cause in enumerate(self.failures.causes):
             if names.count(cause.name) > 1:
                 where = ("failures", "causes", at, "name")

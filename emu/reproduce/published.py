@@ -19,11 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from actors.kernel.mixing import Stream
 from emu.base.shipped import CAMPAIGNS, files_of
-from emu.campaign.campaign_file import checked, read_tree
 from emu.campaign.goodput import simulated, summary_of
 from emu.campaign.job_queue import PURPOSE
-from emu.campaign.optimum import settled
-from emu.campaign.sections import Campaign
+from emu.campaign.reading import read_campaign
 from emu.campaign.server_placement import shuffled
 from emu.report.plot import Curve
 from emu.report.plot import Figure as Picture
@@ -598,7 +596,7 @@ CAMPAIGN_SEEDS: Final = range(1, 6)
 @cache
 def _weeks(campaign: str) -> dict[str, Any]:
     """What `emu campaign NAME` prints of so many seeds."""
-    course = settled(checked(Campaign, *read_tree(files_of(CAMPAIGNS)[campaign], "a campaign")))
+    course = read_campaign(files_of(CAMPAIGNS)[campaign]).course
     return summary_of(campaign, CAMPAIGN_SEEDS.start, course, simulated(course, CAMPAIGN_SEEDS))
 
 

@@ -8,6 +8,7 @@ accepts in shape; checks across fields, and on the fabric, are the loader's alon
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -52,11 +53,11 @@ def _parts_of(shape: Shape, path: str, required: tuple[str, ...]) -> Iterator[Pa
         yield from parts(shape, path, required)
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a scenario, with every description and default."""
-    schema = Scenario.model_json_schema(by_alias=True, mode="serialization")
+def json_schema(model: type[Section] = Scenario) -> dict[str, Any]:
+    """The JSON Schema of a scenario or another file, with every description and default."""
+    schema = model.model_json_schema(by_alias=True, mode="serialization")
     definitions: dict[str, Any] = schema["$defs"]
-    every = list(parts())
+    every = list(parts(model))
     describe_fields(schema, dict.fromkeys(part.model for part in every))
     for part in every:
         if part.required:
@@ -67,12 +68,14 @@ def json_schema() -> dict[str, Any]:
         definition["description"] = " ".join(definition.get("description", "").split())
         for name, described in definition.get("properties", {}).items():
             definition["properties"][name] = _tidy(described)
+    if model is not Scenario:
+        return {"$schema": DIALECT, **schema}
     changed = definitions[OverrideSection.__name__]["properties"]
     for (
         name,
-        model,
+        section,
     ) in SECTIONS.items():  # what has no default in a section has its tag, which may be left out
-        changed[name]["$ref"] = f"#/$defs/{model.__name__}"
+        changed[name]["$ref"] = f"#/$defs/{section.__name__}"
         del changed[name]["type"]
     schema["properties"][VARIANTS] = variants_schema()
     return {"$schema": DIALECT, **schema}
@@ -99,22 +102,27 @@ class _Row(NamedTuple):
     shape: Shape
 
 
-def markdown_tables() -> str:
+def markdown_tables(model: type[Section] = Scenario) -> str:
     """A table for every section: key, what it takes, default, meaning.
 
     Where a section comes in kinds, one table names the kinds and one has the keys of all, each once where
-    it means the same. A section that is met again is named and not repeated.
+    it means the same. A section that is met again is named and not repeated; of another file than a scenario,
+    one that a scenario has, too, is in the scenario's reference.
     """
-    return "\n".join(_section_blocks(Part("", Scenario, ()), {}))
+    seen: dict[type[Section], str] = {}
+    if model is not Scenario:
+        page = " in [scenario.md](scenario.md)"
+        seen = {part.model: f"`{part.heading.partition(' (')[0]}`{page}" for part in parts() if part.heading}
+    return "\n".join(_section_blocks(Part("", model, ()), seen))
 
 
 def _section_blocks(part: Part, seen: dict[type[Section], str]) -> Iterator[str]:
     """A section's own block, and those of what hangs below it."""
     heading = f"### `{part.heading}`" if part.heading else "### Top level"
     if part.model in seen:
-        yield f"{heading}\n\nAs `{seen[part.model]}`.\n"
+        yield f"{heading}\n\nAs {seen[part.model]}.\n"
         return
-    seen[part.model] = part.heading
+    seen[part.model] = f"`{part.heading}`"
     rows = _rows(part)
     yield "\n".join([heading, "", _doc(part.model), "", *_table(rows.values()), ""])
     yield from _blocks_below(part.heading, rows, seen)
@@ -134,6 +142,10 @@ def _blocks_below(path: str, rows: Mapping[str, _Row], seen: dict[type[Section],
 
 def _kinds_blocks(table: OneOf, path: str, seen: dict[type[Section], str]) -> Iterator[str]:
     """The kinds of a section, and one table of all their keys: equal rows are printed once."""
+    if all(model in seen for model in table.table.values()):
+        named = ", ".join(f"`{kind}`" for kind in table.table)
+        yield f"### `{path}`\n\n{named}: as {seen[next(iter(table.table.values()))]}.\n"
+        return
     kinds = [(part, _rows(part, (table.key,) if table.tagged else ())) for part in _kinds(table, path, ())]
     own = ", or a class of your own ([plugins.md](plugins.md))" if isinstance(table, OneOfOrPlugin) else ""
     lines = [
@@ -153,7 +165,8 @@ def _kinds_blocks(table: OneOf, path: str, seen: dict[type[Section], str]) -> It
         for key, row in rows.items():
             holders.setdefault((key, row), []).append(part)
     often = {key: max(len(parts) for (one, _), parts in holders.items() if one == key) for key, _ in holders}
-    lines += ["", "| of | key | takes | default | meaning |", "|---|---|---|---|---|"]
+    if holders:
+        lines += ["", "| of | key | takes | default | meaning |", "|---|---|---|---|---|"]
     for (key, row), among in sorted(holders.items(), key=lambda item: len(item[1]) == 1):
         every = len(among) == len(kinds)
         most = len(among) > MOST_NAMED and len(among) == often[key]
@@ -242,6 +255,9 @@ def _takes(field: FieldInfo) -> str:
     if shape is not None:
         return "section"
     annotation = field.annotation
+    chosen = [one for one in get_args(annotation) if one is not NoneType]
+    if get_origin(annotation) is not Literal and len(chosen) == 1 and get_origin(chosen[0]) is Literal:
+        annotation = chosen[0]
     if get_origin(annotation) is Literal:
         return " or ".join(f"`{choice}`" for choice in get_args(annotation))
     if annotation is bool:

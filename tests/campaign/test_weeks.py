@@ -1,7 +1,9 @@
 """Does a job of weeks go on after a failure when and where a hand calculation says?"""
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emu.campaign.failure_tables import Shows
-from emu.campaign.weeks import Cause, Course, Row, followed, strikes_of, weeks
+from emu.campaign.weeks import Cause, Course, Hit, Logged, Row, followed, strikes_of, weeks
 
 S = 1000
 
@@ -251,7 +253,73 @@ def test_rows_fill_the_time_without_a_gap_and_shares_add_up_to_it(
 
 def test_causes_strike_as_often_as_they_are_said_to() -> None:
     often = replace(cause(), per_ms=Fraction(1, 3_600_000))
-    counts = [len(strikes_of([often], seed, 400 * 3_600_000)) for seed in range(25)]
+    once, twice = course(often, lasts=400 * 3600), course(often, often, lasts=10**5)
+    counts = [len(strikes_of(once, seed)) for seed in range(25)]
     # 10,000 expected of a Poisson process: three standard errors are 300
     assert sum(counts) == pytest.approx(10_000, abs=300)
-    assert strikes_of([often, often], 1, 10**8) != strikes_of([often, often], 2, 10**8)
+    assert strikes_of(twice, 1) != strikes_of(twice, 2)
+
+
+def logged(**changes: Any) -> Logged:
+    """Two hosts of four that failed in 1,000 s: one three times, one once; and software, twice."""
+    lemon = tuple(Hit(at * S, 0, "lemon", 1, 900 * S) for at in (100, 150, 700))
+    once, nobody = (Hit(400 * S, 0, "b", 1, -1),), (Hit(50 * S, 1, "", 0, -1), Hit(60 * S, 1, "", 0, -1))
+    return Logged((lemon, once), nobody, 4, 1_000 * S, Fraction(1), replayed=False)._replace(**changes)
+
+
+def test_a_replayed_log_strikes_its_hosts_at_its_times_and_repairs_them_for_as_long() -> None:
+    own = replace(course(cause(), cause(hosts=0), spare_hosts=0), log=logged(replayed=True))
+    found = weeks(own, 1)
+    assert [(one.at_ms // S, one.host) for one in found.strikes] == [
+        (50, ""),
+        (60, ""),
+        (100, "lemon"),
+        (150, "lemon"),
+        (400, "b"),
+        (700, "lemon"),
+    ]
+    assert weeks(own, 2) == found
+    # both failures of lemon are found by the check until 210 s; one of the job's places waits 900 s
+    lemon = logged(replayed=True, by_host=(logged().by_host[0][:2],), of_none=())
+    rows = told(weeks(replace(own, log=lemon, lasts_ms=2_000 * S), 1).rows)
+    assert rows[2:6] == [
+        (140, 150, "self_check", 0, 0),
+        (150, 210, "self_check", 0, 0),
+        (210, 1110, "waiting_for_spares", 0, 0),
+        (1110, 1140, "replacing", 0, 0),
+    ]
+
+
+@settings(max_examples=20)
+@given(hosts=st.integers(1, 40), times=st.fractions(Fraction(1, 3), 3), seed=st.integers(0, 99))
+def test_a_resampled_host_has_the_gaps_of_a_host_of_the_log(hosts: int, times: Fraction, seed: int) -> None:
+    own = course(replace(cause(), logged=True), replace(cause(hosts=0), logged=True), lasts=10_000)
+    own = replace(own, job_hosts=hosts, log=logged(times=times))
+    by_host: dict[str, list[int]] = {}
+    for one in strikes_of(own, seed):
+        by_host.setdefault(one.host, []).append(one.at_ms // S % 1_000)
+    by_host.pop("", None)
+    assert set(by_host) <= {str(one) for one in range(hosts)}
+    if times <= 1:  # a host has one record at most
+        for struck in by_host.values():
+            around = sorted(set(struck))
+            gaps = sorted((b - a) % 1_000 for a, b in zip(around, [*around[1:], around[0]], strict=True))
+            assert gaps in ([0], [50, 400, 550])
+            assert len(struck) == 10 * len(around)
+
+
+def test_a_resampled_log_strikes_as_often_as_the_recorded_hosts_did() -> None:
+    own = course(replace(cause(), logged=True), replace(cause(hosts=0), logged=True), lasts=2_000)
+    own = replace(own, job_hosts=40, log=logged(times=Fraction(3, 2)))
+    counts = [Counter(bool(one.host) for one in strikes_of(own, seed)) for seed in range(200)]
+    # 40 hosts of four that failed four times in 1,000 s, for 2,000 s, half as often again
+    assert fmean(one[True] for one in counts) == pytest.approx(40 / 4 * 4 * 2 * 1.5, rel=0.03)
+    assert fmean(one[False] for one in counts) == pytest.approx(40 / 4 * 2 * 2 * 1.5, rel=0.03)
+
+
+def test_time_to_notice_and_to_recover_are_those_of_the_hand_calculation() -> None:
+    work = replace(cause("planned", hosts=0, noticed=0, takes=100), name="planned")
+    found = followed(course(cause(), work), [(200 * S, 0), (600 * S, 1)])
+    # noticed 40 s after it; 160 s until it trains: 40 + 60 + 30 + 10 + 20. Planned work is no recovery.
+    assert found.noticed_ms == (40 * S,)
+    assert found.recovered_ms({"planned"}) == [160 * S]

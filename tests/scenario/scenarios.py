@@ -7,15 +7,30 @@ from typing import Any
 
 from emu.base.errors import ScenarioError
 from emu.base.shipped import scenarios_in
+from emu.campaign.job_mix import JobMix
+from emu.campaign.sections import Campaign
 from emu.scenario.load import Loaded, load, load_mapping, load_text
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario
+from emu.scenario.section import Section
 from emu.scenario.set_options import parse_override
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 EVERYTHING_WRONG = ("jobs[9].ranks=3", "ncclx.chanels=3", "switch.latency=abc")
-MARK = "<!-- The rest is written by `emu schema --markdown`. -->\n"
+PAGES_OF_KEYS: dict[str, tuple[str, type[Section]]] = {
+    "docs/scenario.md": ("", Scenario),
+    "docs/campaign.md": ("campaign ", Campaign),
+    "docs/schedule.md": ("schedule ", JobMix),
+}
+"""Pages that end with the tables of a file's keys."""
+
+
+def mark_of(subject: str) -> str:
+    """The line after which a page is written by a command."""
+    return f"<!-- The rest is written by `emu schema {subject}--markdown`. -->\n"
+
+
 FILES = scenarios_in(ROOT / "scenarios")
 
 SMALL = """\

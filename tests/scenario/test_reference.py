@@ -1,5 +1,6 @@
 """Are the JSON Schema and the page in docs/ true of what is accepted?"""
 
+import json
 import re
 from importlib import import_module
 from pathlib import Path
@@ -7,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of
 from emu.scenario.dump import to_mapping
 from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load_text
 from emu.scenario.reference import json_schema, markdown_tables
 from emu.scenario.yaml.document import read_document
-from tests.scenario.scenarios import FILES, MARK, ROOT, SMALL, from_file, refusals
+from tests.scenario.scenarios import FILES, PAGES_OF_KEYS, ROOT, SMALL, from_file, mark_of, refusals
 
-PAGE = ROOT / "docs" / "scenario.md"
 jsonschema: Any = import_module("jsonschema")
 """Comes with Ray; has no types of its own."""
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
@@ -32,8 +33,14 @@ def listed(value: object) -> object:
     return [listed(item) for item in value] if isinstance(value, tuple) else value
 
 
-def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema())
+@pytest.mark.parametrize("page", PAGES_OF_KEYS)
+def test_the_schema_is_a_schema_and_accepts_the_files_that_come_with_emu(page: str) -> None:
+    schema = json_schema(PAGES_OF_KEYS[page][1])
+    jsonschema.Draft202012Validator.check_schema(schema)
+    folder = {"docs/campaign.md": CAMPAIGNS, "docs/schedule.md": JOB_MIXES}.get(page)
+    for path in files_of(folder).values() if folder else ():
+        tree, _ = read_document(path.read_text("utf-8"), str(path))
+        jsonschema.Draft202012Validator(schema).validate(json.loads(json.dumps(tree.plain())))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -72,8 +79,9 @@ def test_a_section_without_its_kind_is_read_as_the_default_kind() -> None:
     assert load_text(SMALL + "routing: {seed: equal}\n").scenario.routing.kind == "e_ecmp"
 
 
-def test_every_property_of_the_schema_is_described_on_one_line() -> None:
-    schema = json_schema()
+@pytest.mark.parametrize("page", PAGES_OF_KEYS)
+def test_every_property_of_the_schema_is_described_on_one_line(page: str) -> None:
+    schema = json_schema(PAGES_OF_KEYS[page][1])
     for definition in (schema, *schema["$defs"].values()):
         assert definition["description"]
         for name, described in definition["properties"].items():
@@ -82,8 +90,11 @@ def test_every_property_of_the_schema_is_described_on_one_line() -> None:
             assert described.get("default", "auto") is not None, name
 
 
-def test_the_tables_of_the_page_are_those_of_the_models() -> None:
-    assert PAGE.read_text(encoding="utf-8").partition(MARK)[2] == "\n" + markdown_tables()
+@pytest.mark.parametrize("page", PAGES_OF_KEYS)
+def test_the_tables_of_the_page_are_those_of_the_models(page: str) -> None:
+    subject, model = PAGES_OF_KEYS[page]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert text.partition(mark_of(subject))[2] == "\n" + markdown_tables(model)
 
 
 def test_the_page_prints_a_key_that_kinds_share_once_and_names_every_key_of_every_kind() -> None:
@@ -102,7 +113,9 @@ def test_the_page_prints_a_key_that_kinds_share_once_and_names_every_key_of_ever
 
 
 def test_the_scenarios_on_the_page_are_valid() -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs/scenario.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert len(blocks) >= 3
     for block in blocks:
         text = block if block.startswith("name:") else SMALL + block
@@ -110,7 +123,7 @@ def test_the_scenarios_on_the_page_are_valid() -> None:
 
 
 def test_the_errors_on_the_page_are_the_errors_told() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = (ROOT / "docs/scenario.md").read_text(encoding="utf-8")
     (wrong_one,) = re.findall(r"```yaml-wrong\n(.*?)```", text, re.DOTALL)
     (told,) = re.findall(r"```text-told\n(.*?)```", text, re.DOTALL)
     assert refusals(wrong_one) == told.replace("small.yaml:", "file:").splitlines()

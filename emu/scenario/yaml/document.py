@@ -179,12 +179,10 @@ MAX_DEPTH: Final = 32
 _Loader: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
-def decode(raw: bytes, file: str) -> str:
+def decode(raw: bytes, file: str, most_bytes: int = MAX_FILE_BYTES) -> str:
     """The text of a file. ScenarioError if it is too large or not UTF-8."""
-    if len(raw) > MAX_FILE_BYTES:
-        raise ScenarioError(
-            [Problem(file, 0, "", "the file is too large", f"at most {MAX_FILE_BYTES} bytes")]
-        )
+    if len(raw) > most_bytes:
+        raise ScenarioError([Problem(file, 0, "", "the file is too large", f"at most {most_bytes} bytes")])
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -14,11 +14,10 @@ import click
 from emu.base.errors import UsageError
 from emu.base.shipped import CAMPAIGNS
 from emu.base.units import aligned
-from emu.campaign.campaign_file import checked, judged, read_tree, shown_span
+from emu.campaign.campaign_file import judged, shown_span
 from emu.campaign.goodput import FACTORS, Seed, figures, sensitivities, simulated, summary_of
-from emu.campaign.measured import Measurement, put_in_place
-from emu.campaign.optimum import settled
-from emu.campaign.sections import Campaign, measurements
+from emu.campaign.measured import Measurement
+from emu.campaign.reading import CACHE, read_campaign
 from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
 from emu.cli.columns import say
@@ -33,8 +32,7 @@ Examples:
   emu campaign llama3 --set checkpoint.every=30min --seeds 100
   emu campaign llama3 --sensitivity --out campaign
 """
-CACHE: Final = Path("runs") / "measured"
-HEAD: Final = ("begin_ms", "end_ms", "phase", "cause", "steps_from", "steps_to", "stalled_ms")
+HEAD: Final = ("begin_ms", "end_ms", "phase", "cause", "steps_from", "steps_to", "stalled_ms", "host")
 WORDS: Final = {
     "kept": "work that counts",
     "redone": "work lost, done again",
@@ -82,22 +80,21 @@ def command(
 ) -> int:
     """Follow one training job for weeks, from failure to failure, and say what is left of the time.
 
-    CAMPAIGN is a file, or one of those that come with emu: llama3, megascale, measured. Times of steps, of
-    detection and of recovery may be measured by runs of scenarios first. Exit status: 0; 1 if an expectation
-    failed; 2 for bad input.
+    CAMPAIGN is a file, or one of those that come with emu: llama3, measured, megascale, own_log. Times of
+    steps, of detection and of recovery may be measured by runs of scenarios first. Exit status: 0; 1 if an
+    expectation failed; 2 for bad input.
     """
     if out is not None and out.exists() and not force:
         raise UsageError(f"--out {out} exists; accepted: another directory, or --force")
     overrides = [parse_override(text) for text in assignments]
-    tree, file = read_tree(file_named(campaign, CAMPAIGNS, "campaign"), "a campaign", overrides)
-    measured = put_in_place(
-        tree, file, measurements(tree, file), cache, lambda line: click.echo(f"emu: {line}", err=True)
-    )
-    found = checked(Campaign, tree, file)
-    course = settled(found)
+    path = file_named(campaign, CAMPAIGNS, "campaign")
+    ready = read_campaign(path, overrides, cache, lambda line: click.echo(f"emu: {line}", err=True))
+    found, course, tree, measured = ready.campaign, ready.course, ready.tree, ready.measured
+    for warning in ready.warnings:
+        click.echo(f"emu: warning: {warning}", err=True)
     numbers = range(found.seed, found.seed + seeds)
     first = weeks(course, found.seed)
-    every = [figures(first), *simulated(course, numbers[1:])]
+    every = [figures(first, course), *simulated(course, numbers[1:])]
     summary = summary_of(found.name, found.seed, course, every)
     summary["measured"] = [one._asdict() for one in measured]
     verdicts = judged(found.expect, summary, tree)
@@ -142,9 +139,22 @@ def _text(
     struck = f"interruptions {_count(summary['interruptions'])}"
     if summary["mtbf_s"]:
         struck += (
-            f", {_count(summary['unexpected'])} of them unexpected; one in {summary['mtbf_s'] / 3600:.3g} h"
+            f", {_count(summary['unexpected'])} of them unexpected; MTBF {summary['mtbf_s'] / 3600:.3g} h"
         )
     lines += ["", f"goodput {summary['goodput']:.2%}{spread}; {summary['steps']:,} steps", struck]
+    times = [
+        f"{name} {summary[key] / 60:.3g} min"
+        for name, key in (("to notice a failure", "mttd_s"), ("to train again", "mttr_s"))
+        if summary[key] is not None
+    ]
+    hours = summary["gpu_hours"]
+    lines += [", ".join(times)] if times else []
+    lines.append(f"GPU-hours {hours['all']:,.0f}, of them {hours['lost']:,.0f} lost")
+    if summary["hosts"]["struck"]:
+        hosts = summary["hosts"]
+        lines.append(
+            f"hosts struck {_count(hosts['struck'])}, more than once {_count(hosts['struck_again'])}"
+        )
     lines += ["", "where time went"]
     shares = [(phase, share) for phase, share in summary["shares"].items() if share]
     lines += aligned([[WORDS[phase], f"{share:.2%}"] for phase, share in shares])

@@ -11,24 +11,21 @@ from typing import Any, Final
 
 import click
 
-from emu.base.errors import Problem, ScenarioError, UsageError
+from emu.base.errors import UsageError
 from emu.base.shipped import JOB_MIXES
 from emu.base.units import aligned
-from emu.campaign.campaign_file import SPAN, checked, judged, read_tree, shown_span
+from emu.campaign.campaign_file import SPAN, judged, shown_span
 from emu.campaign.job_mix import JobMix
-from emu.campaign.job_queue import Course, Level, followed, summary_of
+from emu.campaign.job_queue import Course, Level, summary_of
 from emu.campaign.moment import moment_of
+from emu.campaign.reading import course_of, read_mix
 from emu.cli.scenario_options import file_named, forcing
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary_report import expectation_line
-from emu.scenario.dump import mapping_to_yaml
-from emu.scenario.expect import path_steps
-from emu.scenario.load import load_text
-from emu.scenario.resolve import build_topology
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import parse_override
-from emu.scenario.yaml.document import Node
 
+LEFT_OUT: Final = (("without_gpu_or_length", "without GPUs"), ("too_large", "too large"))
 EXAMPLES: Final = """\b
 Examples:
   emu schedule pods
@@ -66,7 +63,7 @@ def command(
 ) -> int:
     """Follow the jobs of a cluster: who waits how long, and which racks and pods each job is spread over.
 
-    MIX is a file, or one that comes with emu: four_pods, pods or segments. Exit status: 0; 1 if an
+    MIX is a file, or one that comes with emu: four_pods, pods, segments or traced. Exit status: 0; 1 if an
     expectation failed; 2 for bad input.
     """
     if (moment is None) != (write is None):
@@ -75,15 +72,10 @@ def command(
         if path is not None and path.exists() and not force:
             raise UsageError(f"{path} exists; accepted: another path, or --force")
     overrides = [parse_override(text) for text in assignments]
-    tree, file = read_tree(file_named(mix, JOB_MIXES, "job mix"), "a job mix", overrides)
-    found = checked(JobMix, tree, file)
-    bare = mapping_to_yaml({"name": found.name, "topology": found.topology.model_dump(by_alias=True)})
-    topology = build_topology(load_text(bare, file, jobless=True).scenario)
-    try:
-        course = followed(found, topology, file)
-    except ScenarioError as error:
-        raise ScenarioError(_placed(one, tree) for one in error.problems) from error
-    summary = summary_of(found, topology, course)
+    ready = read_mix(file_named(mix, JOB_MIXES, "job mix"), overrides)
+    found, tree = ready.mix, ready.tree
+    course = course_of(ready)
+    summary = summary_of(found, ready.topology, course, ready.traced)
     verdicts = judged(found.expect, summary, tree)
     if moment is not None and write is not None:
         write_whole(write, moment_of(found, course.jobs, _time(moment, found)))
@@ -96,12 +88,6 @@ def command(
     for one in verdicts:
         click.echo(expectation_line(one), err=as_json)
     return int(any(not one.passed for one in verdicts))
-
-
-def _placed(problem: Problem, tree: Node) -> Problem:
-    """A problem of a value, with the place that the value is from: a line of the file, or `--set`."""
-    place = tree.find(path_steps(problem.key))
-    return problem._replace(file=place.file, line=place.line)
 
 
 def _time(text: str, mix: JobMix) -> int:
@@ -152,6 +138,16 @@ def _text(summary: dict[str, Any], mix: JobMix) -> Iterator[str]:
     for tier, spans in summary["spans"].items():
         words = f"{spans['mean']:.1f} a job, {spans['least']:.1f} alone"
         rows.append((f"{tier}s", f"{words}; more for {spans['wider_share']:.0%} of GPU time"))
+    trace = summary["trace"]
+    if trace is not None:
+        left = [f"{trace[key]:,} {words}" for key, words in LEFT_OUT if trace[key]]
+        came = f"{trace['came']:,} of {trace['recorded']:,} came" + "".join(f"; {one}" for one in left)
+        rows.append(("trace", came))
+        if trace["recorded_wait"]["mean_s"] is not None:
+            waits = (
+                f"{name} {_shown(trace['recorded_wait'][f'{name}_s'])}" for name in ("mean", "p50", "p95")
+            )
+            rows.append(("waited as recorded", ", ".join(waits)))
     yield from aligned(rows, left=2)
 
 
