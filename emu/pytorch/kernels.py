@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 
 from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean, listed
+from emu.pytorch.kineto import KinetoError, is_trace, kernel_rows, read_trace
 from emu.pytorch.record import Kernel
 
 FOLDER: Final = Path(__file__).parent / "kernel_times"
@@ -151,11 +152,13 @@ class KernelTimes:
         self._exact: dict[tuple[str, str, str], float] = {}
         for op, dtype, shapes, us in _rows(FOLDER / f"{gpu.table}.csv"):
             self._learn(reference, op, dtype, shapes, us, exact=reference is gpu)
-        for op, dtype, shapes, us in _rows(own) if own is not None else ():
+        for op, dtype, shapes, us in _own_rows(own) if own is not None else ():
             self._learn(gpu, op, SHORT.get(dtype, dtype), shapes, us, exact=True)
 
     def us(self, kernel: Kernel) -> float:
         """Microseconds that a kernel runs."""
+        if kernel.us is not None:
+            return kernel.us
         dtype = SHORT.get(kernel.dtype, kernel.dtype)
         kind = CLASSES.get(kernel.op, "pointwise")
         products = [shape for shape in kernel.shapes if len(shape) == (3 if kind == "bmm" else 2)]
@@ -229,6 +232,20 @@ def gpu_named(name: str) -> Gpu:
     if name not in GPUS:
         raise UsageError(f"there is no GPU {name!r}{did_you_mean(name, GPUS)}; accepted: {listed(GPUS)}")
     return GPUS[name]
+
+
+def _own_rows(path: Path) -> Iterable[tuple[str, str, str, float]]:
+    """Rows of a user's table, or of what the user's profiler measured."""
+    with path.open("rb") as opened:
+        if not is_trace(opened.read(2**16)):
+            return _rows(path)
+    try:
+        rows = list(kernel_rows(read_trace(path.read_bytes())))
+    except KinetoError as error:
+        raise UsageError(f"{path}: {error}") from error
+    if not rows:
+        raise UsageError(f"{path}: has no kernel with shapes; accepted: a trace with record_shapes=True")
+    return rows
 
 
 def _rows(path: Path) -> Iterable[tuple[str, str, str, float]]:

@@ -33,6 +33,8 @@ class Kernel:
     """Read and written, each tensor once."""
     module: str = ""
     """Path of the module whose forward it belongs to; empty: of none (backward, loss, optimizer)."""
+    us: float | None = None
+    """Measured in this place; None: `KernelTimes` says it."""
     kind: Literal["kernel"] = "kernel"
 
 

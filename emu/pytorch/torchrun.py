@@ -68,7 +68,7 @@ class Recording:
         told(f"ranks {', '.join(map(str, [first.rank, *others]))} stand for {self.world}")
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             records = [first, *pool.map(self.play, others)]
-        return _dealt(records, self.world)
+        return dealt(records, self.world)
 
     def play(self, rank: int) -> Record:
         """Play a rank. Raise ScriptError with the line of the script that could not be played."""
@@ -150,7 +150,7 @@ def _different(record: Record) -> list[int]:
     return ranks
 
 
-def _dealt(records: Sequence[Record], world: int) -> list[Role]:
+def dealt(records: Sequence[Record], world: int) -> list[Role]:
     """Which ranks each record stands for: those that take its place in the group in which the roles differ.
 
     Of records that share no group, each rank belongs to the last recorded rank that is not above it.

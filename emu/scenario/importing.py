@@ -3,6 +3,7 @@
     edge list of ns-3's RDMA simulators or SimAI    topology
     flow file of HPCC or ConWeave, CSV of flows     a job of flows
     workload text of SimAI, Chakra's traces         a job; servers around one switch if no file has a fabric
+    traces of PyTorch's profiler, its flight recorder's dumps    a job (`emu.pytorch.traces`)
     script or nccl.conf that sets NCCL_...          ncclx.env
     topology of a server by NCCL (XML)              servers around one switch, NVLink, PCIe
 
@@ -36,7 +37,8 @@ PER_SERVER: Final = 8
 MOST_AT_ONE_SWITCH: Final = 1024
 KNOWN: Final = (
     "an edge list of ns-3 or SimAI, a flow file, a CSV of flows, a workload text of SimAI, a Chakra trace "
-    "(.et), a script that sets NCCL's variables, or a topology of NCCL (XML)"
+    "(.et), a trace of PyTorch's profiler, a dump of its flight recorder, a script that sets NCCL's "
+    "variables, or a topology of NCCL (XML)"
 )
 _RANKED: Final = re.compile(r"\.\d+$")
 _NAMED: Final = re.compile(r"(?<=name: )\w+")
@@ -67,6 +69,15 @@ class Part(NamedTuple):
     """GPUs that its jobs take."""
 
 
+class Others(NamedTuple):
+    """Readers of a higher room: files that together are one job."""
+
+    know: Callable[[Path], bool]
+    """Whether a file is theirs."""
+    job: Callable[[Sequence[Path]], Part]
+    """What these files give."""
+
+
 class _File(NamedTuple):
     path: Path
     shown: str
@@ -74,9 +85,17 @@ class _File(NamedTuple):
     text: str
 
 
-def imported(paths: Sequence[Path], directory: Path, wish: Wish, read_file: Callable[[Path], bytes]) -> str:
+def imported(
+    paths: Sequence[Path],
+    directory: Path,
+    wish: Wish,
+    read_file: Callable[[Path], bytes],
+    others: Others | None = None,
+) -> str:
     """The scenario of these files, to be written in a directory. ScenarioError names file and line."""
-    parts: list[Part] = []
+    theirs = [path for path in paths if others is not None and others.know(path)]
+    parts = [others.job(theirs)] if others is not None and theirs else []
+    given, paths = paths, [path for path in paths if path not in theirs]
     texts = {path: "" if path.suffix == ".et" else decode(read_file(path), str(path)) for path in paths}
     numbers = next((ranks_of(text) for text in texts.values() if _kind(text) == "ns3"), None)
     sets: dict[Path, Path] = {}
@@ -92,7 +111,7 @@ def imported(paths: Sequence[Path], directory: Path, wish: Wish, read_file: Call
             parts.append(_part(kind, file, wish, numbers))
         except FormatError as error:
             raise ScenarioError([Problem(str(path), error.line, "", error.reason, error.accepted)]) from error
-    return _written(paths, parts, wish)
+    return _written(given, parts, wish)
 
 
 def _set_of(path: Path) -> Path:

@@ -28,9 +28,11 @@ def tracked_files() -> tuple[str, ...]:
 
 @cache
 def text_of(name: str) -> str:
-    """The text of a tracked file; of a binary one (traces of Chakra, an archive, pictures) its ASCII."""
+    """The text of a tracked file; of a binary one (traces, an archive, pictures) its ASCII."""
     path = ROOT / name
-    return path.read_text(encoding="latin-1" if path.suffix in (".et", ".xz", ".png") else "utf-8")
+    return path.read_text(
+        encoding="latin-1" if path.suffix in (".et", ".gz", ".pickle", ".xz", ".png") else "utf-8"
+    )
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,8 @@ import click
 
 from emu.base.errors import QuantityError, UsageError
 from emu.base.units import parse_rate
-from emu.scenario.importing import Wish, imported
+from emu.pytorch.traces import job_of, knows
+from emu.scenario.importing import Others, Part, Wish, imported
 from emu.scenario.load import load_text, read_file
 
 LONGEST_NAME: Final = 40
@@ -32,8 +34,9 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
     """Write a scenario from files of other tools, with comments, to read and edit.
 
     A FILE is an edge list of ns-3's RDMA simulators or of SimAI, a flow file of HPCC, a CSV of flows, a
-    workload text of SimAI, a Chakra trace, a script that sets NCCL's variables, or the topology of a server
-    by NCCL (NCCL_TOPO_DUMP_FILE). Several go together: a fabric, jobs, variables. No file is replaced.
+    workload text of SimAI, a Chakra trace, a trace of torch.profiler (one rank's or several), a dump of
+    PyTorch's flight recorder, a script that sets NCCL's variables, or the topology of a server by NCCL
+    (NCCL_TOPO_DUMP_FILE). Several go together: a fabric, jobs, variables. No file is replaced.
     """
     try:
         rate_bps = parse_rate(rate)
@@ -47,7 +50,7 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
     stem = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in files[0].stem)
     name = stem.strip("_").lower() or "imported"
     wish = Wish((name if name[0].isalpha() else f"of_{name}")[:LONGEST_NAME], hosts, rate_bps)
-    text = imported(files, directory, wish, read_file)
+    text = imported(files, directory, wish, read_file, Others(knows, _traced))
     loaded = load_text(text, f"{target} (not written)", directory)
     if prints:
         click.echo(text, nl=False)
@@ -61,3 +64,8 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
         click.echo(f"note: {note}", err=True)
     click.echo(f"written: {target}")
     click.echo(f"edit it, then: emu run {shlex.quote(str(target))} --local")
+
+
+def _traced(files: Sequence[Path]) -> Part:
+    job = job_of(files)
+    return Part(jobs=job.text, ranks=job.ranks)

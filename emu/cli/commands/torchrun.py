@@ -45,7 +45,7 @@ Examples:
 @click.option(
     "--kernel-times",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="CSV of measured kernels: op, dtype, shapes, us.",
+    help="Measured kernels: a CSV, or a trace of torch.profiler.",
 )
 @click.option(
     "--host-us",
