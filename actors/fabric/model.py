@@ -375,7 +375,9 @@ def _attachment(link: Link, node: int) -> Attachment:
 
 def _servers_of(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
     hosts = [node.number for node in nodes if node.role is Role.HOST]
-    gpus, nics, nvswitches = ([list[int]() for _ in hosts] for _ in range(3))
+    gpus: list[list[int]] = [[] for _ in hosts]
+    nics: list[list[int]] = [[] for _ in hosts]
+    nvswitches: list[list[int]] = [[] for _ in hosts]
     for node in nodes:
         if node.role is Role.GPU:
             gpus[node.host].append(node.number)

@@ -117,11 +117,10 @@ def build_host(
     for job in plan.jobs:
         if job.wired is not None:
             add_ranks(job.wired, topology, host, plan.pairs, stocks)
-        if any(flow.host == number for flow in job.flows):
+        if number in job.flows_of:
             _add_flows(topology, host, job)
-        for work in job.clients:
-            if work.host == number:
-                _add_clients(scenario, topology, host, job, work)
+        for work in job.clients_of.get(number, ()):
+            _add_clients(scenario, topology, host, job, work)
     if topology.nodes[number].model in (STORAGE, METADATA):
         _add_server(scenario, topology, host, plan)
     if operator is not None and number in operator.racks:
@@ -155,13 +154,12 @@ def _host_port(topology: Topology, node: int) -> int:
 def _add_flows(topology: Topology, host: Host, job: JobWork) -> None:
     program = FlowProgram(job.job, job.start_ps, host.number)
     number = host.add(program)
-    for work in job.flows:
-        if work.host == host.number:
-            port = _host_port(topology, work.nic)
-            flow = Flow(work.flow, work.start_ps, work.size_bytes, work.write_bytes, work.flags)
-            contexts = program.add(flow, [(port, index) for index in work.posting()])
-            for index, context in zip(work.posting(), contexts, strict=True):
-                host.bind(port, index, number, context)
+    for work in job.flows_of[host.number]:
+        port = _host_port(topology, work.nic)
+        flow = Flow(work.flow, work.start_ps, work.size_bytes, work.write_bytes, work.flags)
+        contexts = program.add(flow, [(port, index) for index in work.posting()])
+        for index, context in zip(work.posting(), contexts, strict=True):
+            host.bind(port, index, number, context)
 
 
 def _add_clients(scenario: Scenario, topology: Topology, host: Host, job: JobWork, work: ClientsWork) -> None:

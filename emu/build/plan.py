@@ -11,8 +11,9 @@ NIC.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from actors.control.operator import OperatorPlan
@@ -216,7 +217,7 @@ class ClientsWork:
     """Of each, the place in `connections` of a server that it can write to if another is gone, or -1."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobWork:
     """One job: a script, flows, or clients of storage."""
 
@@ -256,6 +257,22 @@ class JobWork:
     def members(self) -> tuple[int, ...]:
         """The ranks that begin, where others can take over; else none."""
         return () if self.wired is None else self.wired.members()
+
+    @cached_property
+    def clients_of(self) -> Mapping[int, Sequence[ClientsWork]]:
+        """By host that has clients."""
+        found: dict[int, list[ClientsWork]] = {}
+        for work in self.clients:
+            found.setdefault(work.host, []).append(work)
+        return found
+
+    @cached_property
+    def flows_of(self) -> Mapping[int, Sequence[FlowWork]]:
+        """By host that begins flows."""
+        found: dict[int, list[FlowWork]] = {}
+        for flow in self.flows:
+            found.setdefault(flow.host, []).append(flow)
+        return found
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""

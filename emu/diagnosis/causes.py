@@ -271,9 +271,11 @@ def broke_off(view: View) -> bool:
 
 def findings(view: View) -> list[Finding]:
     """Everything that is not as it should be, harmless or not."""
-    found = [one for family in FAMILIES for one in family(view)]
-    assert all(one.cause in CAUSES for one in found), found
-    return [_with_symptoms(one, found) if one.cause == ODD else one for one in found]
+    if view.found is None:
+        found = [one for family in FAMILIES for one in family(view)]
+        assert all(one.cause in CAUSES for one in found), found
+        view.found = [_with_symptoms(one, found) if one.cause == ODD else one for one in found]
+    return view.found
 
 
 def _with_symptoms(odd: Finding, found: list[Finding]) -> Finding:

@@ -10,7 +10,7 @@ A deadlock is a circle of ports that hold frames for each other and are told to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from actors.fabric.model import Role
 from actors.kernel.counters import (
@@ -70,11 +70,8 @@ def _roots(view: View) -> Iterator[Finding]:
                 continue
             empty = [
                 priority
-                for (metric, own, priority, _), value in view.counters(number).items()
-                if metric == PFC_TRANSMIT_XOFF_FRAMES
-                and own == port
-                and value
-                and fills.get(priority, 0) <= EMPTY_FRAMES * frame_bytes
+                for priority in view.by_priority(PFC_TRANSMIT_XOFF_FRAMES, number, port)
+                if fills.get(priority, 0) <= EMPTY_FRAMES * frame_bytes
             ]
             if empty:
                 yield _storm(view, number, port, empty, fills)
@@ -82,29 +79,18 @@ def _roots(view: View) -> Iterator[Finding]:
                 yield _slow_receiver(view, number, port, fills)
 
 
-def _fills(view: View, number: int, port: int) -> dict[int, int]:
+def _fills(view: View, number: int, port: int) -> Mapping[int, int]:
     """By priority, the most that the buffer behind a port held."""
     if view.role(number) is Role.NIC:
         rows = view.rows(number, "receive")
         return {priority: peak for own, priority, peak, _ in rows if own == port}
-    return {
-        priority: value
-        for (metric, own, priority, _), value in view.counters(number).items()
-        if metric == INGRESS_PEAK_BYTES and own == port
-    }
+    return view.by_priority(INGRESS_PEAK_BYTES, number, port)
 
 
 def _paused(view: View, number: int, port: int) -> int:
     """How long the peer of a port stood still, for its most paused priority."""
     peer, peer_port = view.peer(number, port)
-    return max(
-        (
-            value
-            for (metric, own, _, _), value in view.counters(peer).items()
-            if metric == PFC_PAUSED_PS and own == peer_port
-        ),
-        default=0,
-    )
+    return max(view.by_priority(PFC_PAUSED_PS, peer, peer_port).values(), default=0)
 
 
 def _tree(view: View, number: int, port: int) -> str:
@@ -113,7 +99,7 @@ def _tree(view: View, number: int, port: int) -> str:
     return f"behind it stood still: {shown}"
 
 
-def _storm(view: View, number: int, port: int, empty: list[int], fills: dict[int, int]) -> Finding:
+def _storm(view: View, number: int, port: int, empty: list[int], fills: Mapping[int, int]) -> Finding:
     where = view.port_name(number, port)
     paused_ps = _paused(view, number, port)
     peer, peer_port = view.peer(number, port)
@@ -142,7 +128,7 @@ def _storm(view: View, number: int, port: int, empty: list[int], fills: dict[int
     )
 
 
-def _slow_receiver(view: View, number: int, port: int, fills: dict[int, int]) -> Finding:
+def _slow_receiver(view: View, number: int, port: int, fills: Mapping[int, int]) -> Finding:
     paused_ps = _paused(view, number, port)
     peer, peer_port = view.peer(number, port)
     held = about_size(max(fills.values(), default=0))

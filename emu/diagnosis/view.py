@@ -18,6 +18,7 @@ from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENCE, PFC_WATCHDOG_STORMS
 from actors.kernel.device import Series
 from emu.base.units import shown_time
+from emu.diagnosis.finding import Finding
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.device_state import Shown
 from emu.measure.run_directory.growth import NonzeroDevices
@@ -78,11 +79,17 @@ class View:
         self._neighbours: dict[int, dict[int, tuple[int, int]]] = {}
         """Of the devices that were asked, who is at the other end of each port, as `neighbours` says."""
         self._moved = moves.of_metric(series)
+        self.found: list[Finding] | None = None
+        """What `emu.diagnosis.causes.findings` found, kept since it is asked for by three."""
         self._totals: dict[tuple[str, int, int], int] = {}
+        self._priorities: dict[tuple[str, int, int], dict[int, int]] = {}
         self._reasons: dict[tuple[int, int, str], int] = {}
         for number, one in self._devices.items():
-            for (metric, port, _, reason), value in one.counters.items():
+            for (metric, port, priority, reason), value in one.counters.items():
                 self._totals[metric, number, port] = self._totals.get((metric, number, port), 0) + value
+                if priority >= 0:
+                    each = self._priorities.setdefault((metric, number, port), {})
+                    each[priority] = each.get(priority, 0) + value
                 if reason:
                     self._reasons[number, port, reason] = value
 
@@ -158,6 +165,10 @@ class View:
     def total(self, metric: str, number: int, port: int = -1) -> int:
         """A counter, over priorities and reasons."""
         return self._totals.get((metric, number, port), 0)
+
+    def by_priority(self, metric: str, number: int, port: int) -> Mapping[int, int]:
+        """A counter of a port by priority; without those that are zero."""
+        return self._priorities.get((metric, number, port), {})
 
     def dropped(self, number: int, port: int, *reasons: str) -> int:
         """Frames that a port dropped for these reasons."""
