@@ -8,7 +8,7 @@ sound changes nothing, and a run that is known already is not run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -40,8 +40,10 @@ from actors.wire.fault import (
     SLOW,
     STORM,
 )
+from emu.base.units import format_time
 from emu.build.buffer_sizes import is_deep
-from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, ODD, TIMER_SHORT, Finding
+from emu.diagnosis.chaos import nudge_ps
+from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
 from emu.diagnosis.fleet import differences, like_the_fleet, overridden
 from emu.diagnosis.view import alarmed, answering, cut_of, times_of
 from emu.measure import device_state
@@ -57,7 +59,9 @@ from emu.scenario.fault_schedule import Aims, scripted
 from emu.scenario.faults.events import Change, Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.jobs import JobSection
 from emu.scenario.sections.nic import TransportSection
+from emu.scenario.sections.overrides import OverrideSection
 
 QUIET_S: Final = 3600.0
 LONGER: Final = 4
@@ -116,7 +120,7 @@ class Repair(NamedTuple):
 
 def repair_of(topology: Topology, finding: Finding) -> Repair | None:
     """What it takes to heal what is suspected; None where no single component would do."""
-    if finding.cause in ("miscabling", ODD, TIMER_SHORT, BIT_ERRORS):
+    if finding == EVERYTHING or finding.cause in ("miscabling", ODD, TIMER_SHORT, BIT_ERRORS, GIVEN):
         return Repair(frozenset())  # cables are part of the fabric, configuration is of the scenario
     make = _REPAIRS.get(finding.cause)
     try:
@@ -264,24 +268,43 @@ class Changed(NamedTuple):
     """Whether queue pairs wait as long as NCCL's do."""
     clean: bool = False
     """Whether links spoil nothing."""
+    even: tuple[str, ...] = ()
+    """Jobs none of whose ranks is slower than the others."""
     nudge_ns: int = 0
-    """By how much NICs are slower."""
+    """By how much a NIC is slower at most (`emu.diagnosis.chaos`)."""
 
     def of(self, scenario: Scenario, fabric: Topology) -> Scenario:
         """The scenario with that."""
         for name in self.odd:
             scenario = like_the_fleet(scenario, fabric, name)
-        transport, link, nic = scenario.transport, scenario.link, scenario.nic
+        transport, link = scenario.transport, scenario.link
         if self.patient:
             transport = transport.model_copy(
                 update={"timeout": max(TransportSection().timeout, transport.timeout)}
             )
         if self.clean:
             link = link.model_copy(update={"bit_error_rate": type(link)().bit_error_rate})
-        if self.nudge_ns:
-            nic = nic.model_copy(update={"latency_ps": nic.latency_ps + self.nudge_ns * 1000})
-        scenario = scenario.model_copy(update={"transport": transport, "link": link, "nic": nic})
-        return without(scenario, self.left_out)
+        overrides = (*scenario.overrides, *self._slower_nics(scenario, fabric))
+        parts = {"transport": transport, "link": link, "overrides": overrides, "jobs": self._jobs(scenario)}
+        return without(scenario.model_copy(update=parts), self.left_out)
+
+    def _slower_nics(self, scenario: Scenario, fabric: Topology) -> Iterator[OverrideSection]:
+        """What makes NICs slower, those of one latency together."""
+        latencies: dict[int, list[str]] = {}
+        for nic in fabric.nics if self.nudge_ns else ():
+            latency_ps = scenario.at(fabric, nic).nic.latency_ps + nudge_ps(nic, self.nudge_ns)
+            latencies.setdefault(latency_ps, []).append(fabric.nodes[nic].name)
+        for latency_ps, names in latencies.items():
+            yield OverrideSection(devices=tuple(names), nic={"latency": format_time(latency_ps)})
+
+    def _jobs(self, scenario: Scenario) -> tuple[JobSection, ...]:
+        """Jobs, those that are to be even without stragglers."""
+        return tuple(
+            one.model_copy(update={"workload": one.workload.model_copy(update={"stragglers": ()})})
+            if one.name in self.even
+            else one
+            for one in scenario.jobs
+        )
 
 
 AS_IT_IS: Final = Changed()
@@ -314,6 +337,8 @@ class Counterfactuals:
         self._fabric = build_topology(self._intended) if miscabled(scenario) else topology
         """As it was meant to be."""
         self._plans = tuple(plans)
+        self._slowed = {one.name for one in scenario.jobs if getattr(one.workload, "stragglers", ())}
+        """Jobs with ranks that the scenario makes slower."""
         self._aims = aims
         self._left = most_events
         self.end_ps = end_ps
@@ -334,14 +359,15 @@ class Counterfactuals:
         """The run with what is suspected as built, or left out, and NICs slower by so much; None where that
         is no component, or would take too long.
         """
-        cabling = any(one.cause == "miscabling" for one in suspects)
+        whole = any(one == EVERYTHING for one in suspects)
+        cabling = whole or any(one.cause == "miscabling" for one in suspects)
         fabric = self._fabric if cabling else self._topology
         left_out = tuple(sorted(one.place for one in suspects if one.cause == CONTENTION))
         repairs = [repair_of(fabric, one) for one in suspects if one.cause != CONTENTION]
         mended = [one for one in repairs if one is not None]
         if len(mended) < len(repairs):
             return None
-        faults = self._all(cabling=cabling)
+        faults = () if whole else self._all(cabling=cabling)
         for repair in mended:
             faults = tuple(left for one in faults if (left := repair.mended(one)) is not None)
         differ = differences(self._intended, fabric)
@@ -352,7 +378,9 @@ class Counterfactuals:
             )
         )
         causes = {one.cause for one in suspects}
-        changed = Changed(left_out, odd, TIMER_SHORT in causes, BIT_ERRORS in causes, nudge_ns)
+        slow = {self._topology.node_named(one.place).number for one in suspects if one.cause == GIVEN}
+        even = tuple(plan.name for plan in self._plans if slow & {*plan.gpus} and plan.name in self._slowed)
+        changed = Changed(left_out, odd, TIMER_SHORT in causes, BIT_ERRORS in causes, even, nudge_ns)
         found = self._emulated(faults, changed, cabling=cabling)
         if found is None:
             self.exhausted = True

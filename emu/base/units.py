@@ -20,7 +20,7 @@ What is computed with quantities is in `actors.kernel.units`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -207,6 +207,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural}"
 
 
+LEAST_DIGITS: Final = 4
+"""Of a time that is shown for reading."""
 LONGEST_EXACT: Final = 8
 """Signs of a time that is shown to the last digit."""
 
@@ -249,6 +251,18 @@ def shown_time(time_ps: int) -> str:
     if time_ps < 10 * 10**12:
         return about_time(time_ps)
     return f"{time_ps // 10**12}.{time_ps % 10**12 // 10**6:06d}".rstrip("0").rstrip(".") + "s"
+
+
+def told_apart(times_ps: Sequence[int], show: Callable[[int], str] = shown_time) -> list[str]:
+    """Times of one line, each as `show` shows it; where two that differ would look alike, all of them with so
+    many digits that they do not: 10800.0002 s and 10800.0007 s are not both "10800s".
+    """
+    shown = [show(one) for one in times_ps]
+    digits = LEAST_DIGITS
+    while len(set(shown)) < len(set(times_ps)):
+        digits += 1
+        shown = [format_time(round(one, min(digits - len(str(one)), 0))) for one in times_ps]
+    return shown
 
 
 def about_size(size_bytes: int) -> str:

@@ -33,7 +33,7 @@ def _degraded(view: View) -> Iterator[Finding]:
     """One finding for each link, whatever is wrong with it and in which direction."""
     parts: dict[str, list[tuple[str, str, int, int]]] = {}
     for number in view.networked():
-        for port, (rate_bps, built_bps, at_ps) in _speeds(view, number).items():
+        for port, (rate_bps, built_bps, at_ps) in speeds(view, number).items():
             what = f"sends at {about_rate(rate_bps)} towards {view.name(view.peer(number, port)[0])}"
             where = f"{view.port_name(number, port)}: speed {about_rate(rate_bps)}"
             if built_bps:
@@ -73,7 +73,7 @@ def _degraded(view: View) -> Iterator[Finding]:
         )
 
 
-def _speeds(view: View, number: int) -> dict[int, tuple[int, int, int]]:
+def speeds(view: View, number: int) -> dict[int, tuple[int, int, int]]:
     """Port to its slowest speed, the one it should have (0 if it has it again), and since when."""
     found_there: dict[int, tuple[int, int, int]] = {}
     for at_ps, item, port, rate_bps, *_ in view.rows(number, "log"):

@@ -39,13 +39,15 @@ from emu.diagnosis import (
     payload_errors,
     slow_gpus,
 )
-from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, WRONG, Finding
-from emu.diagnosis.healing import Accused, Emulate, Run, accused
+from emu.diagnosis.costs import most_ps
+from emu.diagnosis.finding import CAUSES, EVIDENCE, MEANT, ODD, WRONG, Finding
+from emu.diagnosis.healing import MOST_HEALED, Accused, Emulate, Run, accused, left_over
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 from emu.measure.summary.jobs import UNFINISHED
 from emu.results.summary import Diagnosed, OperatorResult, RankFailure, Reference
+from emu.scenario.sections.storage import StorageWorkload
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,
@@ -63,6 +65,10 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     ranks_behind,
 )
 MOST_TOLD: Final = 5
+MOST_ACCUSED: Final = 12
+"""How many are told whose healing gives something back."""
+MOST_LISTED: Final = 8
+"""Of those beyond that, how many are listed."""
 UNEXPLAINED: Final = "unexplained_wait"
 LAST: Final = (UNEXPLAINED, "imbalance", *EVIDENCE)
 """What is only told where nothing else is."""
@@ -71,7 +77,8 @@ LAST: Final = (UNEXPLAINED, "imbalance", *EVIDENCE)
 def diagnose(
     view: View, reference: Reference | None = None, emulate: Emulate | None = None
 ) -> list[Diagnosed]:
-    """What suffered, and from what, best first; at most `MOST_TOLD`. `emulate` is the run with suspects
+    """What suffered, and from what, best first; at most `MOST_TOLD`, or `MOST_ACCUSED`
+    that were healed; beyond that the first has a list. `emulate` is the run with suspects
     healed; without it nobody is.
     """
     found = findings(view)
@@ -89,24 +96,18 @@ def diagnose(
     suffering.sort(key=Finding.order)
     told = [Accused(one) for one in suffering]
     if emulate is not None and found:
-        told = _healed(view, found, suffering, emulate, reference)
+        told = _healed(view, found, suffering, emulate)
     if len(told) > 1:
         told = [one for one in told if one.finding.cause != UNEXPLAINED]
     told = [one for one in told if one.finding.cause not in EVIDENCE] or told
     if not told:
         told = [Accused(one) for one in _unexplained(view, _lasting(view, reference, harm))]
-    return [_told(view, one, harm, first=not at) for at, one in enumerate(told[:MOST_TOLD])]
-
-
-def _rest(guilty: list[Accused], emulate: Emulate, reference: Reference | None) -> list[str]:
-    """How much longer jobs take than on the intended fabric with everybody who is accused as built."""
-    mended = [one.finding for one in guilty if one.finding.cause != CONTENTION]
-    healed = emulate(mended) if mended and reference is not None else None
-    if healed is None or reference is None:
-        return []
-    left = harms(healed.jobs, {}, reference)
-    names = " and ".join(dict.fromkeys(one.place for one in mended))
-    return [f"with {names} as built, something else is left: {line}" for line in left]
+    most = max(MOST_TOLD, min(sum(one.gain is not None for one in told), MOST_ACCUSED))
+    if len(told) > most:
+        others = ", ".join(f"{one.finding.cause} {one.finding.place}" for one in told[most:][:MOST_LISTED])
+        more = f" and {len(told) - most - MOST_LISTED} more" if len(told) - most > MOST_LISTED else ""
+        told[0] = told[0].beside_of([f"{len(told) - most} more found: {others}{more}"])
+    return [_told(view, one, harm, first=not at) for at, one in enumerate(told[:most])]
 
 
 def _healed(
@@ -114,16 +115,16 @@ def _healed(
     found: list[Finding],
     suffering: list[Finding],
     emulate: Emulate,
-    reference: Reference | None,
 ) -> list[Accused]:
     """Those whose healing gives something back; then what could not be healed and shows harm of its own."""
     suspects = suffering + sorted((one for one in found if one not in suffering), key=Finding.order)
     cut_short = [name for name, job in view.jobs.items() if job.status == UNFINISHED]
-    run = Run(view.times(), failed_jobs(view), view.alarmed(), cut_short)
-    guilty, beyond, untried = accused(run, suspects, emulate)
-    if guilty and (untried or reference is not None):
+    run = Run(view.times(), failed_jobs(view), view.alarmed(), cut_short, behind=_behind_others(view))
+    costs = {one.key: most_ps(view, one) for one in suspects} if len(suspects) > MOST_HEALED else {}
+    guilty, beyond, untried = accused(run, suspects, emulate, costs)
+    if guilty:
         lines = [f"{counted(untried, 'suspect')} not compared: that takes too many events"] if untried else []
-        guilty[0] = guilty[0].beside_of(lines + _rest(guilty, emulate, reference))
+        guilty[0] = guilty[0].beside_of(lines + left_over(run, guilty, emulate))
     explained = {name for one in guilty if one.gain is not None for name in one.gain.mended}
     left = [
         one
@@ -133,6 +134,12 @@ def _healed(
         and not (one.cause == "rank_absent" and one.place.partition(" ")[0] in explained)
     ]
     return guilty + [Accused(one) for one in left]
+
+
+def _behind_others(view: View) -> frozenset[str]:
+    """Jobs that nobody waits for: those that only move files, where others run."""
+    moving = {job.name for job in view.scenario.jobs if isinstance(job.workload, StorageWorkload)}
+    return frozenset(moving) if any(plan.name not in moving for plan in view.plans) else frozenset()
 
 
 def _lasting(view: View, reference: Reference | None, harm: list[str]) -> list[str]:

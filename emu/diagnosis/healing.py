@@ -9,44 +9,58 @@ A suspected job is left out in place of healed; there, only the time of the othe
 counted itself is gone with it.
 
 1. Up to `MOST_HEALED` suspects are healed one by one, the most direct evidence first. Of more, groups are
-   healed together, and those that give something back are halved until single ones are left.
-2. Beside the one that gives back most, each other that gave back nothing is healed too: one may hide
-   another. What that gives back beyond the first is the second's. So it is with a job where a component gives
-   something back: without the job, nothing meets that component. And so with timers that are too short, if a
-   component gives back as much: they wait for what that delays.
-3. Where all that is suspected is a difference from the fleet (`emu.diagnosis.fleet`), all are healed at once
+   healed together, those that can cost most first (`emu.diagnosis.costs`), and those that give something back
+   are halved until single ones are left.
+2. More jobs than that are left out in halves, split so that any two jobs are in different halves once: one
+   may cost another time that is in the same half. Halves that give something back are halved again.
+3. Beside those that give something back, the others are healed too: one may hide another. What that gives
+   back beyond the first is theirs. This goes on as long as it gives more. Jobs beside a component that gives
+   something back are tried so as well: without the job, nothing meets that component. Timers that are too
+   short are let go if a component gives back as much: they wait for what that delays.
+4. Where all that is suspected is a difference from the fleet (`emu.diagnosis.fleet`), all are healed at once
    before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
-4. Of three jobs that met or more, pairs are left out too: each of two may hide the other.
-5. A run that lost packets or their order is chaotic: a nanosecond moves its end by percents. There, a small
-   gain has to stand with NICs that are a nanosecond slower, and two, in both of the runs that are compared.
-6. If none gives back anything alone, or no job that failed, pairs are healed, the likeliest first, and then
-   all: each of two faults may be enough to stop a job.
+5. Of three jobs that met or more, pairs are left out too: each of two may hide the other.
+6. A run that lost packets or their order is chaotic (`emu.diagnosis.chaos`): there, a gain has to stand with
+   NICs that are each some nanoseconds slower, in both of the runs that are compared.
+7. If none gives back anything alone, or no job that failed, all are healed at once, and those without which
+   that gives back as much are let go: each of several faults may be enough to stop a job.
+8. What is left beyond the time on the intended fabric once everybody accused is healed is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENCE
-from emu.base.units import about_time
-from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVIDENCE, ODD, TIMER_SHORT, Finding
+from emu.base.units import about_time, told_apart
+from emu.diagnosis.chaos import CERTAIN, stands
+from emu.diagnosis.finding import (
+    BIT_ERRORS,
+    CONTENTION,
+    EVERYTHING,
+    EVIDENCE,
+    GIVEN,
+    ODD,
+    TIMER_SHORT,
+    Finding,
+)
 from emu.diagnosis.impact import risen
 from emu.results.summary import Counterfactual
 
 MOST_HEALED: Final = 5
 MOST_PAIRED: Final = 16
-"""Suspects, the likeliest, of which pairs are healed."""
-NUDGES_NS: Final = (1, 2)
-CERTAIN: Final = 0.25
-"""A share of a job's time that no chaos gives back."""
+"""Jobs of which pairs are left out."""
+MOST_NAMED: Final = 4
+"""Components that one sentence names; of more, the number of the rest."""
 
 
 class Emulate(Protocol):
-    """The run with suspects healed, NICs slower by so many ns; None where that cannot be, or would take too
-    long."""
+    """The run with suspects healed, each NIC slower by up to so many ns; None where that cannot be, or would
+    take too long."""
 
     def __call__(self, suspects: Sequence[Finding], /, nudge_ns: int = 0) -> Counterfactual | None:
         """That run."""
@@ -69,6 +83,8 @@ class Gain(NamedTuple):
     """When that was."""
     alarms: tuple[str, ...] = ()
     """Counters that an operator is called for and that rise less."""
+    behind: bool = False
+    """Whether the job is one that nobody waits for."""
 
     @property
     def back_ps(self) -> int:
@@ -90,9 +106,9 @@ class Gain(NamedTuple):
         """Whether that is harm undone."""
         return self.slower or bool(self.mended) or bool(self.alarms)
 
-    def order(self) -> tuple[bool, float, int]:
-        """Gains sorted by this come with the largest first."""
-        return not self.mended, -self.share, -len(self.alarms)
+    def order(self) -> tuple[bool, bool, float, int]:
+        """Gains sorted by this come with the largest first; of jobs that nobody waits for, last."""
+        return not self.mended, self.behind, -self.share, -len(self.alarms)
 
     def words(self) -> str:
         """In words."""
@@ -106,7 +122,7 @@ class Gain(NamedTuple):
         if self.under_way:
             parts.append(f"{' and '.join(self.under_way)} did not fail within {about_time(self.until_ps)}")
         if self.job and self.slower:
-            times = f"{about_time(self.after_ps)} in place of {about_time(self.before_ps)}"
+            times = " in place of ".join(told_apart([self.after_ps, self.before_ps], about_time))
             parts.append(f"{self.job} would take {times}: {about_time(self.back_ps)} ({self.share:.1%}) back")
         return ", ".join(parts or self.alarms) or "nothing back"
 
@@ -148,10 +164,19 @@ class Accused(NamedTuple):
         if not self.beside:
             return f"with {_as_it_should_be(self.finding)}, {self.gain.words()}"
         healed = dict.fromkeys(_as_it_should_be(one) for one in (self.finding, *self.beside))
-        alike = [one.removesuffix(AS_BUILT) for one in healed if one.endswith(AS_BUILT)]
-        if len(alike) == len(healed):
-            return f"with {' and '.join(alike)}{AS_BUILT}, {self.gain.words()}"
-        return f"with {' and '.join(healed)}, {self.gain.words()}"
+        return f"with {_together_as_they_should_be(healed)}, {self.gain.words()}"
+
+
+def _together_as_they_should_be(healed: Iterable[str]) -> str:
+    """Several suspects as they are where they are healed; of many, how many more."""
+    some = list(healed)
+    more = len(some) - MOST_NAMED if len(some) > MOST_NAMED + 1 else 0
+    some = some[: len(some) - more]
+    alike = [one.removesuffix(AS_BUILT) for one in some if one.endswith(AS_BUILT)]
+    tail = f" and {more} more" if more else ""
+    if len(alike) == len(some):
+        return f"{' and '.join(alike)}{tail}{AS_BUILT}"
+    return f"{' and '.join(some)}{tail}"
 
 
 AS_BUILT: Final = " as built"
@@ -163,6 +188,8 @@ def _as_it_should_be(one: Finding) -> str:
         return "transport.timeout 20"
     if one.cause == BIT_ERRORS:
         return "no bit errors"
+    if one.cause == GIVEN:
+        return f"{one.place} as fast as the other ranks"
     return f"{one.place} as its peers" if one.cause == ODD else f"{one.place}{AS_BUILT}"
 
 
@@ -177,6 +204,8 @@ class Run(NamedTuple):
     under_way: Sequence[str] = ()
     """Jobs that were not done when it ended or was broken off."""
     until_ps: int = 0
+    behind: frozenset[str] = frozenset()
+    """Jobs that nobody waits for, such as a checkpoint beside training."""
 
     @property
     def chaotic(self) -> bool:
@@ -188,8 +217,9 @@ def gain(before: Run, after: Run) -> Gain:
     """What `after` has over `before`."""
     best = Gain()
     for name, took_ps in before.times.items():
-        one = Gain(name, took_ps, after.times.get(name, took_ps))
-        if one.back_ps > 0 and (not best.job or one.share > best.share):
+        one = Gain(name, took_ps, after.times.get(name, took_ps), behind=name in before.behind)
+        worse = (not best.slower, best.behind, -best.share) if best.job else (True, True, 0.0)
+        if one.back_ps > 0 and (not one.slower, one.behind, -one.share) < worse:
             best = one
     mended = tuple(name for name in before.failed if name not in after.failed)
     rises = tuple(
@@ -204,32 +234,22 @@ def gain(before: Run, after: Run) -> Gain:
     )
 
 
-def _stands(one: Accused, emulate: Emulate) -> bool:
-    """Whether what healing gives back is there with NICs that are a little slower, too."""
-    assert one.gain is not None
-    if one.gain.mended or one.gain.share >= CERTAIN:
-        return True
-    for nudge_ns in NUDGES_NS:
-        whole = emulate(one.beside, nudge_ns)
-        healed = emulate((one.finding, *one.beside), nudge_ns)
-        if whole is None or healed is None:
-            return True
-        before = Run(whole.jobs, whole.failed, whole.alarms, whole.under_way)
-        near = gain(before, _run(healed, before))
-        if not (near.slower if one.gain.slower else near.worthwhile):
-            return False
-    return True
-
-
-def _one_by_one(run: Run, group: Sequence[Finding], emulate: Emulate, tried: list[_Tried]) -> None:
-    """Heal a group as one; where that gives something back, or cannot be, its halves."""
-    found = emulate(group)
+def _one_by_one(
+    run: Run,
+    group: Sequence[Finding],
+    emulate: Emulate,
+    tried: list[_Tried],
+    beside: Sequence[Finding] = (),
+) -> None:
+    """Heal a group as one, and what is to be healed `beside` it; where that gives something back, or cannot
+    be, its halves."""
+    found = emulate((*beside, *group))
     if len(group) == 1 or (found is not None and not gain(run, _run(found, run)).worthwhile):
         tried += [_Tried(one, found, together=len(group) > 1) for one in group]
         return
     half = len(group) // 2
-    _one_by_one(run, group[:half], emulate, tried)
-    _one_by_one(run, group[half:], emulate, tried)
+    _one_by_one(run, group[:half], emulate, tried, beside)
+    _one_by_one(run, group[half:], emulate, tried, beside)
 
 
 class _Tried(NamedTuple):
@@ -241,32 +261,42 @@ class _Tried(NamedTuple):
     """Whether it was one of a group that gave nothing back."""
 
 
+def _jobs_in_halves(run: Run, jobs: Sequence[Finding], emulate: Emulate, tried: list[_Tried]) -> None:
+    """Leave out many jobs in halves. In each split a job is in one of two halves by a digit of its place, so
+    any two are apart once, and what one costs the other shows."""
+    known: dict[str, _Tried] = {}
+    for digit in range((len(jobs) - 1).bit_length()):
+        for side in (0, 1):
+            half = [one for place, one in enumerate(jobs) if place >> digit & 1 == side]
+            answers: list[_Tried] = []
+            _one_by_one(run, half, emulate, answers)
+            for one in answers:
+                if one.finding.key not in known or not one.together:
+                    known[one.finding.key] = one
+    tried += known.values()
+
+
 def accused(
-    run: Run, suspects: Sequence[Finding], emulate: Emulate
+    run: Run, suspects: Sequence[Finding], emulate: Emulate, costs: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[list[Accused], list[Finding], int]:
     """Those whose healing gives something back, the most first; those that could not be healed; and how many
     were not compared since that would take too many events.
 
-    `suspects` have the most direct evidence first.
+    `suspects` have the most direct evidence first; `costs` is by key how much time each can cost at most.
     """
-    tried: list[tuple[Finding, Run]] = []
-    beyond: list[Finding] = []
-    shared: dict[str, Mapping[str, float]] = {}
-    untried = 0
     if len(suspects) > 1 and all(one.cause == ODD for one in suspects):
         alike = emulate(suspects)
         if alike is not None and not gain(run, _run(alike, run)).worthwhile:
             return [], [], 0
-    known: list[_Tried] = []
     jobs = [one for one in suspects if one.cause == CONTENTION]
     parts = [one for one in suspects if one.cause not in (CONTENTION, *EVIDENCE[:1], *EVIDENCE[2:])]
-    for group in [[one] for one in jobs] + (
-        [parts] if len(parts) > MOST_HEALED else [[one] for one in parts]
-    ):
-        _one_by_one(run, group, emulate, known)
-    answers = {one.finding.key: one for one in known}
+    known = _healed_alone(run, jobs, parts, emulate, costs)
+    tried: list[tuple[Finding, Run]] = []
+    beyond: list[Finding] = []
+    shared: dict[str, Mapping[str, float]] = {}
+    untried = 0
     for one in suspects:
-        answer = answers.get(one.key)
+        answer = known.get(one.key)
         found = None if answer is None else answer.found
         if answer is None or found is None:
             beyond.append(one)
@@ -282,18 +312,113 @@ def accused(
             rest = [one for one in guilty if one.finding not in [two.finding for two in together]]
             return together + rest, beyond, untried
     if run.chaotic:
-        guilty = [one for one in guilty if _stands(one, emulate)]
+        guilty = [one for one in guilty if _accused_stands(one, run, emulate)]
     guilty = [one for one in guilty if one.finding.cause != CONTENTION] or guilty
     guilty = [one for one in guilty if not _waited_for(one, guilty)]
-    for first in guilty[:1]:
-        healed = next(one for finding, one in tried if finding is first.finding)
-        for other, _ in tried:
-            if all(other is not one.finding for one in guilty):
-                more = _more(healed, emulate((first.finding, other)))
-                if more.worthwhile:
-                    guilty.append(Accused(other, more, (first.finding,), shared[other.key]))
-    pairs = _pairs_of_jobs(run, jobs, guilty, emulate)
+    guilty += _hidden(run, [one for one, _ in tried], guilty, shared, emulate)
+    apart = [one for one in jobs if one.key in known and not known[one.key].together]
+    pairs = _pairs_of_jobs(run, apart, guilty, emulate)
     return sorted([*pairs, *guilty], key=_order) if pairs else guilty, beyond, untried
+
+
+def _healed_alone(
+    run: Run,
+    jobs: Sequence[Finding],
+    parts: Sequence[Finding],
+    emulate: Emulate,
+    costs: Mapping[str, int],
+) -> dict[str, _Tried]:
+    """By key, what healing a suspect comes to; of many, what can cost most is healed first."""
+    known: list[_Tried] = []
+    for group in (jobs, parts):
+        by_cost = sorted(group, key=lambda one: -costs.get(one.key, 0))
+        if len(group) <= MOST_HEALED:
+            for one in group:
+                _one_by_one(run, [one], emulate, known)
+        elif group is jobs:
+            _jobs_in_halves(run, by_cost, emulate, known)
+        else:
+            _one_by_one(run, by_cost, emulate, known)
+    return {one.finding.key: one for one in known}
+
+
+def _stands(
+    more: Gain, run: Run, before: Sequence[Finding], healed: Sequence[Finding], emulate: Emulate
+) -> bool:
+    """Whether what the second group healed gives back beyond the first is there at nearby delays, too."""
+    found, whole = emulate(healed), emulate(before) if before else None
+    if found is None or (before and whole is None):
+        return True
+    certain = more.mended or more.share >= CERTAIN
+    if certain and not _run(found, run).chaotic:
+        return True
+
+    def at(group: Sequence[Finding], nudge_ns: int) -> float | None:
+        near = emulate(group, nudge_ns)
+        return None if near is None else _value_of(more, _run(near, run))
+
+    return stands(
+        lambda nudge_ns: at(before, nudge_ns),
+        lambda nudge_ns: at(healed, nudge_ns),
+        _value_of(more, run if whole is None else _run(whole, run)),
+        _value_of(more, _run(found, run)),
+    )
+
+
+def _accused_stands(one: Accused, run: Run, emulate: Emulate) -> bool:
+    """The same of a suspect beside others that are healed."""
+    assert one.gain is not None
+    return _stands(one.gain, run, one.beside, (*one.beside, one.finding), emulate)
+
+
+def _value_of(gained: Gain, run: Run) -> float:
+    """The time of the job that gains, or how often the counters rise that rise less; a job that fails takes
+    for ever.
+    """
+    if gained.mended:
+        return inf if gained.mended[0] in run.failed else 1.0
+    if gained.slower:
+        return inf if gained.job in run.failed else float(run.times.get(gained.job, 0))
+    return float(sum(run.alarms.get(line.partition(" ")[0], 0) for line in gained.alarms))
+
+
+def _hidden(
+    run: Run,
+    suspects: Sequence[Finding],
+    guilty: Sequence[Accused],
+    shared: Mapping[str, Mapping[str, float]],
+    emulate: Emulate,
+) -> list[Accused]:
+    """Those that give something back once the one that gives back most is healed, or once more are."""
+    found: list[Accused] = []
+    base = [one.finding for one in guilty[:1]]
+    while base:
+        before = emulate(base)
+        accused_already = [one.finding for one in (*guilty, *found)]
+        rest = [one for one in suspects if one not in accused_already and one.cause not in EVIDENCE]
+        if before is None or not rest:
+            break
+        healed = _run(before, run)
+        answers: list[_Tried] = []
+        jobs = [one for one in rest if one.cause == CONTENTION]
+        parts = [one for one in rest if one.cause != CONTENTION]
+        groups = [[one] for one in jobs[:MOST_PAIRED]]
+        groups += [parts] if len(parts) > MOST_HEALED else [[one] for one in parts]
+        for group in groups:
+            _one_by_one(healed, group, emulate, answers, base)
+        gains = [
+            Accused(one.finding, more, tuple(base), shared[one.finding.key])
+            for one in answers
+            if not one.together and (more := _more(healed, one.found)).worthwhile
+        ]
+        if run.chaotic:
+            gains = [one for one in gains if _accused_stands(one, run, emulate)]
+        if not gains:
+            break
+        gains.sort(key=_order)
+        found += gains
+        base.append(gains[0].finding)
+    return found
 
 
 def _waited_for(timer: Accused, guilty: Sequence[Accused]) -> bool:
@@ -307,7 +432,7 @@ def _waited_for(timer: Accused, guilty: Sequence[Accused]) -> bool:
     )
 
 
-def _order(one: Accused) -> tuple[bool, float, int]:
+def _order(one: Accused) -> tuple[bool, bool, float, int]:
     assert one.gain is not None
     return one.gain.order()
 
@@ -315,11 +440,13 @@ def _order(one: Accused) -> tuple[bool, float, int]:
 def _pairs_of_jobs(
     run: Run, jobs: Sequence[Finding], guilty: Sequence[Accused], emulate: Emulate
 ) -> list[Accused]:
-    """Two jobs of three or more, where leaving out both gives back more than leaving out any one."""
+    """Two jobs of three or more that were left out one by one, where leaving out both gives back more than
+    leaving out any one.
+    """
     if len(jobs) < 3 or run.failed:
         return []
     best = max((one.gain.share for one in guilty if one.gain is not None), default=0.0)
-    for first, second in combinations(jobs, 2):
+    for first, second in combinations(jobs[:MOST_PAIRED], 2):
         found = emulate((first, second))
         more = _more(run, found)
         if found is not None and more.slower and more.share > best * 1.05:
@@ -328,17 +455,67 @@ def _pairs_of_jobs(
 
 
 def _together(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> list[Accused]:
-    """Those of a group that has to be healed as a whole: the likeliest pair that gives something back, or
-    all; where a job failed, so that it does not.
+    """Those that have to be healed together: all components, or the likeliest pair, that give something back
+    as a whole; where a job failed, so that it does not. Whom that does not need is let go.
     """
-    groups: list[tuple[Finding, ...]] = [*combinations(suspects[:MOST_PAIRED], 2)]
-    if len(suspects) > 2:
-        groups.append(tuple(suspects))
+    parts = tuple(one for one in suspects if one.cause != CONTENTION)
+    groups = [parts] if len(parts) > 1 else []
+    groups += combinations(suspects[:MOST_HEALED], 2)
     for group in groups:
         more = _more(run, emulate(group))
         if more.mended or (more.worthwhile and not run.failed):
-            return [Accused(one, more, tuple(other for other in group if other is not one)) for one in group]
+            needed = list(group)
+            if len(group) > 2:
+                _let_go(run, needed, group, more, emulate)
+                more = _more(run, emulate(needed))
+            if run.chaotic and not _stands(more, run, (), needed, emulate):
+                return []
+            return [
+                Accused(one, more, tuple(other for other in needed if other is not one)) for one in needed
+            ]
     return []
+
+
+def _let_go(run: Run, needed: list[Finding], group: Sequence[Finding], whole: Gain, emulate: Emulate) -> None:
+    """Take those of a group off `needed` without which healing the others gives back as much, the least
+    likely first."""
+    left = [one for one in needed if one not in group]
+    found = emulate(left) if left else None
+    if found is not None and _as_good(gain(run, _run(found, run)), whole):
+        needed[:] = left
+    elif len(group) > 1:
+        half = len(group) // 2
+        _let_go(run, needed, group[half:], whole, emulate)
+        _let_go(run, needed, group[:half], whole, emulate)
+
+
+def _as_good(one: Gain, whole: Gain) -> bool:
+    """Whether one healing gives back as much as another, but for what is no harm."""
+    if not set(whole.mended) <= set(one.mended):
+        return False
+    if whole.slower:
+        return one.job == whole.job and not risen(one.after_ps, whole.after_ps)
+    return bool(whole.mended) or len(one.alarms) >= len(whole.alarms)
+
+
+def left_over(run: Run, guilty: Sequence[Accused], emulate: Emulate) -> list[str]:
+    """What is still wrong with everybody accused healed, beside the intended fabric."""
+    healed = [one.finding for one in guilty if one.finding.cause != CONTENTION and one.gain is not None]
+    if not healed:
+        return []
+    found, intended = emulate(healed), emulate((EVERYTHING,))
+    if found is None or intended is None:
+        return []
+    more = gain(_run(found, run), _run(intended, run))
+    lines = []
+    if more.slower:
+        lines.append(
+            f"{more.job} would still take {about_time(more.before_ps)}, "
+            f"{about_time(more.after_ps)} on the intended fabric"
+        )
+    lines += [f"{name} would still fail" for name in more.mended]
+    names = _together_as_they_should_be(dict.fromkeys(_as_it_should_be(one) for one in healed))
+    return [f"with {names}, something else is left: {line}" for line in lines]
 
 
 def _more(first: Run, found: Counterfactual | None) -> Gain:
@@ -348,4 +525,4 @@ def _more(first: Run, found: Counterfactual | None) -> Gain:
 def _run(found: Counterfactual, beside: Run) -> Run:
     """What a run came to, to be compared with another."""
     alarms = beside.alarms if found.left_out else found.alarms
-    return Run(found.jobs, found.failed, alarms, found.under_way, found.until_ps)
+    return Run(found.jobs, found.failed, alarms, found.under_way, found.until_ps, beside.behind)

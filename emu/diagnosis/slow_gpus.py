@@ -94,6 +94,17 @@ def _ratios(view: View) -> dict[int, int]:
     return ratios
 
 
+def excesses_ps(view: View) -> dict[int, int]:
+    """By GPU: how much longer its copies and computing took than at the ratio of the median GPU."""
+    ratios = _ratios(view)
+    usual = median(list(ratios.values())) if ratios else 0
+    return {
+        gpu: (view.total(GPU_COPY_PS, gpu) + _computed(view, gpu)[0]) * (ratio - usual) // ratio
+        for gpu, ratio in ratios.items()
+        if ratio > usual
+    }
+
+
 def _computed(view: View, gpu: int) -> tuple[int, int]:
     """How long programs computed on a GPU, and how long that takes where it is not slow."""
     end = view.topology.host_end(gpu)

@@ -29,6 +29,7 @@ from emu.base.units import (
     format_size,
     percent,
     shown_time,
+    told_apart,
 )
 from emu.measure.summary.recoveries import operator_lines
 from emu.measure.summary.servers import limit_line
@@ -205,11 +206,15 @@ def uncompared_lines(events: int | None) -> list[str]:
 
 
 def _like(bound: object, actual: object) -> str:
-    """`actual` in the kind of unit that `bound` was written in."""
-    measured = quantity(bound.partition(" and ")[0]) if isinstance(bound, str) else None
-    if measured is None or not isinstance(actual, int) or isinstance(actual, bool):
+    """`actual` in the kind of unit that `bound` was written in; a time so that it is told from the bounds."""
+    bounds = [quantity(one) for one in bound.split(" and ")] if isinstance(bound, str) else [None]
+    measured = [one for one in bounds if one is not None]
+    if not measured or not isinstance(actual, int) or isinstance(actual, bool):
         return str(actual)
-    return {"time": about_time, "size": about_size, "rate": about_rate}[measured[0]](actual)
+    kind = measured[0][0]
+    if kind == "time":
+        return told_apart([actual, *(amount for _, amount in measured)], about_time)[0]
+    return {"size": about_size, "rate": about_rate}[kind](actual)
 
 
 def expectation_line(one: Expectation) -> str:
@@ -401,7 +406,7 @@ def survived_lines(jobs: dict[str, Job]) -> list[str]:
             who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MOST_RANKS]))}"
             more = f" and {len(ranks) - MOST_RANKS} more" if len(ranks) > MOST_RANKS else ""
             first = min(job.failures, key=lambda one: one.at_ps)
-            when = f"the first at {about_time(first.at_ps)}: {first.status}"
+            when = f"the first at {shown_time(first.at_ps)}: {first.status}"
             lines.append(f"# {name}: went on after {who}{more} gave up ({when})")
     return lines
 

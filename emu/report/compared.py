@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from emu.base.units import about_size, about_time, percent
+from emu.base.units import about_size, about_time, percent, told_apart
 from emu.measure.run_directory.comparison import (
     Parting,
     load_run,
@@ -170,7 +170,8 @@ def _operations(one: Summary, other: Summary) -> Iterator[str]:
     rows = []
     for key in keys:
         a, b = (of_run.get(key) for of_run in times)
-        shown = ["-" if ps is None else about_time(ps) for ps in (a, b)]
+        both = iter(told_apart([ps for ps in (a, b) if ps is not None], about_time))
+        shown = ["-" if ps is None else next(both) for ps in (a, b)]
         ratio = b / a if a and b else None
         away = max(ratio, 1 / ratio) if ratio else 0.0
         job, op, size, iteration, _ = key

@@ -13,7 +13,7 @@ from html import escape
 from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
-from emu.base.units import about_size, about_time, counted, percent
+from emu.base.units import about_size, about_time, counted, percent, shown_time
 from emu.measure.summary.jobs import DISABLED
 from emu.measure.summary_report import (
     closing_lines,
@@ -359,8 +359,8 @@ def _jobs(summary: Summary, charts: Sequence[Mapping[str, Any]]) -> Iterator[str
             name,
             str(job.ranks),
             job.status,
-            about_time(job.start_ps) if job.start_ps else "0",
-            about_time(job.end_ps) if job.end_ps is not None else "-",
+            shown_time(job.start_ps) if job.start_ps else "0",
+            shown_time(job.end_ps) if job.end_ps is not None else "-",
         )
         for name, job in summary.jobs.items()
     ]

@@ -165,7 +165,7 @@ def test_more_ranks_on_a_server_than_it_can_tell_apart_are_refused(jobs: int) ->
         }
     )
     if jobs == 255:
-        assert api.run(given, local=True, diagnose=False).passed
+        assert api.run(given, local=True).passed
         return
     with pytest.raises(ScenarioError) as caught:
         api.prepare(given)

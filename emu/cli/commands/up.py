@@ -115,7 +115,7 @@ class LiveTerminal(Terminal):
         self._tended = max(self._tended, len(progress.operator))
         self._lines(map(entry_line, tended))
         self._lines(
-            f"{about_time(row[3])}: job {self._jobs[row[0]].name} failed: {status_name(row[4])}"
+            f"{shown_time(row[3])}: job {self._jobs[row[0]].name} failed: {status_name(row[4])}"
             for row in new
             if row[4] != STATUS_SUCCESS
         )
@@ -163,7 +163,7 @@ class LiveTerminal(Terminal):
         _, op, size_bytes = self._kind(row)
         what = f"{op} {about_size(size_bytes)}" if size_bytes else op
         more = f"{time_ps / usual_ps - 1:.0%} beyond the median {about_time(usual_ps)}"
-        return [f"{about_time(row[3])}: {job.name}: {what} {row[1] + 1} took {about_time(time_ps)}, {more}"]
+        return [f"{shown_time(row[3])}: {job.name}: {what} {row[1] + 1} took {about_time(time_ps)}, {more}"]
 
     def _spread(self, row: Sequence[int]) -> str:
         """Least, median and most of the times so far, once there are some."""
@@ -186,7 +186,7 @@ class LiveTerminal(Terminal):
         awaits = progress.awaits
         if awaits is not None and awaits.at_ps > progress.virtual_ps + LONG_PS:
             what = _AWAITED.get(awaits.kind, awaits.kind.replace("_", " "))
-            parts.append(f"until {about_time(awaits.at_ps)} for {what} of {awaits.device}")
+            parts.append(f"until {shown_time(awaits.at_ps)} for {what} of {awaits.device}")
         parts += self._job_states(progress)
         faults = self._steering.scenario.faults
         if faults:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from actors.control import operator as told
 from actors.fabric.model import Topology
-from emu.base.units import about_time
+from emu.base.units import about_time, shown_time, told_apart
 from emu.measure.collected import DeviceRecord, JobPlan, TendedFacts
 from emu.results.summary import (
     HostHealth,
@@ -103,7 +103,7 @@ def entry_line(entry: Entry) -> str:
     rest = [f"{key} {value}" for key, value in facts.items() if key not in ("job", "what", "host")]
     on = f" {facts['host']}" if "host" in facts else ""
     more = f" ({', '.join(rest)})" if rest else ""
-    return f"{about_time(at_ps)}: operator of {facts['job']}: {facts['what'].replace('_', ' ')}{on}{more}"
+    return f"{shown_time(at_ps)}: operator of {facts['job']}: {facts['what'].replace('_', ' ')}{on}{more}"
 
 
 def operator_result(
@@ -261,7 +261,8 @@ def operator_lines(result: OperatorResult | None) -> list[str]:
     if result is None:
         return []
     lines = [
-        f"# {result.job}: told of {one.host}, {one.rule}, at {about_time(one.at_ps)}" for one in result.told
+        f"# {result.job}: told of {one.host}, {one.rule}, at {at}"
+        for one, at in zip(result.told, told_apart([one.at_ps for one in result.told]), strict=True)
     ]
     for one in result.restarts:
         where = f" on {one.host}" if one.host else ""
@@ -274,17 +275,17 @@ def operator_lines(result: OperatorResult | None) -> list[str]:
             ("load", took.load_ps, one.resumed_ps is not None),
         ]
         said = ", ".join(f"{part} {about_time(ps)}" for part, ps, done in parts if done or ps > 0)
-        when = f"noticed at {about_time(one.alarm_ps)}"
+        moments = [one.alarm_ps, one.noticed_ps, *([] if one.resumed_ps is None else [one.resumed_ps])]
+        alarm, noticed, *resumed = told_apart(moments)
+        when = f"noticed at {alarm}"
         if one.rule in PLANNED:
-            when += f", stopped after a checkpoint at {about_time(one.noticed_ps)}"
+            when += f", stopped after a checkpoint at {noticed}"
         lines.append(f"# {result.job}: {one.rule}{where}, {when}: {said}")
-        if one.resumed_ps is None:
+        if not resumed:
             continue
         moved = ", ".join(one.placed) or "on the same hosts"
         lost = "1 step" if one.lost_steps == 1 else f"{one.lost_steps} steps"
-        lines.append(
-            f"#   {moved}; goes on at {about_time(one.resumed_ps)}, step {one.from_step}, {lost} again"
-        )
+        lines.append(f"#   {moved}; goes on at {resumed[0]}, step {one.from_step}, {lost} again")
     why = {"no_spare": ": no spare host is left", "no_restart": ": no restart is left", None: ""}[
         result.reason
     ]

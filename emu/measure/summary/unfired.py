@@ -57,7 +57,7 @@ from actors.kernel.counters import (
 )
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.base.spelling import listed
-from emu.base.units import about_size, about_time, counted, format_time
+from emu.base.units import about_size, counted, format_time, shown_time, told_apart
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.device_state import PAIR_ERROR
 from emu.results.summary import Drops, Fabric, FaultEffect, Unfired
@@ -326,7 +326,7 @@ def never_fired(
             feature = f"jobs[{at}].workload.communicators"
             found.append(Unfired(feature=feature, reason="no copy or call passed one of a lower priority"))
         if section.start_ps >= virtual_ps:
-            reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"
+            reason = f"the run ended at {shown_time(virtual_ps)}, before {section.name} began"
             found.append(Unfired(feature=f"jobs[{at}]", reason=reason))
     return found
 
@@ -378,7 +378,8 @@ def idle_faults(
         if effect.kind == "random" and not effect.target:
             reason = "none was drawn: raise acceleration or within"
         elif not effect.happened:
-            reason = f"the run ended at {about_time(virtual_ps)}, before {format_time(effect.at_ps)}"
+            ended, _ = told_apart([virtual_ps, effect.at_ps])
+            reason = f"the run ended at {ended}, before {format_time(effect.at_ps)}"
         elif effect.kind == "link_up" and not any(
             other.kind != "link_up" and other.at_ps <= effect.at_ps and other.target == effect.target
             for other in effects

@@ -33,7 +33,7 @@ from actors.kernel.counters import (
 )
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from emu.base.errors import RuntimeFailure, UsageError
-from emu.base.units import about_rate, about_time, aligned, counted, percent
+from emu.base.units import about_rate, about_time, aligned, counted, percent, shown_time
 from emu.cli.columns import columns, wrapped
 from emu.cli.scenario_options import reading
 from emu.measure.run_directory.comparison import load_summary
@@ -252,7 +252,7 @@ def finished_lines(summary: Summary) -> list[str]:
     for name, job in list(summary.jobs.items())[:MOST_JOBS]:
         parts = [one.status for one in job.collectives] + [one.status for one in job.flows]
         done = parts.count("success") if job.training is None else job.training.steps
-        end = "-" if job.end_ps is None else about_time(job.end_ps)
+        end = "-" if job.end_ps is None else shown_time(job.end_ps)
         rows.append((f"  {name}", str(done), job.status, end))
     lines += [*aligned(rows, indent=""), *_more(len(summary.jobs) - MOST_JOBS, "jobs"), ""]
     links = summary.fabric.links
