@@ -59,9 +59,9 @@ from emu.scenario.fault_schedule import Aims, scripted
 from emu.scenario.faults.events import Change, Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.jobs import JobSection
 from emu.scenario.sections.nic import TransportSection
 from emu.scenario.sections.overrides import OverrideSection
+from emu.scenario.workloads.jobs import JobSection
 
 QUIET_S: Final = 3600.0
 LONGER: Final = 4

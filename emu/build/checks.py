@@ -15,6 +15,8 @@ it.
 
 from __future__ import annotations
 
+import re
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,7 +41,7 @@ from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.nics import arbiter_of, control_of, recovery_of
 from emu.build.plan import Plan
 from emu.build.switches import aqm_of, build_switch, pool_of, scheduler_of
-from emu.scenario.plugins import SEPARATOR
+from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.schema import Scenario
 
 SHOWN_FRAMES: Final = 8
@@ -123,12 +125,31 @@ def blaming(scenario: Scenario) -> Iterator[None]:
             if frame.f_globals.get("__name__") in modules
         ]
         if not found:
+            _blame_a_hook(scenario, error)
             raise
         key = modules[found[-1][0]]
         lines = [f"{key}: {own_classes(scenario)[key]} failed: {type(error).__name__}: {error}"]
         for _, code, line in found[-SHOWN_FRAMES:]:
             lines.append(f"  {code.co_filename}:{line} in {code.co_name}")
         raise RuntimeFailure("\n".join(lines)) from error
+
+
+def _blame_a_hook(scenario: Scenario, error: Exception) -> None:
+    """Tell a hook that returned something though it returns nothing: compiled code refuses that at the line
+    that calls it. Raises RuntimeFailure.
+    """
+    *_, last = traceback.extract_tb(error.__traceback__)
+    called = re.findall(r"\.(\w+)\(", last.line or "")
+    for key, name in own_classes(scenario).items() if isinstance(error, TypeError) else ():
+        own = load_plugin(name)
+        for hook in called:
+            method = getattr(own, hook, None)
+            code = getattr(method, "__code__", None)
+            if code is not None and sys.modules[own.__module__].__file__ == code.co_filename:
+                where = f"{code.co_filename}:{code.co_firstlineno}"
+                raise RuntimeFailure(
+                    f"{key}: {name}: its `{hook}` returned what it may not ({where}): {error}"
+                )
 
 
 def _no_outbox(peer: int) -> None:

@@ -47,7 +47,7 @@ from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 from emu.measure.summary.jobs import UNFINISHED
 from emu.results.summary import Diagnosed, OperatorResult, RankFailure, Reference
-from emu.scenario.sections.storage import StorageWorkload
+from emu.scenario.workloads.storage import StorageWorkload
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -28,7 +28,8 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from actors.kernel.errors import RuntimeFailure
-from emu.base.spelling import listed
+from actors.nic.queue_pair.queue_pair import QueuePair
+from emu.base.spelling import listed, shown
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.section import OneOf, RefusedError, Section, refused
 
@@ -219,20 +220,72 @@ _CHECKED: Final[dict[Any, type[Any]]] = {}
 
 
 def policy_of(section: PolicySection) -> type[Any]:
-    """The class that makes what a section chooses; one of somebody's own refuses to be saved with state that
-    it would forget."""
+    """The class that makes what a section chooses. One of somebody's own is checked as it runs: a hook that
+    returns what its seam cannot take, and state that a snapshot would forget, are refused by name."""
     found = section.policy
     own = [one for one in found.__mro__ if not one.__module__.startswith(_OURS) and one is not object]
     file = getattr(sys.modules.get(found.__module__), "__file__", None) or ""
     compiled = file.endswith(".so")  # nobody can look into one; it was refused while it ran interpreted
-    if compiled or not own or not hasattr(found, "save") or any("save" in vars(one) for one in own):
+    if compiled or not own:
         return found
     if found not in _CHECKED:
-        _CHECKED[found] = _checked(found)
+        forgets = hasattr(found, "save") and not any("save" in vars(one) for one in own)
+        hooks = [name for one in own for name in vars(one) if name in _RETURNED]
+        _CHECKED[found] = _checked(found, dict.fromkeys(hooks), forgets=forgets)
     return _CHECKED[found]
 
 
-def _checked(plugin: type[Any]) -> type[Any]:
+def _checked(plugin: type[Any], hooks: Iterable[str], *, forgets: bool) -> type[Any]:
+    """The class with every hook checked for what it returns, and its attributes when it is saved if it
+    `forgets` them."""
+    names: dict[str, Any] = {hook: _returning(plugin, hook) for hook in hooks}
+    if forgets:
+        names |= _remembering(plugin)
+    if not names:
+        return plugin
+    return type(
+        plugin.__name__, (plugin,), names | {"__module__": plugin.__module__, "__doc__": plugin.__doc__}
+    )
+
+
+_RETURNED: Final[Mapping[str, tuple[type[Any], str]]] = {
+    **dict.fromkeys(
+        ("choose", "choose_class", "entropy", "marked_share", "threshold_bytes"), (int, "a whole number")
+    ),
+    **dict.fromkeys(("marks", "drops", "admits"), (bool, "True or False")),
+    "choose_pair": (QueuePair, "a queue pair of the ring"),
+    **dict.fromkeys(("save", "series", "counters"), (list, "a list")),
+}
+"""What hooks return. All others return nothing, and compiled code refuses what they return otherwise
+(`emu.build.checks.blaming`)."""
+_LARGEST: Final = 2**63
+
+
+def _returning(plugin: type[Any], hook: str) -> Any:
+    """The hook, which fails by name where it returns another type."""
+    method = getattr(plugin, hook)
+    kind, accepted = _RETURNED[hook]
+
+    def checked(self: Any, *args: Any) -> Any:
+        value = method(self, *args)
+        if not isinstance(value, kind) or (kind is int and not -_LARGEST <= value < _LARGEST):
+            raise RuntimeFailure(
+                f"{plugin.__module__}:{plugin.__name__}: its `{hook}` returned {shown(value)}, not {accepted}"
+                f"{_written(method)}"
+            )
+        return value
+
+    return checked
+
+
+def _written(method: Any) -> str:
+    """Where a method is written; empty where nothing tells."""
+    code = getattr(method, "__code__", None)
+    return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _remembering(plugin: type[Any]) -> dict[str, Any]:
+    """`__init__` and `save` of a class that has no `save`: it refuses to be saved with other attributes."""
     inherited = {
         name
         for one in plugin.__mro__
@@ -254,8 +307,7 @@ def _checked(plugin: type[Any]) -> type[Any]:
                 )
         return plugin.save(self)
 
-    names = {"__init__": build, "save": save, "__module__": plugin.__module__, "__doc__": plugin.__doc__}
-    return type(plugin.__name__, (plugin,), names)
+    return {"__init__": build, "save": save}
 
 
 def _shown(plugin: Any, inherited: set[str]) -> dict[str, str]:
