@@ -38,7 +38,9 @@ Source of that: NCCL 2.30, `src/enqueue.cc` and `src/group.cc` (peers are marked
 called, and connected before the launch; rings and trees likewise with NCCL_RUNTIME_CONNECT),
 `src/transport.cc` (ncclTransportP2pSetup).
 
-Not modelled: cost of a launch, of an abort; rounds of 128 peers in which NCCL connects; what a NIC does with
+With `launch_ps` above 0 every call begins that much after its stream came to it: the launch of its kernel.
+
+Not modelled: cost of an abort; rounds of 128 peers in which NCCL connects; what a NIC does with
 packets for a queue pair that is not ready.
 """
 
@@ -198,6 +200,8 @@ class ScriptProgram(Program):
         # Queue pairs that are made at their first use.
         self.room: i64 = len(groups)
         """Groups for which there are timers: as many as there are, and may come."""
+        self.launch_ps: i64 = 0
+        """From when a stream comes to a call until the call begins."""
         self.pair_ps: i64 = 0
         """What it takes to make a queue pair; 0: all are there."""
         self.exchange_ps: i64 = 0
@@ -327,7 +331,7 @@ class ScriptProgram(Program):
         if kind == CONNECTED:
             return 1 + streams + groups
         first: i64 = 1 + streams + groups
-        if self.pair_ps > 0:
+        if self.pair_ps > 0 or self.launch_ps > 0:
             first += groups
         return first + (kind - LATER) * streams
 
@@ -707,6 +711,9 @@ class ScriptProgram(Program):
             self._look_after(host, number, now)
             if self.pair_ps > 0:
                 self._connect(host, number, call, now)
+            if self.launch_ps > 0 and group.ready_ps < now + self.launch_ps:
+                group.ready_ps = now + self.launch_ps
+                self._go_on_connecting(host, number, now)
         if group.ready_ps >= 0:
             return False
         if share is not None and not self._take(host, share, number, now):

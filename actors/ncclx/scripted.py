@@ -164,6 +164,7 @@ class RankBuilder:
         program.spare = spare
         if self._settings.connect_pair_ps:
             program.connect_on_demand(self._settings.connect_pair_ps, self._settings.connect_exchange_ps)
+        program.launch_ps = self._settings.launch_ps
         if script.spans:
             program.spans = list(script.spans)
             program.scripts = [[list(stream) for stream in lines] for lines in script.lines]

@@ -130,6 +130,8 @@ class Settings:
     """Operations that each rank remembers."""
     delays: Delays
     """Of a message on an idle fabric."""
+    launch_ps: int = 0
+    """From a rank's call until it begins."""
     connect_pair_ps: int = 0
     """What a rank takes to make a queue pair at its first use; 0: all are there when time begins."""
     connect_exchange_ps: int = 0

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "campaign": "Weeks of a training run: failures, recovery, goodput.",
     "schedule": "Jobs that share a cluster: who waits, who sits where.",
     "reproduce": "Print published figures beside ours.",
+    "fit": "Fit knobs to logs of nccl-tests and perftest.",
     "estimate": "Say what a run will cost: packet-hops, memory, time.",
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
@@ -67,11 +68,14 @@ LOOKING: Final = ("report", "plot", "compare", "cross", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
 WEEKS: Final = ("campaign", "schedule")
 """Subcommands on the clock of campaigns: in `emu.cli.commands.weeks`."""
+EVIDENCE: Final = ("fit",)
+"""Subcommands that hold emu against logs and test plans of others: in `emu.cli.commands.evidence`."""
 ELSEWHERE: Final = {
     "compile": "emu.cli.plugin_compile",
     "import": "emu.cli.commands.importing",
     **{name: f"emu.cli.commands.look.{name}" for name in LOOKING},
     **{name: f"emu.cli.commands.weeks.{name}" for name in WEEKS},
+    **{name: f"emu.cli.commands.evidence.{name}" for name in EVIDENCE},
 }
 """Subcommands whose module is not `emu.cli.commands.NAME`."""
 

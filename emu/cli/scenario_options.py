@@ -39,8 +39,26 @@ def overriding(function: Command) -> Command:
         "assignments",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Change one value, like ncclx.channels=2 or jobs[0].ranks=8. Can be repeated.",
+        callback=lambda _context, _option, texts: expanded(texts),
+        help="Change one value, like ncclx.channels=2 or jobs[0].ranks=8, or all in @FILE. Can be repeated.",
     )(function)
+
+
+def expanded(texts: Sequence[str]) -> tuple[str, ...]:
+    """The assignments, those of `@FILE` in its place: a line each; lines that begin with # are comments.
+    Raises UsageError."""
+    found: list[str] = []
+    for text in texts:
+        if not text.startswith("@"):
+            found.append(text)
+            continue
+        try:
+            lines = Path(text[1:]).read_text("utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "is no text"
+            raise UsageError(f"--set {text}: {reason}; accepted: a file with key=value lines") from error
+        found += [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return tuple(found)
 
 
 def load_scenario(

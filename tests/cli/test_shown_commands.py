@@ -53,6 +53,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist" / "roce_emu-1-py3-none-any.whl").touch()
+    (tmp_path / "gke.set").write_text("# of a fit\nncclx.launch=8us\n")
     monkeypatch.chdir(tmp_path)
 
 

@@ -36,6 +36,7 @@ ROOMS = {
             "cli",
             "diagnosis",
             "examples",
+            "fit",
             "flow",
             "measure",
             "pytorch",
@@ -83,7 +84,7 @@ MAY_KNOW_THE_MACHINE = {
         "emu.pytorch",
         "emu.report",
     ),
-    *("emu.reproduce", "emu.runtime"),
+    *("emu.fit", "emu.reproduce", "emu.runtime"),
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}

@@ -144,6 +144,9 @@ class NcclxSection(Section):
     """SMs that a channel holds while its collective runs, and that computing lacks meanwhile; all channels
     together must leave one of `gpu.sms`. NCCL's kernel has a thread block per channel, so 1; 0: none are
     taken."""
+    launch_ps: TimePs = 0
+    """From when a rank comes to a collective, send or receive until it begins: launch of the kernel, and what
+    any call costs. Fitted (`emu fit`): nobody has published it by itself, so the default is 0."""
     buffsize_bytes: PositiveSizeBytes = parse_size("4MiB")
     """Channel buffer, per channel and connection (NCCL_BUFFSIZE)."""
     steps: Annotated[int, Field(ge=1, le=64)] = 8

@@ -1,0 +1,1 @@
+"""Knobs of a scenario fitted to measurements of a real cluster: logs of nccl-tests and perftest."""

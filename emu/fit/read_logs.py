@@ -1,0 +1,222 @@
+"""Readers of what nccl-tests and perftest print: sizes, and the time that each took.
+
+nccl-tests: the text (`# size count type redop root time algbw busbw ...`, out of place and in place), or the
+JSON of `-J`. The operation comes from the line "Collective test starting", from a command in the log or from
+the name of the file; ranks and servers from the lines of the devices. perftest: the tables of `ib_write_bw`,
+`ib_write_lat` and `ib_send_lat` (`-a` runs all sizes).
+
+Source: nccl-tests 2.17 (`src/common.cu`, `src/util.cu`), perftest 4.5 (`src/perftest_parameters.h`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from actors.ncclx.operations import OPERATIONS
+from emu.base.errors import UsageError
+from emu.base.units import counted
+from emu.workload.perf_scan import which_test
+
+LARGEST_BYTES: Final = 64 << 20
+"""Of a log."""
+Column = Literal["in-place", "out-of-place"]
+
+
+class Measured(NamedTuple):
+    """One size of a log."""
+
+    size_bytes: int
+    time_us: float
+    """Of the operation, or of one message."""
+
+
+class Log(NamedTuple):
+    """One log: what was measured, among whom, and the sizes in ascending order."""
+
+    file: str
+    operation: str
+    """A collective, or `write_bw`, `write_lat`, `send_lat`."""
+    ranks: int
+    """0 where the log does not say."""
+    servers: int
+    """0 where the log does not say."""
+    queue_pairs: int
+    """Of perftest."""
+    rows: tuple[Measured, ...]
+
+
+PERFTEST: Final = {
+    "RDMA_Write BW Test": "write_bw",
+    "RDMA_Write Latency Test": "write_lat",
+    "Send Latency Test": "send_lat",
+}
+"""Title of a test of perftest that can be fitted to -> what it measures."""
+_PERFTEST_TITLE: Final = re.compile(r"^\s*(\S[\w -]* (?:BW|Latency|Bidirectional BW) Test)\s*$", re.MULTILINE)
+_RATES: Final = {"Gb/sec": 1e9 / 8, "MB/sec": 1e6, "MiB/sec": 2**20, "GB/sec": 1e9}
+"""Unit of perftest's bandwidth -> bytes a second. Its older versions write MB/sec and mean MiB/sec."""
+_RANK: Final = re.compile(r"^(?:\d+: ?)?#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)", re.MULTILINE)
+_STARTING: Final = re.compile(r"Collective test starting: (\w+)")
+_COMMAND: Final = re.compile(
+    r"\b((?:all_?reduce|all_?gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv)_perf)\b"
+)
+_TAG: Final = re.compile(r"^(?:\[?\d+[\],:0-9]*\]?:?\s)?")
+"""What mpirun and srun put before a line."""
+
+
+def read_log(path: Path, operation: str, column: Column) -> Log:
+    """The log in a file; `operation` where the log does not say it. Raises UsageError."""
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise UsageError(f"{path}: larger than {LARGEST_BYTES >> 20} MiB; accepted: one log of a test")
+        text = path.read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if text.lstrip().startswith("{"):
+        return _of_json(path, text, operation, column)
+    titles = _PERFTEST_TITLE.findall(text)
+    if titles:
+        return _of_perftest(path, text, titles[0].strip())
+    return _of_nccl_tests(path, text, operation, column)
+
+
+def _named(path: Path, said: str, operation: str) -> str:
+    """The collective that a log is about. Raises UsageError."""
+    word = operation or said or next(iter(_COMMAND.findall(path.name)), "")
+    if not word:
+        raise UsageError(f"{path}: does not say which collective it is about; accepted: --op all_reduce, ...")
+    return which_test(word, OPERATIONS)[1]
+
+
+def _of_nccl_tests(path: Path, text: str, operation: str, column: Column) -> Log:
+    starting, command = _STARTING.search(text), _COMMAND.search(text)
+    said = starting[1] if starting else command[1] if command else ""
+    names: list[str] = []
+    rows: dict[int, float] = {}
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = _TAG.sub("", raw, count=1)
+        words = line.lstrip("# ").split()
+        if words[:2] == ["size", "count"]:
+            names = words
+            if "time" not in words:
+                shown = " ".join(words)[:60]
+                raise UsageError(
+                    f"{path}:{number}: has the columns {shown!r}, no time; accepted: nccl-tests' columns"
+                )
+        elif names and words and words[0].isdigit() and not line.lstrip().startswith("#"):
+            _take(rows, path, number, words, names, column)
+    if not names:
+        raise UsageError(
+            f"{path}: has neither a table of nccl-tests (size, count, ..., time, algbw, busbw) nor a title of"
+            " perftest; accepted: what these print, or the JSON of nccl-tests' -J"
+        )
+    ranks = dict(_RANK.findall(text))
+    return Log(
+        str(path),
+        _named(path, said, operation),
+        len(ranks),
+        len(set(ranks.values())),
+        1,
+        _sorted(path, rows),
+    )
+
+
+def _take(
+    rows: dict[int, float], path: Path, number: int, words: list[str], names: list[str], column: Column
+) -> None:
+    """Keep the time of one line."""
+    times = [at for at, name in enumerate(names) if name == "time"]
+    # Tests without a reduction leave the columns blank in old versions: count from the right.
+    at = times[-1] if column == "in-place" else times[0]
+    place = len(words) - (len(names) - at)
+    try:
+        size_bytes, time_us = int(words[0]), float(words[place])
+    except (ValueError, IndexError):
+        raise UsageError(
+            f"{path}:{number}: is no row of the table above it; accepted: nccl-tests' rows"
+        ) from None
+    if size_bytes > 0 and time_us > 0:
+        rows[size_bytes] = time_us
+
+
+def _sorted(path: Path, rows: Mapping[int, float]) -> tuple[Measured, ...]:
+    if not rows:
+        raise UsageError(f"{path}: has no row with a size and a time; accepted: a log of a whole test")
+    return tuple(Measured(size, rows[size]) for size in sorted(rows))
+
+
+def _of_json(path: Path, text: str, operation: str, column: Column) -> Log:
+    half = column.replace("-", "_")
+    try:
+        value: Any = json.loads(text)
+        rows = {int(one["size"]): float(one[half]["time"]) for one in value["results"]}
+        devices = value["config"]["devices"]
+        ranks, servers = len(devices), len({one["hostname"] for one in devices})
+        said = " ".join(str(word) for word in value.get("args", ()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__} {error}"[:60]
+        raise UsageError(
+            f"{path}: is no JSON of nccl-tests ({reason}); accepted: what its -J writes"
+        ) from None
+    match = _COMMAND.search(said)
+    words = said.split()
+    if match is None and "perf" in words[:-1]:  # emu's own
+        said = words[words.index("perf") + 1]
+    rows = {size: time_us for size, time_us in rows.items() if size > 0 and time_us > 0}
+    name = _named(path, match[1] if match else said if said.replace("_", "").isalpha() else "", operation)
+    return Log(str(path), name, ranks, servers, 1, _sorted(path, rows))
+
+
+def _of_perftest(path: Path, text: str, title: str) -> Log:
+    if title not in PERFTEST:
+        raise UsageError(f"{path}: is of a {title}; accepted: {', '.join(PERFTEST)}")
+    kind = PERFTEST[title]
+    pairs = re.search(r"Number of qps\s*:\s*(\d+)", text)
+    rows: dict[int, float] = {}
+    names: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("#bytes"):
+            names = re.findall(
+                r"#\w+|BW \w+\s?\[[^\]]+\]|MsgRate\s?\[[^\]]+\]|[\w%]+(?: \w+)?\s?\[\w+\]", line
+            )
+            wanted = "BW average" if kind == "write_bw" else "t_typical"
+            if not any(name.startswith(wanted) for name in names):
+                raise UsageError(
+                    f"{path}:{number}: has no column {wanted!r}; accepted: perftest's own columns"
+                )
+            continue
+        words = line.split()
+        if not names or not words or not words[0].isdigit():
+            continue
+        at = next(at for at, name in enumerate(names) if name.startswith(("BW average", "t_typical")))
+        try:
+            size_bytes, figure = int(words[0]), float(words[at])
+        except (ValueError, IndexError):
+            raise UsageError(
+                f"{path}:{number}: is no row of the table above it; accepted: perftest's rows"
+            ) from None
+        if kind == "write_bw":
+            unit = names[at].partition("[")[2].rstrip("]")
+            if unit not in _RATES:
+                raise UsageError(f"{path}:{number}: is in {unit!r}; accepted: {', '.join(_RATES)}")
+            figure = 1e6 * size_bytes / (figure * _RATES[unit]) if figure > 0 else 0
+        if figure > 0:
+            rows[size_bytes] = figure
+    return Log(str(path), kind, 2, 2, int(pairs[1]) if pairs else 1, _sorted(path, rows))
+
+
+def of_size(log: Log, most_bytes: int) -> Log:
+    """The log without sizes above `most_bytes`. Raises UsageError if fewer than six are left."""
+    rows = tuple(row for row in log.rows if row.size_bytes <= most_bytes)
+    if len(rows) < LEAST_SIZES:
+        raise UsageError(
+            f"{log.file}: has {counted(len(rows), 'size')} up to --largest; accepted: at least {LEAST_SIZES},"
+            " half of which are kept back"
+        )
+    return log._replace(rows=rows)
+
+
+LEAST_SIZES: Final = 6
