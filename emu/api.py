@@ -214,8 +214,8 @@ def as_loaded(scenario: Scenario) -> Loaded:
 
 def run(
     source: ScenarioSource,
-    overrides: Mapping[str, object] | None = None,
     *,
+    overrides: Mapping[str, object] | None = None,
     local: bool = False,
     parts: int = 1,
     workers: int | None = None,

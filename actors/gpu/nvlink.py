@@ -12,13 +12,16 @@ Rules.
 * Transfers to one GPU share its link: one that comes while another is on the way in follows it. What waits
   is in the NVSwitch; nobody is held up by it.
 * Flags (clear-to-sends, on pairs for control) go in between the bytes of transfers and wait for flags only.
-* Where the NVSwitch reduces what several GPUs send to one, or multicasts what one sends to several (NVLS),
-each
-  of these transfers takes its part of the link that they have in common: all together take it once.
+* Where the NVSwitch reduces what all GPUs have of a part for its head, or multicasts what a head has to all
+  (NVLS), each transfer between two GPUs takes a *share* of each link. Of n GPUs the head reads one sum and
+  writes once, so n - 1 transfers have that in common: 1 / (n - 1) each. The head's own data goes to the
+  NVSwitch and comes back as well, so on the links that carry a part n times there are n - 1 transfers with
+  n / (n - 1) each. These operations reach `efficiency` of the rate that transfers reach.
 * An empty transfer takes as much of the link as a message, 64 B.
 
 Source: the peer-to-peer transport of NCCL 2.30 (`src/transport/p2p.cc`): data and flags are written over
-NVLink by GPU threads, no CPU proxy and no NIC in the way.
+NVLink by GPU threads, no CPU proxy and no NIC in the way. NVLink SHARP: n + 1 sends and receives for each GPU
+where 2 n are needed without (Ishii and Wells, Hot Chips 34, 2022; Klenk et al., ISCA'20).
 
 Not modelled: NVLink's packets (the rate is that of payload), its credits, transfers that share a link at the
 same time in equal parts (they take turns); reads.
@@ -51,6 +54,9 @@ from actors.wire.message import (
 MOST_TRANSFER_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""
 
+SHARE: Final[i64] = 1 << 16
+"""A transfer that takes its size of a link."""
+
 NVLINK_SERIES: Final = (NVLINK_TRANSMIT_BYTES, NVLINK_TRANSFERS)
 
 _FIELDS: Final = ("free_ps", "flags_free_ps", "sent_bytes", "sent_transfers")
@@ -67,9 +73,12 @@ class NvlinkPort:
         peer: int,
         peer_port: int,
         outbox: Outbox | None,
+        efficiency: int = 1 << 16,
     ) -> None:
         self.queue: EventQueue = queue
         self.rate_bps: i64 = rate_bps
+        self.efficiency: i64 = efficiency
+        """Of operations of the NVSwitch, in units of 2^-16."""
         self.delay_ps: i64 = delay_ps
         self.outbox: Outbox | None = outbox
         self.flag_ps: i64 = serialisation_ps(MESSAGE_BYTES, rate_bps)
@@ -83,10 +92,10 @@ class NvlinkPort:
         self._key: i64 = pack_key(peer, MESSAGE, peer_port, 0)
         self._flag_key: i64 = pack_key(peer, MESSAGE, peer_port, 1)
 
-    def send(self, transfer: Message, now: i64, passing: bool, parts: i64 = 1) -> i64:
+    def send(self, transfer: Message, now: i64, passing: bool, share: i64 = 0) -> i64:
         """Send a transfer; returns when its last byte has left. One that is `passing` has its last byte here
-        now and its first bytes gone on, if the link was free for them. It is one of so many `parts` of what
-        the link carries once.
+        now and its first bytes gone on, if the link was free for them. Of an operation of the NVSwitch it
+        takes this `share` of its size, in units of 2^-16; 0 for all others.
         """
         size: i64 = transfer.c
         if transfer.f != 0:
@@ -96,9 +105,9 @@ class NvlinkPort:
             transfer.key = self._flag_key
         else:
             takes = self.flag_ps if size < MESSAGE_BYTES else sending_ps(size, self.rate_bps)
-            if parts > 1:
-                takes = takes // parts
-                size = size // parts
+            if share > 0:
+                takes = takes * share // self.efficiency
+                size = size * share // SHARE
             end = self._end(self.free_ps, takes, now, passing)
             self.free_ps = end
             self.sent_bytes += size
@@ -135,16 +144,16 @@ class NvlinkPort:
 class TransferPair:
     """One end of a connection over NVLink: where it leads, and whether it carries flags."""
 
-    def __init__(self, place: int, index: int, flags: bool, leaving: int = 1, arriving: int = 1) -> None:
+    def __init__(self, place: int, index: int, flags: bool, leaving: int = 0, arriving: int = 0) -> None:
         self.place: i64 = place
         """The other GPU's port of the NVSwitch."""
         self.index: i64 = index
         """The pair there."""
         self.flags: bool = flags
         self.leaving: i64 = leaving
-        """Transfers that this GPU's link carries once: a multicast to so many."""
+        """The share that its transfers take of this GPU's link, if they are the NVSwitch's; else 0."""
         self.arriving: i64 = arriving
-        """Transfers that the other GPU's link carries once: a reduction of so many."""
+        """The same of the other GPU's link."""
 
 
 class Domain:
@@ -176,10 +185,8 @@ class Domain:
         message.op = TRANSFER
         message.a = pair.place
         message.b = pair.index
-        message.d = 0
-        if pair.arriving > 1:
-            message.d = pair.arriving
-        left: i64 = self.link.send(message, now, passing=False, parts=pair.leaving)
+        message.d = pair.arriving
+        left: i64 = self.link.send(message, now, passing=False, share=pair.leaving)
         if done is not None:
             self.departures.send(done, left)
 
@@ -218,12 +225,12 @@ class NvSwitch(Device):
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
         if message.op != TRANSFER or message.a < 0 or message.a >= len(self.ports) or message.d < 0:
             return False
-        return 0 <= message.c <= MOST_TRANSFER_BYTES
+        return message.d <= 2 * SHARE and 0 <= message.c <= MOST_TRANSFER_BYTES
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         assert message.op == TRANSFER, (self.number, port, subject, message.op)
         self.progress += message.c
-        self.ports[message.a].send(message, self.queue.now_ps, passing=True, parts=message.d)
+        self.ports[message.a].send(message, self.queue.now_ps, passing=True, share=message.d)
 
     def series(self) -> list[Series]:
         return [series_of(name, port) for port in range(len(self.ports)) for name in NVLINK_SERIES]

@@ -49,6 +49,7 @@ class Calls:
         reason: int,
         labels: list[int],
         announced: list[tuple[int, int]],
+        late_ps: list[int],
     ) -> None:
         assert not places or places == list(range(places[0], places[0] + len(places))), places
         self.start: i64 = places[0] if places else 0
@@ -64,6 +65,8 @@ class Calls:
         """By call, under what the results list it; -1 where they do not."""
         self.announced: list[tuple[int, int]] = announced
         """By call, what it announces (`actors.ncclx.operations.Announcement`), and bytes."""
+        self.late_ps: list[int] = late_ps
+        """By call, how long after its beginning its first byte moves."""
         self.asked: bool = False
         """Whether its stream is at a call of it."""
         self.asked_ps: i64 = 0
@@ -71,7 +74,9 @@ class Calls:
         self.since_ps: i64 = 0
         """When the call began: when it had its SMs and queue pairs."""
         self.ready_ps: i64 = NOT_WAITED
-        """When the queue pairs are there that the call waits for."""
+        """When the queue pairs are there that the call waits for, or its first byte moves."""
+        self.due: bool = False
+        """Whether the call began, and its first byte has not moved."""
         self.held_by: i64 = NOT_WAITED
         """Whose collectives held the SMs that the call waited for."""
         self.watched: bool = False
@@ -98,6 +103,7 @@ class Calls:
     def abort(self) -> None:
         """Forget what is in flight."""
         self.asked = False
+        self.due = False
         self.ready_ps = NOT_WAITED
         self.copied = []
         self.next_over = NEVER_PS
@@ -136,6 +142,7 @@ class Calls:
             int(self.asked_ps),
             int(self.since_ps),
             int(self.ready_ps),
+            1 if self.due else 0,
             int(self.held_by),
             1 if self.watched else 0,
             int(self.freed),
@@ -145,11 +152,12 @@ class Calls:
 
     def load(self, state: Plain) -> None:
         """Take up a saved state."""
-        asked, asked_ps, since_ps, ready_ps, held_by, watched, freed, copied = as_list(state)
+        asked, asked_ps, since_ps, ready_ps, due, held_by, watched, freed, copied = as_list(state)
         self.asked = as_int(asked) == 1
         self.asked_ps = as_int(asked_ps)
         self.since_ps = as_int(since_ps)
         self.ready_ps = as_int(ready_ps)
+        self.due = as_int(due) == 1
         self.held_by = as_int(held_by)
         self.watched = as_int(watched) == 1
         self.freed = as_int(freed)

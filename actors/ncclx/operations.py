@@ -47,6 +47,8 @@ BLOCKWISE: Final = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv",
 """Those whose buffer consists of a block for each rank."""
 TO_ALL: Final = ("all_to_all", "all_to_allv")
 """Those in which everybody has something else for everybody."""
+IN_NVSWITCH: Final = ("nvls", "nvls_tree")
+"""Algorithms in which the NVSwitch reduces and multicasts."""
 BY_SERVER: Final = ("hierarchical", "pxn", "nvls", "nvls_tree")
 """Those that need equally many ranks on each server."""
 SIMPLE_ONLY: Final = ("pat", "nvls", "nvls_tree")

@@ -126,7 +126,7 @@ COMPUTED: Final[i64] = 0
 WATCHED: Final[i64] = 1
 """A look at a group's oldest call (`watchdog_ps`)."""
 CONNECTED: Final[i64] = 2
-"""The queue pairs of a group's call are there, or a piece of that time is over."""
+"""A group's call may go on: queue pairs are there, its first byte moves, or a piece of that is over."""
 LATER: Final[i64] = 3
 """Like `COMPUTED`, of a stream's later turns: one kind for each."""
 
@@ -202,6 +202,8 @@ class ScriptProgram(Program):
         """Groups for which there are timers: as many as there are, and may come."""
         self.launch_ps: i64 = 0
         """From when a stream comes to a call until the call begins."""
+        self.late: bool = any(late_ps > 0 for group in groups for late_ps in group.late_ps)
+        """Whether calls come whose first byte moves later."""
         self.pair_ps: i64 = 0
         """What it takes to make a queue pair; 0: all are there."""
         self.exchange_ps: i64 = 0
@@ -331,7 +333,7 @@ class ScriptProgram(Program):
         if kind == CONNECTED:
             return 1 + streams + groups
         first: i64 = 1 + streams + groups
-        if self.pair_ps > 0 or self.launch_ps > 0:
+        if self.pair_ps > 0 or self.launch_ps > 0 or self.late or self.streams.grows:
             first += groups
         return first + (kind - LATER) * streams
 
@@ -713,12 +715,19 @@ class ScriptProgram(Program):
                 self._connect(host, number, call, now)
             if self.launch_ps > 0 and group.ready_ps < now + self.launch_ps:
                 group.ready_ps = now + self.launch_ps
-                self._go_on_connecting(host, number, now)
+                self._wait_until_ready(host, number, now)
         if group.ready_ps >= 0:
             return False
-        if share is not None and not self._take(host, share, number, now):
-            return False
-        group.since_ps = now
+        if not group.due:
+            if share is not None and not self._take(host, share, number, now):
+                return False
+            group.since_ps = now
+            if group.late_ps[call] > 0:
+                group.due = True
+                group.ready_ps = now + group.late_ps[call]
+                self._wait_until_ready(host, number, now)
+                return False
+        group.due = False
         orders = self.orders
         if orders is not None:
             orders.begin(number)
@@ -784,23 +793,23 @@ class ScriptProgram(Program):
         ready_ps: i64 = self.connects_ps + self.exchange_ps
         self.connecting_ps += ready_ps - now
         group.ready_ps = ready_ps
-        self._go_on_connecting(host, number, now)
+        self._wait_until_ready(host, number, now)
 
-    def _go_on_connecting(self, host: Host, group: i64, now: i64) -> None:
-        """Set a group's timer for when its queue pairs are there, or a piece before."""
+    def _wait_until_ready(self, host: Host, group: i64, now: i64) -> None:
+        """Set a group's timer for when its call may go on, or a piece before."""
         at_ps: i64 = self.groups[group].ready_ps
         if at_ps > now + PIECE_PS:
             at_ps = now + PIECE_PS
         self._set_timer(host, at_ps, CONNECTED, group)
 
     def _on_connected(self, host: Host, number: i64, now: i64) -> bool:
-        """The timer of a group that is connected on demand; whether it is done."""
+        """The timer of a group whose call waits for queue pairs or for its first byte; whether it is done."""
         group = self.groups[number]
         if group.ready_ps < 0:
             return False  # the communicator was aborted
         host.progress += 1
         if group.ready_ps > now:
-            self._go_on_connecting(host, number, now)
+            self._wait_until_ready(host, number, now)
             return False
         group.ready_ps = NOT_WAITED
         self._look(host, now)

@@ -187,6 +187,7 @@ class RankBuilder:
             self._plan.groups[number].reason,
             [call.label for call in calls],
             [(self._code(number, call), call.size_bytes) for call in calls],
+            [self._settings.late_ps(call.algorithm) for call in calls],
         )
 
     def grow(self, job: WiredJob) -> None:
@@ -222,6 +223,7 @@ class RankBuilder:
         calls = program.groups[place]
         calls.announced.append((self._code(self._script.groups[place], call), call.size_bytes))
         calls.labels.append(call.label)
+        calls.late_ps.append(self._settings.late_ps(call.algorithm))
         calls.ringed.append(is_ring(operation))
         walker = self._channels[self._of_group[place][0]]
         if isinstance(walker, RingChannel):

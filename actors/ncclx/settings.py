@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays
+from actors.ncclx.operations import IN_NVSWITCH
 from actors.ncclx.protocols import LL, LL128, SIMPLE
 
 MOST_CHANNELS: Final = 64
@@ -132,10 +133,16 @@ class Settings:
     """Of a message on an idle fabric."""
     launch_ps: int = 0
     """From a rank's call until it begins."""
+    nvls_latency_ps: int = 0
+    """From a call of NVLS or NVLSTree until its first byte moves."""
     connect_pair_ps: int = 0
     """What a rank takes to make a queue pair at its first use; 0: all are there when time begins."""
     connect_exchange_ps: int = 0
     """And to exchange their numbers with its peers."""
+
+    def late_ps(self, algorithm: str) -> int:
+        """How long after a call by this algorithm its first byte moves."""
+        return self.nvls_latency_ps if algorithm in IN_NVSWITCH else 0
 
     @property
     def slice_bytes(self) -> int:

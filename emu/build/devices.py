@@ -174,7 +174,7 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
     if role is Role.GPU:
         return build_gpu(scenario, topology, plan, number, queue, outbox_for)
     if role is Role.NVSWITCH:
-        return build_nvswitch(topology, number, queue, outbox_for)
+        return build_nvswitch(scenario, topology, number, queue, outbox_for)
     assert role is Role.CONTROLLER, role
     delay_ps = scenario.control.management_delay_ps
     controller = build_controller(

@@ -59,7 +59,7 @@ def build_gpu(
     end = topology.nvlink_end(number)
     if end is not None:
         gpu.domain = Domain(
-            _nvlink_port(end, queue, outbox_for),
+            _nvlink_port(scenario, end, queue, outbox_for),
             _message_port(host, queue, outbox_for, ARRIVALS),
             _message_port(host, queue, outbox_for, DEPARTURES),
             [
@@ -72,13 +72,17 @@ def build_gpu(
     return gpu
 
 
-def build_nvswitch(topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor) -> NvSwitch:
+def build_nvswitch(
+    scenario: Scenario, topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor
+) -> NvSwitch:
     """The NVSwitch of one server."""
-    return NvSwitch(number, queue, [_nvlink_port(end, queue, outbox_for) for end in topology.ports(number)])
+    ends = topology.ports(number)
+    return NvSwitch(number, queue, [_nvlink_port(scenario, end, queue, outbox_for) for end in ends])
 
 
-def _nvlink_port(end: Attachment, queue: EventQueue, outbox_for: OutboxFor) -> NvlinkPort:
-    return NvlinkPort(queue, end.rate_bps, end.delay_ps, end.peer, end.peer_port, outbox_for(end.peer))
+def _nvlink_port(scenario: Scenario, end: Attachment, queue: EventQueue, outbox_for: OutboxFor) -> NvlinkPort:
+    outbox, efficiency = outbox_for(end.peer), scenario.host.nvlink.nvls_share
+    return NvlinkPort(queue, end.rate_bps, end.delay_ps, end.peer, end.peer_port, outbox, efficiency)
 
 
 def _nvlink_place(topology: Topology, gpu: int) -> int:

@@ -100,6 +100,7 @@ def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
         flight_recorder=ncclx.flight_recorder,
         delays=_delays(scenario)._replace(elsewhere=_elsewhere(scenario, topology)),
         launch_ps=ncclx.launch_ps,
+        nvls_latency_ps=scenario.host.nvlink.nvls_latency_ps,
         connect_pair_ps=ncclx.connect.pair_ps if ncclx.connect.when == "first_use" else 0,
         connect_exchange_ps=2 * scenario.control.management_delay_ps,
     )

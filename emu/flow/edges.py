@@ -19,6 +19,7 @@ from typing import Final
 from actors.fabric.paths import Delays, Unloaded
 from actors.flow.filling import LIGHT, PAUSING, QUIET, UNIT
 from actors.flow.progress import Strand
+from actors.gpu.nvlink import SHARE
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.protocols import LL, LL128
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
@@ -52,18 +53,18 @@ class Slices:
     @cached_property
     def total_bytes(self) -> int:
         """All of them."""
-        return self.parted_bytes(1)
+        return self.shared_bytes(int(SHARE))
 
-    def parted_bytes(self, part: int) -> int:
-        """What a link carries of them that carries so many pieces of each at once. Worked out once."""
-        found = self._parted.get(part)
+    def shared_bytes(self, share: int) -> int:
+        """What a link carries of them that takes this share of each, in units of 2^-16. Worked out once."""
+        found = self._shared.get(share)
         if found is None:
-            whole, loop = (sum(size // part for size in sizes) for sizes in (self.sizes, self.loop))
-            found = self._parted[part] = whole + self.loops * loop
+            whole, loop = (sum(size * share >> 16 for size in sizes) for sizes in (self.sizes, self.loop))
+            found = self._shared[share] = whole + self.loops * loop
         return found
 
     @cached_property
-    def _parted(self) -> dict[int, int]:
+    def _shared(self) -> dict[int, int]:
         return {}
 
     @cached_property
@@ -145,8 +146,9 @@ class Edge:
     """Slices that its connection carried before."""
     hops: int = 0
     """Packets by the links that they cross; over NVLink slices, by two."""
-    parts: tuple[int, int] = (1, 1)
-    """Of an edge over NVLink: edges that its links carry once (multicasts and reductions of the NVSwitch)."""
+    shares: tuple[int, int] = (0, 0)
+    """Of an edge over NVLink: what a slice takes of its two links if the NVSwitch works on it, in units of
+    2^-16; else 0."""
 
     @property
     def inside(self) -> bool:
@@ -155,7 +157,7 @@ class Edge:
 
     def alike(self) -> tuple[int, ...]:
         """What two edges over NVLink have in common that take the same."""
-        return (self.bits, self.line_kbps, self.slice_bits, self.fixed_ps, self.clear_ps, *self.parts)
+        return (self.bits, self.line_kbps, self.slice_bits, self.fixed_ps, self.clear_ps, *self.shares)
 
     @property
     def slice_ps(self) -> int:
@@ -268,13 +270,16 @@ class Edges:
         links = directed(topology, [(send.nic, leaving), (arriving.peer, back)])
         bits = slices.inside_bits
         pair = self._wires.inside[send.nic][send.pairs[0]]
-        parts = pair.leaving, pair.arriving
-        for link, part in zip(links, parts, strict=True) if self._counted else ():
-            self._wires.payload_bytes[link] += slices.parted_bytes(part)
-        if parts == (1, 1):
+        shares = pair.leaving, pair.arriving
+        for link, share in zip(links, shares, strict=True) if self._counted else ():
+            self._wires.payload_bytes[link] += slices.shared_bytes(share or int(SHARE))
+        if shares == (0, 0):
             loads: tuple[tuple[int, tuple[int, ...], int, int], ...] = ((bits, links, QUIET, -1),)
         else:
-            loads = tuple((bits // part, (link,), QUIET, -1) for link, part in zip(links, parts, strict=True))
+            taken = self._wires.nvlink_shares(shares)
+            loads = tuple(
+                (bits * share >> 16, (link,), QUIET, -1) for link, share in zip(links, taken, strict=True)
+            )
         way_ps = host_ps(topology, send.nic, Delays(0, 0, 0, cuts_through=False))
         way_ps += host_ps(topology, send.peer_nic, Delays(0, 0, 0, cuts_through=False))
         way_ps += leaving.delay_ps + arriving.delay_ps
@@ -291,7 +296,7 @@ class Edges:
             way_ps + flag_ps if send.control >= 0 else 0,
             slots,
             hops=2 * slices.count,
-            parts=parts,
+            shares=shares,
         )
 
     def copy_ps(self, size_bytes: int, protocol: int) -> int:

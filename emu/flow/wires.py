@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Topology
 from actors.flow.filling import UNIT
 from actors.flow.progress import Strand
+from actors.gpu.nvlink import SHARE
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
 from emu.build.buffer_sizes import is_deep
 from emu.build.hashed_paths import HashedPaths
@@ -118,6 +119,11 @@ class Wires:
         self._ack_priority = transport.ack_priority
         self.spread = scenario.routing.kind if is_spread(scenario.routing) else ""
         """The policy that gives every packet a port of its own, if one does."""
+
+    def nvlink_shares(self, shares: tuple[int, int]) -> list[int]:
+        """How long a transfer has its two NVLinks, by what it takes of each, in units of 2^-16."""
+        efficiency = self._scenario.host.nvlink.nvls_share
+        return [share * int(SHARE) // efficiency if share else int(SHARE) for share in shares]
 
     def way(self, nic: int, index: int) -> Way:
         """Of a queue pair of a NIC."""

@@ -263,7 +263,7 @@ def _takes(field: FieldInfo) -> str:
     if annotation is bool:
         return "`true` or `false`"
     inner = (annotation, *(plain for part in get_args(annotation) for plain in (part, *get_args(part))))
-    return _number(field) if int in inner else "text"
+    return _number(field) if int in inner or float in inner else "text"
 
 
 def _number(field: FieldInfo) -> str:
@@ -271,9 +271,11 @@ def _number(field: FieldInfo) -> str:
     bounds: dict[str, int] = {}
     for mark in marks:
         for inner in (mark, *getattr(mark, "metadata", ())):
-            for name in ("ge", "le", "lt"):
+            for name in ("ge", "gt", "le", "lt"):
                 if getattr(inner, name, None) is not None:
                     bounds[name] = getattr(inner, name)
     if "lt" in bounds:
         return "number from 0"
+    if {"gt", "le"} <= set(bounds):
+        return f"above {bounds['gt']}, up to {bounds['le']}"
     return f"{bounds['ge']} to {bounds['le']}" if {"ge", "le"} <= set(bounds) else "number"

@@ -29,6 +29,13 @@ _BASE: Final = {"ring": (6.6, 14.0, 8.4), "double_binary_tree": (6.8, 14.0, 8.4)
 _INSIDE: Final = {"ring": (0.6, 1.9, 3.4), "double_binary_tree": (0.6, 1.25, 4.0)}
 _BETWEEN: Final = {"ring": (2.7, 4.0, 14.0), "double_binary_tree": (5.0, 8.5, 14.0)}
 """By protocol, us: of any operation, of a hop over NVLink, of a hop over the network."""
+_NVLS: Final[tuple[tuple[float, float, tuple[int, ...]], ...]] = (
+    (600e9, 0.74, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)),
+    (0, 0.85, (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3)),
+)
+"""By the rate of a GPU's NVLinks, B/s, of Blackwell GPUs and before: the efficiency, and what a head of NVLS
+may have of each link, GB/s (`src/graph/search.cc`, ncclTopoSearchTryNvls): the first that fits once for each
+head, and once more for the GPU that is the head."""
 _NVLS_US: Final = (25.0, 20.9)
 _POST_US: Final = 1.0
 """Of a post; three of them with Simple."""
@@ -110,7 +117,10 @@ def _nccl_us(
         return 8.0 + doubled * 14.0 / 3.5 + n * 2.8 + size_bytes / (bus * 0.75)
     if not nvls or inside == 1 or channels < 2 or op in ("broadcast", "reduce"):
         return None
-    own = rates.nvlink_bps / 8e6 * 0.85 * (channels - 1) / channels
+    whole = rates.nvlink_bps / 8
+    efficiency, speeds = next((share, speeds) for least, share, speeds in _NVLS if whole >= least)
+    speed = next(one for one in (*speeds, 0) if one * 1e9 * (inside + 1) <= whole)
+    own = speed * 1e3 * inside * efficiency * (inside - 1) / inside
     own *= 2 if reduces else (inside - 1) / inside
     if algorithm == "nvls":
         if servers > 1:

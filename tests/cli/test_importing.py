@@ -77,8 +77,8 @@ def test_a_script_is_a_mapping_and_what_changes_nothing_is_said(tmp_path: Path) 
 def test_a_server_of_nccl_is_there_as_often_as_asked(tmp_path: Path) -> None:
     text, scenario = written(tmp_path, ("system.xml", DUMP), options=("--hosts", "4"))
     assert "  #   GPU 0: mlx5_1\n  #   GPU 1: mlx5_0\n  kind: star\n  hosts: 4\n  gpus_per_host: 2\n" in text
-    assert "  nvlink: {rate: 3.6Tbps}  # 18 links of 25 GB/s, NVLink\n" in text
-    assert scenario.host.nvlink.rate_bps == 3600 * 10**9
+    assert "  nvlink: {rate: 2966.4Gbps}  # 18 links of 20.6 GB/s, NVLink\n" in text
+    assert scenario.host.nvlink.rate_bps == 2_966_400_000_000
 
 
 def test_gpus_that_share_a_nic_are_drawn_node_by_node(tmp_path: Path) -> None:

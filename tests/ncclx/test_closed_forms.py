@@ -350,7 +350,12 @@ def took_ps(
             "host": {
                 "link_delay": "250ns",
                 "link_rate": "512G",
-                "nvlink": {"rate": "3600G", "delay": "150ns"},
+                "nvlink": {
+                    "rate": "3600G",
+                    "delay": "150ns",
+                    "nvls_latency": "2us",
+                    "nvls_efficiency": 0.8,
+                },
             },
             "gpu": {"copy_rate": "24T", "copy_latency": "400ns"},
             "ncclx": {"buffsize": "2MiB", "steps": 16, "chunk_steps": 8, "slice_steps": 1} | (ncclx or {}),

@@ -20,7 +20,7 @@ from emu.api import run
 from emu.cli.commands.perf import FABRIC
 from emu.workload.nccl_tuning import _NAMES, Choice, _nccl_us, nccl_choice
 
-RATES: Final = Rates(400 * 10**9, 3600 * 10**9)
+RATES: Final = Rates(400 * 10**9, 2_966_400_000_000)
 SERVERS: Final = Shape(64, 8, 8, 16)
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

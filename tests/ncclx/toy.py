@@ -118,7 +118,7 @@ class Toy:
         if role is Role.GPU:
             return build_gpu(self.scenario, self.topology, self.plan, number, queue, lambda _: None)
         if role is Role.NVSWITCH:
-            return build_nvswitch(self.topology, number, queue, lambda _: None)
+            return build_nvswitch(self.scenario, self.topology, number, queue, lambda _: None)
         if role is Role.CONTROLLER:
             delay = self.scenario.control.management_delay_ps
             hosts, outlines = self.topology.hosts, self.plan.outlines()

@@ -43,9 +43,9 @@ def test_each_gpu_has_the_nic_under_its_own_bridge_and_the_slow_nic_is_left_out(
     assert machine.left_out == ("mlx5_2 (25G)",)
 
 
-def test_eighteen_links_of_an_h100_are_450_gbytes_and_gen5_is_504_gbits() -> None:
+def test_eighteen_links_of_an_h100_carry_nccl_s_370_8_gbytes_and_gen5_is_504_gbits() -> None:
     machine = read_machine(DUMP)
-    assert machine.nvlink_bps == 450 * 8 * GBPS
+    assert machine.nvlink_bps == 3_708 * 8 * GBPS // 10
     assert {one.pcie_bps for one in machine.nics} == {504 * GBPS}
 
 
@@ -66,7 +66,7 @@ def test_the_slowest_link_between_a_nic_and_its_gpu_counts_and_one_without_a_spe
 
 def test_links_to_several_nvswitches_add_up_and_no_link_is_no_nvlink() -> None:
     links = "".join(f'<nvlink target="0000:0{at}:00.0" count="{n}"/>' for at, n in enumerate((5, 5, 4, 4)))
-    assert read_machine(system(gpu(0, "1a", links) + net(0, "1b"))).nvlink_bps == 3600 * GBPS
+    assert read_machine(system(gpu(0, "1a", links) + net(0, "1b"))).nvlink_bps == 29_664 * GBPS // 10
     assert read_machine(system(gpu(0, "1a", "") + net(0, "1b"))).nvlink_bps == 0
 
 

@@ -5,7 +5,7 @@ import pytest
 from actors.ncclx.tuner import Rates, Shape
 from emu.workload.nccl_tuning import Choice, _nccl_us, nccl_choice
 
-RATES = Rates(400 * 10**9, 3600 * 10**9)
+RATES = Rates(400 * 10**9, 2_966_400_000_000)
 SERVERS = Shape(64, 8, 8, 16)
 """64 GPUs on 8 servers with a NIC for each, 16 channels."""
 
@@ -19,13 +19,39 @@ SERVERS = Shape(64, 8, 8, 16)
         ("ring", 0, 64, 6.6 + 112 + 37.8 + 64 / (20400 * 64 / 126)),
         # (8.4 + 112 x 3.4 + 14 x 14) x 1.4; 400 GB/s x 64 / 126
         ("ring", 2, 64 << 20, 585.2 * 1.4 + (64 << 20) / (400e3 * 64 / 126)),
-        # 25 + 2 x 3 x 20.9; 400 GB/s is less than 450 x .85 x 2 x 15 / 16
+        # 25 + 2 x 3 x 20.9; 400 GB/s is less than 8 x 40 x .85 x 2 x 7 / 8 = 476
         ("nvls_tree", 2, 64 << 20, 150.4 + (64 << 20) / (400e3 * 64 / 126)),
     ],
 )
 def test_a_row_of_the_table(algorithm: str, protocol: int, size: int, time_us: float) -> None:
     found = _nccl_us(algorithm, protocol, "all_reduce", SERVERS, size, RATES, nvls=True)
     assert found == pytest.approx(time_us, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("nvlink_gbytes", "nvls_gbytes"),
+    [
+        # 40 GB/s is NCCL's highest speed that fits nine times: 2 x 8 x 40 x .85 x 7 / 8; published: 480
+        (370.8, 476),
+        # 80: 2 x 8 x 80 x .74 x 7 / 8; published: 811
+        (721.8, 828.8),
+    ],
+    ids=["H100", "B200"],
+)
+def test_nvls_of_a_server_has_the_bandwidth_that_nccl_gives_eight_heads(
+    nvlink_gbytes: float, nvls_gbytes: float
+) -> None:
+    """What the links carry, S (1 + 1/8) at the efficiency, comes to what the list of speeds rounds down."""
+    server, size = Shape(8, 8, 0, 16), 8 << 30
+    rates = RATES._replace(nvlink_bps=round(nvlink_gbytes * 8e9))
+    found = _nccl_us("nvls", 2, "all_reduce", server, size, rates, nvls=True)
+    assert found is not None
+    assert size / 1e3 / (found - 25) * 14 / 8 == pytest.approx(nvls_gbytes)
+    efficiency = 0.85 if nvlink_gbytes < 600 else 0.74
+    assert 0.95 < nvls_gbytes / (2 * 7 / 9 * efficiency * nvlink_gbytes) <= 1
+    ring = _nccl_us("ring", 2, "all_reduce", server, size, rates, nvls=True)
+    assert ring is not None
+    assert size / 1e3 / ring * 14 / 8 == pytest.approx(nvlink_gbytes, rel=0.01)
 
 
 def test_small_sizes_take_a_tree_with_ll_on_one_channel_and_large_ones_nvls() -> None:

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors.fabric.model import Topology
+from actors.gpu.nvlink import SHARE
 from actors.ncclx.graph import NVLS_MULTICAST, NVLS_REDUCE
 from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import KnownPlans, Proofs, Schedule, operations_of
@@ -88,9 +89,10 @@ class NvlinkPlan:
     index: int
     flags: bool
     """Whether it carries clear-to-sends."""
-    leaving: int = 1
-    """Transfers that the GPU's link carries once; and the other GPU's."""
-    arriving: int = 1
+    leaving: int = 0
+    """The share of the GPU's link that a transfer takes, and of the other GPU's, where the NVSwitch works on
+    it (`actors.gpu.nvlink.SHARE`); else 0."""
+    arriving: int = 0
 
 
 class ConnectionBook:
@@ -107,7 +109,7 @@ class ConnectionBook:
         self._ends.setdefault(nic, []).append(end)
 
     def connect_inside(
-        self, gpu: int, peer: int, *, flags: bool = False, leaving: int = 1, arriving: int = 1
+        self, gpu: int, peer: int, *, flags: bool = False, leaving: int = 0, arriving: int = 0
     ) -> tuple[int, int]:
         """Note a connection over NVLink; returns its index at `gpu` and at `peer`."""
         assert gpu != peer, f"GPU {gpu} cannot connect to itself"
@@ -213,12 +215,10 @@ def connect_inside(
     """Connect two GPUs over NVLink: pairs for data, and for clear-to-sends if slices wait for them, else -1;
     of each the index at `gpu` and at `peer`.
     """
-    data = book.connect_inside(
-        gpu,
-        peer,
-        leaving=neighbours if lane == NVLS_MULTICAST else 1,
-        arriving=neighbours if lane == NVLS_REDUCE else 1,
-    )
+    once, every = SHARE // neighbours, SHARE * (neighbours + 1) // neighbours
+    shares = {NVLS_REDUCE: (every, once), NVLS_MULTICAST: (once, every)}
+    leaving, arriving = shares.get(lane, (0, 0))
+    data = book.connect_inside(gpu, peer, leaving=leaving, arriving=arriving)
     return data, book.connect_inside(gpu, peer, flags=True) if admitted else (-1, -1)
 
 

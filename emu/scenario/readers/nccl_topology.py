@@ -7,16 +7,16 @@ class says what is there: 0x03.... a GPU (0x12.... an accelerator of AMD), 0x02.
     GPUs      in the order of `dev`; of `pci` alone, in the order of the file
     NICs      the `net`s of the highest speed, in the order of the GPUs that they are nearest to by common
               bridges; slower ones (storage, management) are left out and named
-    NVLink    links of a GPU times what a link of its generation carries each way
+    NVLink    links of a GPU times what a link of its generation carries of payload each way
     PCIe      the slowest known link between a NIC and its CPU: GT/s x lanes x 63/64
 
 A dump of several servers (`host_hash` differs: Multi-Node NVLink) is read as its first one.
 
 The file is not trusted: its size, depth and counts are bounded, and entities are refused.
 
-Sources: NCCL, `src/graph/xml.cc` and `topo.cc`; RCCL, `xgmi`; PCI class codes (PCI-SIG); rates of a link:
-NVIDIA's data sheets of P100 (20 GB/s), V100, A100, H100 (25) and B200 (50), AMD's of MI100 (46), MI200 (50)
-and MI300 (64).
+Sources: NCCL, `src/graph/xml.cc` and `topo.cc`; RCCL, `xgmi`; PCI class codes (PCI-SIG); payload of an
+NVLink: NCCL 2.30, `src/graph/topo.h` (of 25 GB/s of an H100's link 20.6 are left of headers); of an xGMI link
+AMD's data sheets of MI100 (46), MI200 (50) and MI300 (64).
 
 Not modelled: sockets and the way between them, bridges that NICs share, C2C.
 """
@@ -36,7 +36,7 @@ MOST_DEVICES: Final = 1024
 DEEPEST: Final = 64
 MOST_MBPS: Final = 10**7
 GBPS: Final = 10**9
-_NVLINK_GBYTES: Final = {60: 20, 70: 25, 80: 25, 90: 25, 100: 50}
+_NVLINK_GBYTES: Final = {60: 18.0, 70: 20.0, 80: 20.0, 86: 12.0, 87: 20.0, 90: 20.6, 100: 40.1}
 """By the least `sm` of a generation, GB/s of a link each way."""
 _XGMI_GBYTES: Final = {"906": 46, "908": 46, "90a": 50, "910": 50, "94": 64, "95": 64}
 """By the beginning of `gcn`, the same."""
@@ -203,13 +203,15 @@ def _links(gpus: Sequence[_Device]) -> tuple[int, str]:
         found.append((count, _link_gbytes(gpu.node.attrib)))
     count, gbytes = min(found)
     kind = "xGMI" if any(gpu.node.find("xgmi") is not None for gpu in gpus) else "NVLink"
-    return count * gbytes * 8 * GBPS, f"{count} links of {gbytes} GB/s, {kind}"
+    return round(count * gbytes * 8 * GBPS), f"{count} links of {gbytes:g} GB/s, {kind}"
 
 
-def _link_gbytes(gpu: Mapping[str, str]) -> int:
+def _link_gbytes(gpu: Mapping[str, str]) -> float:
     gcn = gpu.get("gcn", "").removeprefix("gfx")
     for begins, gbytes in _XGMI_GBYTES.items():
         if gcn.startswith(begins):
             return gbytes
     sm = _number(gpu.get("sm", ""))
-    return next((gbytes for least, gbytes in sorted(_NVLINK_GBYTES.items(), reverse=True) if sm >= least), 20)
+    return next(
+        (gbytes for least, gbytes in sorted(_NVLINK_GBYTES.items(), reverse=True) if sm >= least), 20.0
+    )

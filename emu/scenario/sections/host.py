@@ -4,8 +4,9 @@ Costs without a published figure are zero, so that nothing is charged by guess. 
 Breakdown of High-performance Communication" (Zambre et al., ICPP'19, server CPUs with ConnectX-4) for posts,
 175.4 ns with descriptor, barriers, doorbell and the copy to the NIC, and for polled completions, 61.6 ns, so
 (175.4 + 2 x 61.6) / 3 = 99.6 ns on average over a slice's operations; PCIe Gen5 x16 carries
-32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s, its 18 NVLinks 450 GB/s each way (NVIDIA, H100
-data sheet: 900 GB/s both ways), and it has 132 SMs (H100 white paper).
+32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s (NVIDIA, H100 data sheet), and it has 132 SMs
+(H100 white paper). What NVLinks carry of payload, and what operations of the NVSwitch lose, are NCCL 2.30's
+constants (`src/graph/topo.h`, `src/graph/tuning.cc`); docs/servers.md has them beside measurements.
 """
 
 from __future__ import annotations
@@ -24,10 +25,22 @@ class NvlinkSection(Section):
 
     enabled: bool = True
     """Whether GPUs of one server exchange over it; otherwise through their NICs (NCCL_P2P_DISABLE)."""
-    rate_bps: RateBps = parse_rate("3600G")
-    """What a GPU's NVLinks carry of payload, each way. 18 links of 25 GB/s of an H100."""
+    rate_bps: RateBps = parse_rate("2966.4G")
+    """What a GPU's NVLinks carry of payload, each way. 18 links of 20.6 GB/s of an H100, whose line rate is
+    25 GB/s a link."""
     delay_ps: DelayPs = parse_time("250ns")
     """Propagation between a GPU and the NVSwitch. A choice."""
+    nvls_latency_ps: TimePs = parse_time("25us")
+    """From a call of `nvls` or `nvls_tree` until its first byte moves: NCCL's table has 25 us for all of a
+    small one."""
+    nvls_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.85
+    """Share of `rate` that reductions and multicasts of the NVSwitch reach. 0.85 on Hopper, 0.74 on
+    Blackwell."""
+
+    @property
+    def nvls_share(self) -> int:
+        """The efficiency in units of 2^-16."""
+        return max(round(self.nvls_efficiency * 65536), 1)
 
 
 class PcieSection(Section):
