@@ -70,6 +70,14 @@ def test_ranks_are_processes_times_threads_times_gpus(capsys: Captured) -> None:
     assert main(["perf", "all_reduce", "-g", "2", "--ranks", "4"]) == 2
 
 
+def test_in_a_pipe_each_record_is_one_line(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = told(capsys, "all_reduce", "-b", "8", "-e", "8", *STAR)
+    (settings,) = [line for line in out if line.startswith("# nThread")]
+    assert settings.endswith("unalign: 0")
+    assert all(line.startswith("#") or len(line.split()) >= 9 for line in out if line)
+
+
 def test_flags_that_are_not_modelled_are_one_line_each(capsys: Captured) -> None:
     status, _, err = told(capsys, "all_reduce", "-b", "8", "-e", "8", "-G", "1", "-m", "1", "-M", "1", *STAR)
     assert status == 0

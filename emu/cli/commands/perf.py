@@ -22,7 +22,7 @@ from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.shipped import scenario_named
-from emu.cli.columns import known_columns, say
+from emu.cli.columns import known_columns, say_whole
 from emu.cli.commands.estimate import costs
 from emu.cli.run_options import placed_here, result_of
 from emu.cli.scenario_options import forcing, overriding
@@ -423,7 +423,7 @@ class _Perf(Observer):
     def _say(self, lines: Sequence[str]) -> None:
         self._left.clear()
         if lines and not self._quiet:
-            say("\n".join(lines))
+            say_whole("\n".join(lines))
 
 
 def _devices(topology: Topology, gpus: Sequence[int]) -> list[PerfDevice]:
