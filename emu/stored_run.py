@@ -25,6 +25,7 @@ from emu.base.errors import UsageError
 from emu.measure.digest import check_kind
 from emu.scenario.dump import to_yaml
 from emu.scenario.fault_schedule import Aims, scripted
+from emu.scenario.faults.events import Fault
 from emu.scenario.live_changes import Change, changed
 from emu.scenario.load import Loaded, load, load_text
 from emu.scenario.resolve import Resolved, resolve
@@ -56,10 +57,14 @@ class StoredRun:
         """The scenario with the changes that were made before `at_ps`."""
         return _with(self.begun.scenario, (one for one in self.changes if one[0] < at_ps))
 
+    def faults(self, topology: Topology) -> tuple[Fault, ...]:
+        """Every occurrence of its faults, the injected ones too."""
+        return scripted(self.scenario, topology, self.aims)
+
     def breaking(self, topology: Topology) -> list[dict[str, Any]]:
         """The lines of its journal that say what broke, as if all had been scripted from the start."""
         resolved = resolve(self.scenario, topology)
-        resolved = resolved._replace(faults=scripted(self.scenario, topology, self.aims))
+        resolved = resolved._replace(faults=self.faults(topology))
         return [
             {"kind": kind, "virtual_ps": at_ps, **facts}
             for kind, at_ps, facts in breaking(resolved, topology)

@@ -47,6 +47,7 @@ def compared_page(one: Path, other: Path) -> str:
         "rows": rows,
         "charts": _charts(runs[0].summary, runs[1].summary),
         "down": [],
+        "weak": [],
         "first": -1,
     }
     shared = _one_fabric(*runs) and min(len(run.edges_ps) for run in runs) > 1

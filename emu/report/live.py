@@ -34,10 +34,12 @@ from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
 from emu.measure.summary_report import so_far
 from emu.report.html_file import document, folded, packed
-from emu.report.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down
-from emu.report.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, fabric_ports
+from emu.report.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down, links_weak
+from emu.report.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, Slowed, fabric_ports, slowed_ports
+from emu.scenario.faults.events import Fault
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
+from emu.stored_run import stored_run
 from emu.topology.outline import describe, summary_line
 
 RETRANSMITTED: Final = NIC_RETRANSMITTED_FRAMES
@@ -68,6 +70,9 @@ class Following:
         """How many intervals there were before those that are kept."""
         self._journal = LineFile(path / "journal.jsonl")
         self._events: list[Mapping[str, Any]] = []
+        self._faults: tuple[Fault, ...] = ()
+        """Every occurrence of what is scripted, and of what was injected so far."""
+        self._slowed: Mapping[int, Sequence[Slowed]] = {}
         self._plans: list[Mapping[str, Any]] = []
         self._operations: list[list[Sequence[int]]] = []
         self._virtual_ps = 0
@@ -93,21 +98,26 @@ class Following:
 
     def look(self) -> None:
         """Read what the run has written since the last look."""
-        self._events += self._journal.records()
+        events = self._journal.records()
+        self._events += events
+        if any(event.get("kind") in ("fault", "change", "aim") for event in events):
+            self._faults = stored_run(self._path).faults(self.topology)
+            self._slowed = slowed_ports(self.ports, self._faults)
         if self._reader is None:
             try:
                 self._reader = SampleReader(self._path / "samples.jsonl")
             except (OSError, UsageError):  # There is no sample yet.
                 return
-            self._figures = Figures(self.ports, self._reader)
+            self._figures = Figures(self.ports, self._reader, self._slowed)
         assert self._figures is not None
+        self._figures.slowed = self._slowed
         news = list(self._reader.news((*ROLES, *COUNTED)))
         for _, grown in news:
             self._count(grown)
         for some in batched(news, -(-len(news) // AT_ONCE) or 1):
             now_ps = some[-1][0]
-            span_ps = max(now_ps - self._edges_ps[-1], 1)
-            self.intervals.append(self._figures.interval([grown for _, grown in some], span_ps))
+            begin_ps = self._edges_ps[-1]
+            self.intervals.append(self._figures.interval([grown for _, grown in some], begin_ps, now_ps))
             self._edges_ps.append(now_ps)
         beyond = len(self.intervals) - MOST_INTERVALS
         if beyond > 0:
@@ -138,7 +148,8 @@ class Following:
             "most": MOST_INTERVALS,
             "span": max(self._edges_ps[-1], self._virtual_ps, 1),
             "rows": list(self._rows()),
-            "down": self._down(),
+            "down": links_down(self.topology, self._events, self._now_ps()),
+            "weak": links_weak(self.topology, self._faults, self._now_ps()),
             "jobs": [self._job(number, plan) for number, plan in enumerate(self._plans)],
             "charts": [self._chart(number, plan) for number, plan in enumerate(self._plans)],
             "verdict": so_far(
@@ -151,7 +162,7 @@ class Following:
     def page(self) -> str:
         """The page, with nothing of the run on it yet but its fabric."""
         data = fabric_data(self.topology, self.ports, (0,), (b"",) * len(MEASURES))
-        data |= {"rows": [], "down": [], "measure": 0, "start": 0, "first": -1, "live": True}
+        data |= {"rows": [], "down": [], "weak": [], "measure": 0, "start": 0, "first": -1, "live": True}
         return document(self.scenario.name, self._body(), data, asks="'self'")
 
     def _body(self) -> Iterator[str]:
@@ -239,9 +250,8 @@ class Following:
         for _, bars in sorted(by_fault.items()):
             yield {"label": bars[0][2], "bars": [[bar[0], min(bar[1], end_ps), *bar[2:]] for bar in bars]}
 
-    def _down(self) -> list[list[int]]:
-        """Links that scripted faults hold down: their ends, from when, until when."""
-        return links_down(self.topology, self._events, max(self._edges_ps[-1], self._virtual_ps))
+    def _now_ps(self) -> int:
+        return max(self._edges_ps[-1], self._virtual_ps)
 
 
 class _Answering(BaseHTTPRequestHandler):

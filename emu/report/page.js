@@ -135,15 +135,17 @@ function drawMap() {
     pen.lineTo(...b);
     pen.stroke();
   }
-  pen.setLineDash([5, 4]);
-  pen.strokeStyle = styled("--bad");
-  pen.lineWidth = 2.5;
-  for (const [a, b] of downNow()) {
-    const [from, to] = between(a, b);
-    pen.beginPath();
-    pen.moveTo(...from);
-    pen.lineTo(...to);
-    pen.stroke();
+  for (const [broken, dash, tone] of [[data.weak, [2, 3], "--fault"], [data.down, [5, 4], "--bad"]]) {
+    pen.setLineDash(dash);
+    pen.strokeStyle = styled(tone);
+    pen.lineWidth = 2.5;
+    for (const [a, b] of now(broken)) {
+      const [from, to] = between(a, b);
+      pen.beginPath();
+      pen.moveTo(...from);
+      pen.lineTo(...to);
+      pen.stroke();
+    }
   }
   pen.setLineDash([]);
   for (const tier of data.tiers) {
@@ -171,7 +173,13 @@ function drawMap() {
     }
   }
 }
-const downNow = () => data.down.filter(([a, b, from, to]) => cells[a] && cells[b] && from < edges[at + 1] && to > edges[at]);
+const now = (broken) => broken.filter(([a, b, from, to]) => cells[a] && cells[b] && from < edges[at + 1] && to > edges[at]);
+// What is wrong with the cable of a port now, in words; empty if nothing is.
+function wrong(port) {
+  const [one, , other] = ports[port];
+  const here = ([a, b]) => (a === one && b === other) || (a === other && b === one);
+  return [...now(data.down).filter(here).map(() => "down"), ...now(data.weak).filter(here).map((broken) => broken[4])].join(", ");
+}
 const ends = (port) => between(ports[port][0], ports[port][2]);
 function between(a, b) {
   return [a, b].map((node, i, both) => {
@@ -437,7 +445,8 @@ function drawChosen() {
   const panel = by("chosen");
   panel.hidden = chosen.port < 0;
   if (panel.hidden) return;
-  by("chosen-name").textContent = portName(chosen.port);
+  const why = wrong(chosen.port);
+  by("chosen-name").textContent = `${portName(chosen.port)}${why ? ` (${why})` : ""}`;
   const list = [...portsOf[chosen.node]].sort((a, b) => Math.abs(cell(measure, b, at)) - Math.abs(cell(measure, a, at))).slice(0, 12);
   if (!list.includes(chosen.port)) list.push(chosen.port);
   fill(by("chosen-ports"), ["port", "rate", ...MEASURES],
@@ -604,6 +613,10 @@ function listen() {
       const node = to[Math.max(0, Math.min(place, to.length - 1))];
       choose({ node, port: busiest(node) });
     });
+    map.addEventListener("mousemove", (event) => {
+      const found = hit(event.offsetX, event.offsetY), why = found && found.port >= 0 ? wrong(found.port) : "";
+      map.title = found && found.port >= 0 ? `${portName(found.port)}${why ? `: ${why}` : ""}` : "";
+    });
     map.addEventListener("click", (event) => choose(hit(event.offsetX, event.offsetY)));
     waterfall.addEventListener("click", (event) => {
       const row = Math.min(Math.floor(((event.offsetY - 2) / (waterfall.clientHeight - 4)) * waterRows.length), waterRows.length - 1);
@@ -654,6 +667,7 @@ async function take(news) {
   ends_at = news.span;
   data.rows = news.rows;
   data.down = news.down;
+  data.weak = news.weak;
   for (const [which, rows] of more.entries())
     for (const row of rows) for (const byte of row) if (byte > greatestOf[which]) greatestOf[which] = byte;
   if (follows && !playing) at = Math.max(count - 1, 0);

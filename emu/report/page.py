@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from actors.fabric.model import Role, Topology
+from actors.fabric.model import FABRIC, Role, Topology
+from actors.wire.fault import DELAY, ERRORS, RATE
 from emu.base.units import about_size, about_time, counted, percent, shown_time
 from emu.measure.summary.jobs import DISABLED
 from emu.measure.summary_report import (
@@ -25,6 +26,7 @@ from emu.measure.summary_report import (
 from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
 from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
 from emu.results.summary import GroupLoad, Link, OperatorResult, Summary
+from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.schema import Scenario
 from emu.topology.outline import describe, summary_line
 
@@ -48,7 +50,7 @@ def page(recording: Recording) -> str:
 
 
 def _data(recording: Recording) -> dict[str, Any]:
-    measure, start, first = _worst(recording)
+    measure, start, first = opens_at(recording)
     run = recording
     return fabric_data(run.topology, run.ports, run.edges_ps, run.measures) | {
         "span": max(recording.edges_ps[-1], recording.summary.virtual_ps, 1),
@@ -57,6 +59,7 @@ def _data(recording: Recording) -> dict[str, Any]:
         "steps": _steps(recording),
         "uplinks": uplink_bars(recording.summary.fabric.uplinks),
         "down": links_down(run.topology, run.events, run.summary.virtual_ps),
+        "weak": links_weak(run.topology, run.faults, run.summary.virtual_ps),
         "measure": measure,
         "start": start,
         "first": first,
@@ -76,16 +79,54 @@ def fabric_data(
     }
 
 
-def _worst(recording: Recording) -> tuple[int, int, int]:
+def opens_at(recording: Recording) -> tuple[int, int, int]:
     """What is shown first, as measure, interval and port: most drops, else the longest pause, else the
-    busiest."""
-    for measure in (DROPS, PAUSED, UTILISATION):
-        figures = recording.measures[measure]
-        most = max(figures, default=0)
-        if most:
-            cell = figures.index(most)
-            return measure, *divmod(cell, len(recording.ports))
+    busiest; of the ports at the first cause that the diagnosis names, else of all."""
+    for ports in (_accused(recording), range(len(recording.ports))):
+        for measure in (DROPS, PAUSED, UTILISATION):
+            rows = {port: recording.row(measure, port) for port in ports}
+            most = max((max(row, default=0) for row in rows.values()), default=0)
+            if most:
+                return measure, *min((row.index(most), port) for port, row in rows.items() if most in row)
     return 0, 0, -1
+
+
+def _accused(recording: Recording) -> list[int]:
+    """The ports at the first cause that the diagnosis names: both of a link `a:b`, one of `a>b`, all of a
+    device."""
+    for finding in recording.summary.diagnosis[:1]:
+        names = recording.topology.nodes
+        sender, arrow, receiver = finding.place.partition(">")
+        if arrow:
+            pairs = {(sender, receiver)}
+        else:
+            one, _, other = finding.place.partition(":")
+            pairs = {(one, other), (other, one)}
+        return [
+            at
+            for at, port in enumerate(recording.ports)
+            if (names[port.device].name, names[port.peer].name) in pairs
+            or finding.place == names[port.device].name
+        ]
+    return []
+
+
+def links_weak(topology: Topology, faults: Iterable[Fault], end_ps: int) -> list[list[Any]]:
+    """Links that a fault made slow, lossy or late, or that were drained, while their signal is there: the
+    devices at both ends, from when, until when, and which fault it is."""
+    found: list[list[Any]] = []
+    listed = list(faults)
+    lasting = [fault for fault in listed if not fault.repairs]
+    for fault, (begin_ps, until_ps) in zip(lasting, spans_of(listed), strict=True):
+        ends = {(one.device, one.place) for one in fault.changes if one.op in (RATE, ERRORS, DELAY)}
+        for link in topology.links:
+            is_changed = (link.a, link.a_port) in ends or (link.b, link.b_port) in ends
+            if link.kind != FABRIC or link.number in fault.down:
+                continue
+            if is_changed or link.number in fault.avoided:
+                words = f"{fault.kind} {fault.target}"
+                found.append([link.a, link.b, begin_ps, min(until_ps, end_ps), words])
+    return found
 
 
 def links_down(topology: Topology, events: Iterable[Mapping[str, Any]], end_ps: int) -> list[list[int]]:

@@ -3,7 +3,7 @@
 The samples of a run are counters at its sync points (`run.sample_every`). Between two of them lies an
 interval; of each fabric port, in its sending direction, an interval has four figures, each in one byte:
 
-    utilisation   bytes sent, preamble and gap included, over what the port's rate carries: 1/250
+    utilisation   bytes sent, preamble and gap included, over what the rate in force carries: 1/250
     paused        share of time for which its peer paused the class paused longest, or for which it waited
                   for credit: 1/250
     queue         bytes of the egress queue, or of the virtual output queues towards it, at the interval's
@@ -21,6 +21,7 @@ import csv
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import ceil, log2
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -36,12 +37,14 @@ from actors.kernel.counters import (
     VOQ_BYTES,
     VOQ_PEAK_BYTES,
 )
+from actors.wire.fault import RATE
 from emu.base.errors import UsageError
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
 from emu.results.metrics import DROPPED_LEAVING
 from emu.results.summary import Summary
+from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.stored_run import stored_run
@@ -80,6 +83,15 @@ class Port(NamedTuple):
     peer_port: int
 
 
+class Slowed(NamedTuple):
+    """A port sends at another rate than its own, by a fault."""
+
+    begin_ps: int
+    end_ps: int
+    """NEVER_PS where it lasts."""
+    rate_bps: int
+
+
 class Recording(NamedTuple):
     """One run, read back."""
 
@@ -95,6 +107,8 @@ class Recording(NamedTuple):
     """One byte for each interval and port, intervals one after another; in the order of `MEASURES`."""
     events: tuple[Mapping[str, Any], ...]
     """What broke, as lines of the journal."""
+    faults: tuple[Fault, ...]
+    """Every occurrence of what broke, with its parts."""
     steps: tuple[tuple[int, ...], ...]
     """Rows of job, rank, step, begin, end, computing and waits by reason, in ps."""
     collectives: tuple[Mapping[str, str], ...]
@@ -112,8 +126,8 @@ def read_recording(path: Path) -> Recording:
     summary = load_summary(path)
     run = stored_run(path)
     topology = build_topology(run.scenario)
-    ports = fabric_ports(topology)
-    edges_ps, measures = _read(path / "samples.jsonl", ports)
+    ports, faults = fabric_ports(topology), run.faults(topology)
+    edges_ps, measures = _read(path / "samples.jsonl", ports, slowed_ports(ports, faults))
     return Recording(
         path,
         summary,
@@ -123,6 +137,7 @@ def read_recording(path: Path) -> Recording:
         edges_ps,
         measures,
         tuple(run.breaking(topology)),
+        faults,
         tuple(_steps(path / "shown.jsonl")),
         tuple(_rows(path / "collectives.csv")),
     )
@@ -138,11 +153,46 @@ def fabric_ports(topology: Topology) -> tuple[Port, ...]:
     )
 
 
-class Figures:
-    """The figures of a run's ports, interval after interval; an interval is made of samples, in order."""
+def slowed_ports(ports: Sequence[Port], faults: Sequence[Fault]) -> dict[int, list[Slowed]]:
+    """By index of a port, when faults have it send at another rate, in the order in which they begin."""
+    number = {(port.device, port.number): at for at, port in enumerate(ports)}
+    found: dict[int, list[Slowed]] = {}
+    lasting = [fault for fault in faults if not fault.repairs]
+    for fault, (begin_ps, end_ps) in sorted(
+        zip(lasting, spans_of(faults), strict=True), key=lambda one: one[1]
+    ):
+        for change in fault.changes:
+            port = number.get((change.device, change.place), -1)
+            if change.op == RATE and port >= 0:
+                found.setdefault(port, []).append(Slowed(begin_ps, end_ps, change.values[0]))
+    return found
 
-    def __init__(self, ports: Sequence[Port], reader: SampleReader) -> None:
+
+def carried_bytes(rate_bps: int, slowed: Sequence[Slowed], begin_ps: int, end_ps: int) -> int:
+    """What a port carries in a span of time, at its own rate or at that of the fault that began last."""
+    edges = {begin_ps, end_ps, *(at for one in slowed for at in one[:2] if begin_ps < at < end_ps)}
+    times = sorted(edges)
+    bits_ps = 0
+    for since_ps, until_ps in pairwise(times):
+        rates = [one.rate_bps for one in slowed if one.begin_ps <= since_ps < one.end_ps]
+        bits_ps += (rates[-1] if rates else rate_bps) * (until_ps - since_ps)
+    return bits_ps // (8 * 10**12)
+
+
+class Figures:
+    """The figures of a run's ports, interval after interval; an interval is made of samples, in order.
+
+    `slowed` has the ports that faults have send at another rate.
+    """
+
+    def __init__(
+        self,
+        ports: Sequence[Port],
+        reader: SampleReader,
+        slowed: Mapping[int, Sequence[Slowed]],
+    ) -> None:
         self._ports = ports
+        self.slowed = slowed
         number = {(port.device, port.number): at for at, port in enumerate(ports)}
         opposite = [number[port.peer, port.peer_port] for port in ports]
         self._port_of: dict[str, list[int]] = {}
@@ -162,8 +212,11 @@ class Figures:
         self._carried: tuple[int, list[int]] = (0, [])
         """Of a span of time the bytes that each port can send in it."""
 
-    def interval(self, samples: Sequence[Mapping[str, Column]], span_ps: int) -> tuple[bytes, ...]:
+    def interval(
+        self, samples: Sequence[Mapping[str, Column]], begin_ps: int, end_ps: int
+    ) -> tuple[bytes, ...]:
         """One byte for each port, of each measure."""
+        span_ps = max(end_ps - begin_ps, 1)
         found = [bytearray(len(self._ports) + 1) for _ in MEASURES]
         sent: dict[int, int] = {}
         deepest: dict[int, int] = {}
@@ -184,7 +237,10 @@ class Figures:
                         found[DROPS][port] = min(round(DROP_STEPS * log2(1 + frames)), 255)
         shares, carried = found[UTILISATION], self._carries(span_ps)
         for port, sent_bytes in sent.items():
-            share = -(-SHARE * sent_bytes // carried[port])
+            most = carried[port]
+            if port in self.slowed:
+                most = max(carried_bytes(self._ports[port].rate_bps, self.slowed[port], begin_ps, end_ps), 1)
+            share = -(-SHARE * sent_bytes // most)
             shares[port] = min(SHARE, share)
         found[QUEUE] = bytearray(self._waiting)
         for port, depth_bytes in deepest.items():
@@ -233,18 +289,20 @@ def _by_port(port_of: Sequence[int], moved: Sequence[Column]) -> dict[int, int]:
     return found
 
 
-def _read(file: Path, ports: Sequence[Port]) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
+def _read(
+    file: Path, ports: Sequence[Port], slowed: Mapping[int, Sequence[Slowed]]
+) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
     """Edges of the intervals, and each measure. A run that recorded nothing has none."""
     if not file.exists():
         return (0,), (b"",) * len(MEASURES)
     reader = SampleReader(file)
     times_ps = reader.times_ps()
     stride = max(-(-len(times_ps) // MOST_INTERVALS), 1)
-    figures, edges_ps = Figures(ports, reader), [0]
+    figures, edges_ps = Figures(ports, reader, slowed), [0]
     intervals: list[tuple[bytes, ...]] = []
     for some in batched(reader.grown(ROLES), stride):
         before_ps, now_ps = edges_ps[-1], some[-1][0]
-        intervals.append(figures.interval([grown for _, grown in some], max(now_ps - before_ps, 1)))
+        intervals.append(figures.interval([grown for _, grown in some], before_ps, now_ps))
         edges_ps.append(now_ps)
     return tuple(edges_ps), tuple(b"".join(one[at] for one in intervals) for at in range(len(MEASURES)))
 

@@ -11,7 +11,7 @@ from emu import api
 from emu.base.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleReader
-from emu.report.page import page, time_rows
+from emu.report.page import links_weak, opens_at, page, time_rows
 from emu.report.recording import (
     DROP_STEPS,
     DROPPED,
@@ -20,9 +20,13 @@ from emu.report.recording import (
     QUEUE_STEPS,
     ROLES,
     SHARE,
+    UTILISATION,
     Figures,
     Recording,
+    Slowed,
+    carried_bytes,
     read_recording,
+    slowed_ports,
 )
 from emu.results.metrics import DROP_REASONS
 
@@ -173,9 +177,35 @@ def test_a_counter_stands_at_the_direction_of_its_frames(name: str, pair: Record
     one = Series(metric, port.number, -1, name if metric == DROPPED else "")
     reader = cast(SampleReader, OneCounter({port.device: [one]}))
     grown = {metric: ([0], [10_000_000])}
-    shown = Figures(pair.ports, reader).interval([grown], 100_000_000)
+    shown = Figures(pair.ports, reader, {}).interval([grown], 0, 100_000_000)
     cells = [row for measure in shown for row, byte in enumerate(measure) if byte]
     assert cells == [port_between(pair, *DIRECTIONS[name])]
+
+
+def test_utilisation_is_a_share_of_the_rate_in_force(tmp_path: Path) -> None:
+    """A link at an eighth of its rate is full while it sends at that rate."""
+    slow = {"kind": "degrade", "target": "rtsw-0:ctsw-0", "at": "50us", "for": "200us", "rate": "50Gbps"}
+    recording = recorded({**PAIR, "faults": [slow]}, tmp_path / "run")
+    port = port_between(recording, *FORTH)
+    shares = recording.row(UTILISATION, port)
+    slowed = [at for at, begin in enumerate(recording.edges_ps[:-1]) if 60_000_000 <= begin < 250_000_000]
+    assert min(shares[at] for at in slowed) > 0.97 * SHARE
+    assert slowed_ports(recording.ports, recording.faults)[port] == [
+        Slowed(50_000_000, 250_000_000, 50 * 10**9)
+    ]
+    half = carried_bytes(8 * 10**12, [Slowed(10, 20, 4 * 10**12), Slowed(15, 30, 2 * 10**12)], 0, 40)
+    assert half == (10 * 8 + 5 * 4 + 15 * 2 + 10 * 8) // 8
+    (weak,) = links_weak(recording.topology, recording.faults, recording.summary.virtual_ps)
+    assert weak[2:] == [50_000_000, 250_000_000, "degrade rtsw-0:ctsw-0"]
+
+
+def test_a_page_opens_on_the_cause(tmp_path: Path) -> None:
+    slow = {"kind": "degrade", "target": "rtsw-1:ctsw-0", "at": "50us", "rate": "50Gbps"}
+    recording = recorded({**PAIR, "faults": [slow]}, tmp_path / "run")
+    assert recording.summary.diagnosis[0].place.replace(">", ":") in ("rtsw-1:ctsw-0", "ctsw-0:rtsw-1")
+    _, _, first = opens_at(recording)
+    names = {recording.topology.nodes[node].name for node in recording.ports[first][0:3:2]}
+    assert names == {"rtsw-1", "ctsw-0"}
 
 
 def test_frames_that_one_sender_spoils_are_shown_on_their_way(tmp_path: Path) -> None:
