@@ -219,6 +219,7 @@ class InStepCalls:
                 parts=self._samples.parts(operation, cut, turn),
                 answer=lambda result: launch(self._launch(number, recipe.leg, result)),
                 kind=kind,
+                sampled=True,
                 stands=not self._samples.by_turns(self._many[number].pairs),
             )
         )

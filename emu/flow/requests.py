@@ -2,7 +2,8 @@
 
 Calls that begin at one time and share links are run together, with the ranks as late as they come. The
 results are kept by what a run depends on. A call that would take more than `MOST_HOPS` packet-hops is run in
-part, or not at all: then it has a closed form (`emu.flow.calls`), or is rejected.
+part, if all runs have taken many events or it takes more than `MOST_WHOLE_HOPS`, or not at all: then it has a
+closed form (`emu.flow.calls`), or is rejected.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ from actors.flow.progress import Progress
 from emu.flow.isolated import IsolatedRuns, Part, Result
 
 MOST_HOPS: Final = 2_500_000
-"""Packet-hops of an isolated run that is not broken off."""
-MOST_EVENTS: Final = 4_000_000
-"""Of one that is."""
+"""Packet-hops of an isolated run that is never broken off."""
+MOST_WHOLE_HOPS: Final = 20_000_000
+"""Of one that is not, unless all runs together have taken many events: what `auto` takes in packets. How a
+long ring begins does not say how it goes on: with links of 10 us, ranks that set out in lockstep drift apart
+after some millions of events, and the ring is a fifth faster from then on."""
+EVENTS_OF_HOP: Final = 4
+"""Of such a run, at most: rings take 3.3."""
+LEAST_EVENTS: Final = 4_000_000
+"""Of one that is: at least, and at most until its rates have settled."""
+MOST_EVENTS: Final = 32_000_000
 MOST_PAIRS: Final = 8192
 """Queue pairs of one of a call that has one."""
-MOST_IN_ALL: Final = 40_000_000
+MOST_IN_ALL: Final = 100_000_000
 """Events of all isolated runs of a run, but those that are needed."""
 ENOUGH: Final = 8_000_000
 """Events of all isolated runs of a run, before the first of a kind stands for the others of it."""
@@ -50,6 +58,8 @@ class Request:
     """How often what the longer part takes more is to be added."""
     kind: Hashable = None
     """What it has in common with others whose run stands for its own once runs have cost enough."""
+    sampled: bool = False
+    """Whether its parts are a sample of many groups: of these it is enough to see how they begin."""
     stands: bool = False
     """Whether the first of its kind stands for the others from the beginning."""
 
@@ -60,7 +70,7 @@ class Request:
             return True
         return self.pairs <= MOST_PAIRS and (self.hops <= MOST_HOPS or self.parts[0].slices > 0)
 
-    def whole(self, part: Result, longer: Result) -> Result:
+    def of_parts(self, part: Result, longer: Result) -> Result:
         """The result of the call, by those of two parts of it."""
         if not self.longer:
             return part
@@ -129,15 +139,20 @@ class Requests:
             known = self._known[key] = list(zip(short, long, strict=True))
             self._first_of_kind.setdefault(kind, known)
         for one, both in zip(together, known, strict=True):
-            found[one] = requests[one].whole(*both)
+            found[one] = requests[one].of_parts(*both)
 
     def _results(self, asked: Sequence[Request], parts: Sequence[Sequence[Part]]) -> list[Result]:
         """Of each request, that of all its parts."""
         before = self._runs.executed
-        large = sum(one.hops for one in asked) > MOST_HOPS and all(one.parts[0].slices for one in asked)
-        most = MOST_EVENTS if large else 0
+        hops = sum(one.hops for one in asked)
+        sampled = any(one.sampled for one in asked)
+        room = self._events + EVENTS_OF_HOP * hops <= MOST_IN_ALL
+        whole = hops <= MOST_WHOLE_HOPS and room and not sampled
+        large = hops > MOST_HOPS and not whole and all(one.parts[0].slices for one in asked)
+        least = LEAST_EVENTS if large else 0
+        most = LEAST_EVENTS if sampled else min(MOST_EVENTS, MOST_IN_ALL - self._events)
         self.broken_off = self.broken_off or large
-        results = iter(self._runs.run([part for each in parts for part in each], most))
+        results = iter(self._runs.run([part for each in parts for part in each], least, most))
         self._events += self._runs.executed - before
         found: list[Result] = []
         for each in parts:

@@ -204,7 +204,8 @@ def test_a_call_alone_takes_what_its_packets_take(name: str) -> None:
 
 def test_a_long_ring_is_known_from_how_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emu.flow.requests.MOST_HOPS", 10_000)
-    monkeypatch.setattr("emu.flow.requests.MOST_EVENTS", 60_000)
+    monkeypatch.setattr("emu.flow.requests.MOST_WHOLE_HOPS", 10_000)
+    monkeypatch.setattr("emu.flow.requests.LEAST_EVENTS", 60_000)
     long: dict[str, Any] = {
         "topology": BARE | {"racks": 1},
         "ncclx": {"channels": 1, "protocol": "simple", "buffsize": "256KiB"},
