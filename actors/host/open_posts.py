@@ -22,7 +22,7 @@ from mypy_extensions import i64
 from actors.host.host import Host, Program
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
-from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.state import as_list, load_fields, save_fields
 from actors.wire.message import COMPLETED_RECEIVE, POST_WITH_IMMEDIATE, STATUS_SUCCESS
 
 PIECE_BYTES: Final[i64] = 1 << 21
@@ -37,15 +37,70 @@ SENDS: Final = 0
 RECEIVES: Final = 1
 ROLES: Final = 2
 
-_NUMBER: Final[i64] = 0
-_BYTES: Final[i64] = 1
-_TELL: Final[i64] = 2
-_BEGUN: Final[i64] = 3
-_PIECES: Final[i64] = 4
-_POSTED: Final[i64] = 5
-_DONE: Final[i64] = 6
+_FIELDS: Final = ("filled", "outstanding", "status")
+_TRANSFER: Final = ("number", "size_bytes", "tell", "begun_ps", "posted", "done")
 
-_FIELDS: Final = ("first", "filled", "outstanding", "status", "came")
+
+class Transfer:
+    """One transfer, at one of its ends."""
+
+    def __init__(self, number: int, size_bytes: int, tell: int, begun_ps: int) -> None:
+        self.number: i64 = number
+        """Of the post."""
+        self.size_bytes: i64 = size_bytes
+        self.tell: i64 = tell
+        """What is told of it at this end; 0 is nothing."""
+        self.begun_ps: i64 = begun_ps
+        self.posted: i64 = 0
+        """How many of its pieces are posted, and ..."""
+        self.done: i64 = 0
+        """... how many of these are acknowledged."""
+
+    def pieces(self) -> i64:
+        """How many WRITEs it takes."""
+        return (self.size_bytes + PIECE_BYTES - 1) // PIECE_BYTES
+
+
+class Line:
+    """Transfers of one direction of a way that are not over, in order."""
+
+    def __init__(self) -> None:
+        self.transfers: list[Transfer] = []
+        """From `first` on; before it, those that are over and not forgotten yet."""
+        self.first: i64 = 0
+
+    def put(self, transfer: Transfer) -> None:
+        """One more is under way."""
+        self.transfers.append(transfer)
+
+    def take(self) -> Transfer:
+        """The first is over."""
+        transfer = self.transfers[self.first]
+        self.first += 1
+        if self.first == _MANY:
+            self.transfers = self.transfers[self.first :]
+            self.first = 0
+        return transfer
+
+    def take_all(self) -> list[Transfer]:
+        """All of them are over."""
+        left = self.transfers[self.first :]
+        self.transfers = []
+        self.first = 0
+        return left
+
+    def save(self) -> list[Plain]:
+        """Those that are not over."""
+        return [save_fields(one, _TRANSFER) for one in self.transfers[self.first :]]
+
+    def load(self, state: Plain) -> None:
+        """Take what `save` returned."""
+        self.first = 0
+        self.transfers = []
+        for saved in as_list(state):
+            transfer = Transfer(0, 0, 0, 0)
+            load_fields(transfer, _TRANSFER, saved)
+            self.transfers.append(transfer)
 
 
 class Way:
@@ -56,20 +111,15 @@ class Way:
         """Whose end it is."""
         self.port: i64 = port
         self.pair: i64 = pair
-        self.line: list[list[int]] = []
-        """Transfers from here: number of the post, bytes, what to tell, when it was posted, pieces in all,
-        those that are posted, and those that are acknowledged."""
-        self.first: i64 = 0
-        """The place of the first that is not over."""
+        self.going = Line()
+        """Transfers from here."""
+        self.coming = Line()
+        """Transfers to here."""
         self.filled: i64 = 0
-        """The place of the first that is not posted whole."""
+        """How many of those from here are posted whole."""
         self.outstanding: i64 = 0
         """Pieces that are posted and not acknowledged."""
         self.status: i64 = STATUS_SUCCESS
-        self.coming: list[list[int]] = []
-        """Transfers to here: number of the post, whether to tell of it, when it was posted."""
-        self.came: i64 = 0
-        """How many of these are there."""
 
 
 class OpenPosts(Program):
@@ -90,20 +140,20 @@ class OpenPosts(Program):
         if way.status != STATUS_SUCCESS:
             host.tell(post[1], way.rank, now, way.status)
             return
-        pieces: i64 = (i64(post[3]) + PIECE_BYTES - 1) // PIECE_BYTES
-        way.line.append([post[1], post[3], post[4], now, pieces, 0, 0])
+        way.going.put(Transfer(post[1], post[3], post[4] & TELL_COMPLETED, now))
         self._fill(host, way)
 
-    def expect(self, place: int, number: int, tell: int, now: int) -> None:
+    def expect(self, place: int, number: int, size_bytes: int, tell: int, now: int) -> None:
         """A transfer will come on a way."""
-        self.ways[place].coming.append([number, tell, now])
+        self.ways[place].coming.put(Transfer(number, size_bytes, tell & TELL_DELIVERED, now))
 
     def _fill(self, host: Host, way: Way) -> None:
         """Post pieces, as many as may be outstanding."""
-        while way.outstanding < DEPTH and way.filled < len(way.line):
-            one = way.line[way.filled]
-            posted: i64 = one[_POSTED]
-            size: i64 = one[_BYTES] - posted * PIECE_BYTES
+        line = way.going
+        while way.outstanding < DEPTH and line.first + way.filled < len(line.transfers):
+            one = line.transfers[line.first + way.filled]
+            posted: i64 = one.posted
+            size: i64 = one.size_bytes - posted * PIECE_BYTES
             flags: i64 = POST_WITH_IMMEDIATE
             last: i64 = 1
             if size > PIECE_BYTES:
@@ -112,7 +162,7 @@ class OpenPosts(Program):
                 last = 0
             else:
                 way.filled += 1
-            one[_POSTED] = posted + 1
+            one.posted = posted + 1
             way.outstanding += 1
             host.post(self.number, way.port, way.pair, posted, size, flags, last)
 
@@ -122,38 +172,30 @@ class OpenPosts(Program):
             return
         if message.d == COMPLETED_RECEIVE:
             if message.b == 1:
-                number, tells, begun_ps = way.coming[way.came]
-                way.came += 1
-                if way.came == _MANY:
-                    way.coming = way.coming[way.came :]
-                    way.came = 0
-                if tells:
-                    host.tell(number, way.rank, begun_ps, STATUS_SUCCESS)
+                self._over(host, way, way.coming.take(), STATUS_SUCCESS)
             return
         if message.e != STATUS_SUCCESS:
             self._fail(host, way, message.e)
             return
         way.outstanding -= 1
-        one = way.line[way.first]
-        one[_DONE] += 1
-        if one[_DONE] == one[_PIECES]:
-            way.first += 1
-            if way.first == _MANY:
-                way.line = way.line[way.first :]
-                way.filled -= way.first
-                way.first = 0
-            if one[_TELL] & TELL_COMPLETED:
-                host.tell(one[_NUMBER], way.rank, one[_BEGUN], STATUS_SUCCESS)
+        one = way.going.transfers[way.going.first]
+        one.done += 1
+        if one.done == one.pieces():
+            way.filled -= 1
+            self._over(host, way, way.going.take(), STATUS_SUCCESS)
         self._fill(host, way)
 
+    def _over(self, host: Host, way: Way, one: Transfer, status: i64) -> None:
+        """A transfer is over at this end; of one that failed it is told in any case."""
+        if one.tell != 0 or status != STATUS_SUCCESS:
+            host.tell(one.number, way.rank, one.begun_ps, status)
+
     def _fail(self, host: Host, way: Way, status: i64) -> None:
-        """Whatever is on a way, and comes to it, fails."""
+        """Whatever goes on a way fails, now and later."""
         way.status = status
-        for one in way.line[way.first :]:
-            host.tell(one[_NUMBER], way.rank, one[_BEGUN], status)
-        way.line = []
-        way.first = 0
         way.filled = 0
+        for one in way.going.take_all():
+            self._over(host, way, one, status)
 
     def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
         if gpu_port >= 0:
@@ -163,16 +205,11 @@ class OpenPosts(Program):
                 self._fail(host, way, status)
 
     def save(self) -> list[Plain]:
-        ways: list[Plain] = []
-        for way in self.ways:
-            line: list[Plain] = [list[Plain](one) for one in way.line]
-            coming: list[Plain] = [list[Plain](one) for one in way.coming]
-            ways.append([save_fields(way, _FIELDS), line, coming])
-        return ways
+        return [[save_fields(way, _FIELDS), way.going.save(), way.coming.save()] for way in self.ways]
 
     def load(self, state: list[Plain]) -> None:
         for way, saved in zip(self.ways, state, strict=True):
-            fields, line, coming = as_list(saved)
+            fields, going, coming = as_list(saved)
             load_fields(way, _FIELDS, fields)
-            way.line = [[as_int(value) for value in as_list(one)] for one in as_list(line)]
-            way.coming = [[as_int(value) for value in as_list(one)] for one in as_list(coming)]
+            way.going.load(going)
+            way.coming.load(coming)

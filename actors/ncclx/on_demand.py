@@ -85,23 +85,10 @@ class OpenBook(ConnectionBook):
         self._purpose = purpose
         self._count = 0
 
-    def connect(
-        self,
-        nic: int,
-        peer: int,
-        priority: int,
-        job: int,
-        *,
-        log_deliveries: bool = False,
-        flags: bool = False,
-    ) -> tuple[int, int]:
-        index, peer_index = super().connect(
-            nic, peer, priority, job, log_deliveries=log_deliveries, flags=flags
-        )
+    def _connected(self, nic: int, index: int, peer: int, peer_index: int) -> None:
         self._keys[nic, index] = key_of(*self._purpose, self._count, "from")
         self._keys[peer, peer_index] = key_of(*self._purpose, self._count, "to")
         self._count += 1
-        return index, peer_index
 
     def slots(self, nic: int) -> int:
         """The size of a NIC's table of queue pairs."""

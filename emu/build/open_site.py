@@ -21,7 +21,7 @@ from actors.fabric.paths import Unloaded
 from actors.gpu.gpu import Gpu
 from actors.gpu.nvlink import TransferPair
 from actors.host.host import Host
-from actors.host.open_posts import RECEIVES, ROLES, SENDS, TELL_DELIVERED, OpenPosts, Way
+from actors.host.open_posts import RECEIVES, ROLES, SENDS, OpenPosts, Way
 from actors.kernel.device import Device
 from actors.kernel.event import MAX_SUBJECTS, NEVER_PS
 from actors.ncclx.on_demand import OpenBook, OpenSchedule
@@ -150,8 +150,7 @@ class OpenSite:
             self._ways[key] = self._connect(source, destination, name, now_ps)
         here, there = self._ways[key]
         if there >= 0:
-            tells = 1 if tell & TELL_DELIVERED else 0
-            self._doors[self._nodes[destination]].expect(there, number, tells, now_ps)
+            self._doors[self._nodes[destination]].expect(there, number, size_bytes, tell, now_ps)
         if here < 0:
             return None
         node = self._nodes[source]

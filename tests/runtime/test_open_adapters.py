@@ -4,13 +4,15 @@ import json
 
 import pytest
 
+from actors.fabric.model import FABRIC, NVLINK
 from actors.nic.nic import Nic
 from emu import api
-from emu.astra_network import AstraNetwork
+from emu.adapters.astra_network import AstraNetwork
+from emu.adapters.collective_costs import cost_table, time_ps
+from emu.adapters.transfer_oracle import TransferOracle
 from emu.base.errors import UsageError
-from emu.collective_costs import cost_table, time_ps
+from emu.build.lookahead import message_lookahead_ps
 from emu.runtime.live.open_engine import LocalEngine
-from emu.transfer_oracle import TransferOracle
 from tests.runtime.test_open_run import RACK
 
 RANKS, SIZE, COMPUTE_NS = 4, 1 << 16, 700
@@ -70,23 +72,92 @@ def test_a_ring_through_astra_sims_api_is_the_ring_that_is_posted_and_each_link_
     assert run.close() == digest
 
 
-def test_transfers_over_one_link_take_their_bytes_over_its_rate_and_those_of_two_senders_share_it() -> None:
+@pytest.mark.parametrize("size", [5_000_000, pytest.param(2_000_000_000, marks=pytest.mark.soak)])
+def test_transfers_over_one_link_take_their_bytes_over_its_rate(size: int) -> None:
+    # WRITEs of 2 MiB in packets of 4,096 B: BTH 12, ICRC 4, UDP 8, IPv4 20, Ethernet 18, preamble and gap 20
+    # on each, an RETH of 16 B on the first of a WRITE, an immediate of 4 B on the last of a transfer.
+    writes = -(-size // (1 << 21))
+    packets = (writes - 1) * 512 + -(-(size - (writes - 1 << 21)) // 4096)
+    one_ps = (size + packets * 82 + writes * 16 + 4) * 8 * 10**12 // (400 * 10**9)
+    oracle = TransferOracle(api.open(RACK))
+    for key in range(2):
+        oracle.begin(key, 0, 3, size, 0)
+    (_, first_ps), (_, second_ps) = oracle.all()
+    assert second_ps - first_ps == one_ps
+    assert one_ps <= first_ps < one_ps + 10**7
+
+
+def test_transfers_of_two_senders_share_the_link_to_their_receiver() -> None:
     count, size = 4, 1 << 20
-    packets = size // 4096
-    one_ps = (packets * (4096 + 82) + 20) * 8 * 10**12 // (400 * 10**9)
+    one_ps = ((size // 4096) * (4096 + 82) + 20) * 8 * 10**12 // (400 * 10**9)
     alone = TransferOracle(api.open(RACK))
     alone.begin(0, 0, 3, size, 0)
     ((_, first_ps),) = alone.all()
-    for sources in ((0, 0, 0, 0), (0, 1, 0, 1)):
-        oracle = TransferOracle(api.open(RACK))
-        for key, source in enumerate(sources):
-            oracle.begin(key, source, 3, size, 0)
-        there = oracle.until(10**9)
-        assert [key for key, _ in there] == sorted(range(count), key=dict(there).__getitem__)
-        longest_ps = max(at_ps for _, at_ps in there)
-        # To the ps on one queue pair; of two, within a packet, since those of both come in turn.
-        slack_ps = 0 if sources == (0, 0, 0, 0) else (4096 + 82) * 20
-        assert abs(longest_ps - first_ps - (count - 1) * one_ps) <= slack_ps
+    oracle = TransferOracle(api.open(RACK))
+    for key, source in enumerate((0, 1, 0, 1)):
+        oracle.begin(key, source, 3, size, 0)
+    there = oracle.until(10**9)
+    assert [key for key, _ in there] == sorted(range(count), key=dict(there).__getitem__)
+    # Within a packet, since those of both come in turn.
+    longest_ps = max(at_ps for _, at_ps in there)
+    assert abs(longest_ps - first_ps - (count - 1) * one_ps) <= (4096 + 82) * 20
+
+
+TRAINING = {
+    "name": "train",
+    "ranks": [1, 2, 4, 5],
+    "workload": {
+        "kind": "training",
+        "model": "own",
+        "own": {"layers": 1, "hidden": 512, "heads": 8, "kv_heads": 8, "ffn": 1024, "sequence": 64},
+        "dp": 4,
+        "steps": 1,
+    },
+}
+SERVING = {
+    "name": "chat",
+    "ranks": [0, 3],
+    "workload": {
+        "kind": "serving",
+        "model": "own",
+        "own": {"layers": 1, "hidden": 1024, "heads": 8, "kv_heads": 8, "ffn": 1024, "sequence": 256},
+        "requests": 6,
+        "rate": 200_000,
+        "prompt": 256,
+        "page": 256,
+        "output": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("beside", [[], [TRAINING]], ids=["alone", "beside a training job"])
+def test_keys_and_values_arrive_when_the_workload_serving_says(beside: list[dict[str, object]]) -> None:
+    fabric = {
+        "name": "kv",
+        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 3, "gpus_per_host": 1, "spines": 1},
+        "ncclx": {"channels": 1, "protocol": "simple"},
+    }
+    scenario = {**fabric, "jobs": [SERVING, *beside]}
+    told = api.run(scenario, local=True, diagnose=False).summary.jobs["chat"].flows
+    facts = api.prepare(scenario).jobs[0].serving
+    assert facts is not None
+    kv = {"name": "kv", "ranks": [0, 3], "workload": {"kind": "open"}}
+    oracle = TransferOracle(api.open({**fabric, "jobs": [*beside, kv]}))
+    for key, request in enumerate(facts.requests):
+        oracle.begin(key, 0, 1, facts.serving.page_bytes(), request.ready_ps, qp=str(key))
+    there = dict(oracle.all())
+    # `serving` has the last byte at the NIC, the oracle the program that hears of it: 64 B, the delay of the
+    # link to the host, and its proxy. Each transfer has an immediate of 4 B, which `serving` has not; among
+    # packets of others that may cost one of theirs.
+    prepared = api.prepare(scenario)
+    link = next(one for one in prepared.topology.links if one.kind not in (FABRIC, NVLINK))
+    proxy_ps = prepared.scenario.host.proxy_cost_ps
+    hears_ps = message_lookahead_ps(link.rate_bps, link.delay_ps) + proxy_ps
+    slack_ps = (4096 + 82) * 20
+    assert len(there) == len(told) == 6
+    for key, flow in enumerate(told):
+        assert flow.delivered_ps is not None
+        assert hears_ps <= there[key] - flow.delivered_ps <= hears_ps + (slack_ps if beside else 6 * 80), key
 
 
 def test_a_table_has_the_benchmarks_times_and_states_its_error_between_them() -> None:

@@ -5,7 +5,6 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -279,8 +278,8 @@ def test_who_waits_for_whom_is_told_where_nothing_moves() -> None:
         run.next()
 
 
-def asked(name: str, *args: Any, **keys: Any) -> Callable[[OpenRun], Any]:
-    return lambda run: getattr(run, name)(*args, **keys)
+def asked(name: str, *args: Any, **keys: Any) -> Asked:
+    return name, args, keys
 
 
 REFUSED = {
@@ -290,13 +289,14 @@ REFUSED = {
     "words": (asked("post", 0, 1, "4 parsecs"), "unit"),
     "past": (asked("post", 0, 1, 1, at_ps=99), "99 ps is in the past; accepted: 100 ps or later"),
     "ahead": (asked("post", 0, 1, 1, at_ps=10**18), "too far ahead"),
-    "number": (asked("post", 0, 1, 1, at_ps=1.5), "a whole number of ps"),
+    "number": (asked("post", 0, 1, 1, at_ps="soon"), "a whole number of ps"),
     "tell": (asked("post", 0, 1, 1, tell="both ends"), "accepted: completed, delivered"),
     "time": (asked("compute", 0, -1), "accepted: 1 to"),
     "op": (
         asked("collective", "all_reduction", 1, [0, 1]),
         "no such operation, did you mean|no such operation",
     ),
+    "ranks": (asked("collective", "all_reduce", 1, 3), r"ranks=3; accepted: a list of ranks"),
     "group": (asked("collective", "all_reduce", 1, [0, 0]), "at least two ranks, each once"),
     "times": (
         asked("collective", "all_reduce", 1, [0, 1], at_ps=[100]),
@@ -310,7 +310,9 @@ REFUSED = {
         "'bruck' does no all_reduce",
     ),
     "nothing": (asked("next"), "nothing is outstanding"),
-    "back": (asked("until", 5), "the run is at 100 ps"),
+    "back": (asked("until", 5), "the run is at 100 ps; accepted: 100 ps or later"),
+    "before": (asked("next_before", 99), "the run is at 100 ps; accepted: 100 ps or later"),
+    "until": (asked("until", "soon"), r"until\('soon'\): accepted: a whole number of ps"),
     "fault": (asked("inject", {"kind": "link_down", "target": "nobody:nowhere"}), "nobody"),
     "busiest": (
         asked("inject", {"kind": "link_down", "target": "busiest uplink"}),
@@ -321,11 +323,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_posted_is_refused_in_one_line(case: str) -> None:
-    ask, match = REFUSED[case]
+    (name, args, keys), match = REFUSED[case]
     run = api.open(FABRIC)
     run.until(100)
     with pytest.raises(UsageError, match=match) as refusal:
-        ask(run)
+        getattr(run, name)(*args, **keys)
     assert "\n" not in str(refusal.value)
 
 

@@ -17,7 +17,7 @@ from emu.base.units import format_time
 from emu.cli.main import main
 from emu.runtime.live.open_client import Client, RefusedCall, packed, unpacked
 from emu.runtime.live.open_server import OpenServer, Stalling
-from tests.runtime.test_open_run import FABRIC, Script
+from tests.runtime.test_open_run import FABRIC, REFUSED, Script
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -138,6 +138,52 @@ def test_a_caller_that_says_nothing_ends_the_run_without_a_digest(tmp_path: Path
     assert served.end() == ""
     assert isinstance(served.failure, Stalling)
     assert "caller b has said nothing" in str(served.failure)
+
+
+SOCKET_ONLY: list[tuple[str, tuple[Any, ...], str]] = [
+    (
+        "post",
+        (0, 1),
+        r"post\(\): missing a required argument: 'size'; accepted: post\(src, dst, size, at_ps=None",
+    ),
+    ("digest", (), "there is no call digest; accepted: post, compute, collective"),
+    ("next", (5,), r"next\(\): too many positional arguments; accepted: next\(\)"),
+]
+
+
+def test_what_cannot_be_asked_is_refused_in_the_line_of_a_run_in_the_process(tmp_path: Path) -> None:
+    served, there = Served(str(tmp_path / "s"), ("main", "other")), api.open(FABRIC)
+    other = served.client("other")
+    other.promise(10**12)
+    client = served.client()
+    assert not client.until(100)
+    assert not there.until(100)
+    cases = [ask for case, (ask, _) in REFUSED.items() if case != "past" and ask[0] != "inject"]
+    for name, args, match in SOCKET_ONLY:
+        with pytest.raises(RefusedCall, match=match):
+            client.call(name, *args)
+    disagrees = ("collective", ("all_reduce", 8192, [0, 1]), {"rank": 1})
+    for name, args, keys in [*cases, disagrees, REFUSED["past"][0]]:
+        if keys == {"rank": 1}:
+            for run in (client, there):
+                assert run.collective("all_reduce", 4096, [0, 1], rank=0) == 1
+        with pytest.raises(RefusedCall) as refused:
+            client.call(name, *args, **keys)
+        with pytest.raises(UsageError) as mine:
+            getattr(there, name)(*args, **keys)
+        assert str(refused.value) == str(mine.value)
+    assert served.said == [
+        "caller main is ended: post(0, 1, 1): 99 ps is in the past; accepted: 100 ps or later",
+        "caller main is gone; it is ended at 100 ps",
+    ]
+    other.call("close")
+    with pytest.raises(
+        RefusedCall, match=r"post\(\): caller other is closed; accepted: before close\(\)|has ended"
+    ):
+        other.post(0, 1, 1)
+    for one in (client, other):
+        one.__exit__(OSError)
+    assert served.end()
 
 
 def test_strangers_are_refused_and_a_refusal_is_the_runs_own_line(tmp_path: Path) -> None:

@@ -157,7 +157,11 @@ class ConnectionBook:
         peer_ends.append(
             _End(nic, index, priority, log_deliveries, job, sends=False, flags=flags, turn=peer_turn)
         )
+        self._connected(nic, index, peer, peer_index)
         return index, peer_index
+
+    def _connected(self, nic: int, index: int, peer: int, peer_index: int) -> None:
+        """A connection was noted. One of a plan has its numbers from its place alone."""
 
     def _take_turn(self, nic: int, *, sends: bool, flags: bool) -> int:
         """The next place at a NIC among queue pairs of one kind."""

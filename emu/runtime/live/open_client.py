@@ -120,6 +120,8 @@ class Client:
         self._kept = b""
         self.outstanding = 0
         """Completions that are still to come, and were not taken."""
+        self._both: set[int] = set()
+        """Posts of which two come."""
         try:
             self.ranks: int = self._greet(token, name)
             """How many ranks there are."""
@@ -143,7 +145,10 @@ class Client:
     def post(self, src: int, dst: int, size: int | str, **keys: object) -> int:
         """A transfer; returns its number."""
         number: int = self.call("post", src, dst, size, **keys)
-        self.outstanding += 2 if keys.get("tell") == "both" else 1
+        self.outstanding += 1
+        if keys.get("tell") == "both":
+            self.outstanding += 1
+            self._both.add(number)
         return number
 
     def compute(self, rank: int, duration: int | str, **keys: object) -> int:
@@ -164,6 +169,12 @@ class Client:
         self.outstanding -= 1
         return done
 
+    def next_before(self, at_ps: int) -> Done | None:
+        """The next completion before a time; None if there is none, at that time."""
+        found = self.call("next_before", at_ps)
+        self.outstanding -= found is not None
+        return None if found is None else Done(*found)
+
     def until(self, at_ps: int) -> list[Done]:
         """Go on to a time: what came and was not taken."""
         found = [Done(*one) for one in self.call("until", at_ps)]
@@ -177,7 +188,8 @@ class Client:
     def cancel(self, number: int) -> bool:
         """Take back a post whose time has not come."""
         could: bool = self.call("cancel", number)
-        self.outstanding -= could
+        if could:
+            self.outstanding -= 2 if number in self._both else 1
         return could
 
     def close(self) -> None:
@@ -201,12 +213,18 @@ class Client:
 
     def _write(self, value: object) -> None:
         body = packed(value)
-        self._socket.sendall(LENGTH.pack(len(body)) + body)
+        try:
+            self._socket.sendall(LENGTH.pack(len(body)) + body)
+        except ConnectionError:
+            raise RefusedCall("the run has ended") from None
 
     def _read(self) -> Any:
         kept = self._kept
         while len(kept) < 4 or len(kept) < 4 + LENGTH.unpack_from(kept)[0]:
-            more = self._socket.recv(1 << 16)
+            try:
+                more = self._socket.recv(1 << 16)
+            except ConnectionError:
+                more = b""
             if not more:
                 raise RefusedCall("the run has ended")
             kept += more

@@ -58,6 +58,9 @@ TELLS: Final = {
     "both": TELL_COMPLETED | TELL_DELIVERED,
 }
 MAIN: Final = "main"
+NEXT: Final = "next"
+NEXT_BEFORE: Final = "next_before"
+UNTIL: Final = "until"
 LONGEST_PS: Final = 10**15
 """Of computing, and how far ahead a post may be: 1,000 s."""
 MOST_BYTES: Final = 1 << 45
@@ -153,9 +156,9 @@ class Caller:
         self.name = name
         self.promise_ps = 0
         """It posts nothing before this time."""
-        self.waits = False
-        """Whether it posts nothing before it has a completion, either, or before `waits_until_ps`."""
-        self.waits_until_ps = int(NEVER_PS)
+        self._asked = ""
+        """What it waits for: with `NEXT` and `NEXT_BEFORE` it posts nothing before it has a completion."""
+        self._asked_ps = int(NEVER_PS)
         self.inbox: deque[Completion] = deque()
         """What came and it has not taken."""
         self.unfinished = 0
@@ -234,7 +237,12 @@ class Caller:
         rank's end is told.
         """
         run = self._run
-        group = tuple(ranks)
+        try:
+            group = tuple(ranks)
+        except TypeError:
+            raise UsageError(
+                f"collective({op!r}, {size}): ranks={ranks!r}; accepted: a list of ranks"
+            ) from None
         what = f"collective({op!r}, {size}, {_few(group)})"
         if op not in OPERATIONS or op in ("sendrecv", "all_to_allv"):
             accepted = listed([one for one in OPERATIONS if one not in ("sendrecv", "all_to_allv")])
@@ -279,6 +287,8 @@ class Caller:
     def promise(self, no_sooner_ps: int) -> None:
         """Nothing is posted for a time before this."""
         self._not_ended("promise")
+        if not _is_whole(no_sooner_ps):
+            raise UsageError(f"promise({no_sooner_ps!r}): accepted: a whole number of ps")
         if no_sooner_ps < self.promise_ps:
             raise UsageError(
                 f"promise({no_sooner_ps}): promised no sooner than {self.promise_ps} ps already; "
@@ -288,46 +298,70 @@ class Caller:
 
     def next(self) -> Completion:
         """The next completion of this caller's posts, at its own time."""
-        self._not_ended("next")
-        if not self.inbox:
-            if not self.unfinished:
-                raise UsageError("next(): nothing is outstanding; accepted: after a post")
-            self.waits = True
-            try:
-                self._run.go(lambda: bool(self.inbox), self)
-            finally:
-                self.waits = False
-        return self.take()
+        done: Completion = self._wait(NEXT)
+        return done
 
     def next_before(self, at_ps: int) -> Completion | None:
         """The next completion before a time, at its own time; None if there is none, at that time."""
-        self._not_ended("next_before")
-        if at_ps < self._run.now_ps:
-            now_ps = self._run.now_ps
-            raise UsageError(f"next_before({at_ps}): the run is at {now_ps} ps; accepted: a later time")
-        self.waits, self.waits_until_ps = True, at_ps
+        done: Completion | None = self._wait(NEXT_BEFORE, at_ps)
+        return done
+
+    def until(self, at_ps: int) -> list[Completion]:
+        """Go on to a time: what has come by then and was not taken."""
+        found: list[Completion] = self._wait(UNTIL, at_ps)
+        return found
+
+    def _wait(self, what: str, *times_ps: int) -> Any:
+        self.ask(what, *times_ps)
         try:
-            self._run.go(lambda: bool(self.inbox) or self._run.now_ps >= at_ps, self)
-        finally:
-            self.waits, self.waits_until_ps = False, int(NEVER_PS)
-        return self.take() if self.inbox and self.inbox[0].at_ps < at_ps else None
+            self._run.go(self.answered, self)
+        except BaseException:
+            self._asked = ""
+            raise
+        return self.answer()
+
+    def ask(self, what: str, *times_ps: int) -> None:
+        """Begin to wait, in one of three ways, for `answer` to be there. Raises UsageError."""
+        self._not_ended(what)
+        if what == NEXT:
+            if times_ps:
+                raise UsageError(f"next({times_ps[0]}): accepted: next() alone, or next_before(AT_PS)")
+            if not self.outstanding:
+                raise UsageError("next(): nothing is outstanding; accepted: after a post")
+            self._asked_ps = int(NEVER_PS)
+        else:
+            if len(times_ps) != 1 or not _is_whole(times_ps[0]):
+                given = ", ".join(map(repr, times_ps))
+                raise UsageError(f"{what}({given}): accepted: a whole number of ps")
+            (self._asked_ps,) = times_ps
+            if self._asked_ps < self._run.now_ps:
+                now_ps = self._run.now_ps
+                raise UsageError(
+                    f"{what}({self._asked_ps}): the run is at {now_ps} ps; accepted: {now_ps} ps or later"
+                )
+        if what == UNTIL:
+            self.promise_ps = max(self.promise_ps, self._asked_ps)
+        self._asked = what
+
+    def answered(self) -> bool:
+        """Whether what it waits for is there."""
+        there = bool(self.inbox) and self._asked != UNTIL
+        return bool(self._asked) and (there or self._run.now_ps >= self._asked_ps)
+
+    def answer(self) -> Any:
+        """What it waited for: a completion, None, or a list."""
+        asked, self._asked = self._asked, ""
+        if asked == UNTIL:
+            found = list(self.inbox)
+            self.inbox.clear()
+            return found
+        return self.take() if self.inbox and self.inbox[0].at_ps < self._asked_ps else None
 
     def take(self) -> Completion:
         """The first completion that came; nothing is posted before its time any more."""
         done = self.inbox.popleft()
         self.promise_ps = max(self.promise_ps, done.at_ps)
         return done
-
-    def until(self, at_ps: int) -> list[Completion]:
-        """Go on to a time: what has come by then and was not taken."""
-        self._not_ended("until")
-        if at_ps < self._run.now_ps:
-            raise UsageError(f"until({at_ps}): the run is at {self._run.now_ps} ps; accepted: a later time")
-        self.promise_ps = max(self.promise_ps, at_ps)
-        self._run.go(lambda: self._run.now_ps >= at_ps, self)
-        found = list(self.inbox)
-        self.inbox.clear()
-        return found
 
     def close(self) -> None:
         """Post nothing any more. What is outstanding goes on, and nobody is told."""
@@ -346,7 +380,7 @@ class Caller:
         """Up to when nothing comes from it."""
         if self.ended_ps >= 0:
             return int(NEVER_PS)
-        return self.waits_until_ps if self.waits and not self.inbox else self.promise_ps
+        return self._asked_ps if self._asked in (NEXT, NEXT_BEFORE) and not self.inbox else self.promise_ps
 
     def _at(self, what: str, at_ps: int | None) -> int:
         self._not_ended(what)

@@ -20,6 +20,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,9 +28,10 @@ import msgpack  # type: ignore[import-untyped]
 
 from emu.base.errors import EmuError, UsageError
 from emu.runtime.live.open_client import LENGTH, MOST_BYTES, VERSION
-from emu.runtime.live.open_run import MAIN, Caller, Completion, OpenRun
+from emu.runtime.live.open_run import MAIN, NEXT, NEXT_BEFORE, UNTIL, Caller, Completion, OpenRun
 
-METHODS: Final = ("post", "compute", "collective", "cancel", "promise", "next", "until", "close")
+WAITS: Final = (NEXT, NEXT_BEFORE, UNTIL)
+METHODS: Final = ("post", "compute", "collective", "cancel", "promise", *WAITS, "close")
 STEPS: Final = 64
 """Between looks at the sockets."""
 LINGER_S: Final = 5.0
@@ -48,9 +50,6 @@ class _Peer:
         self.nonce = secrets.token_bytes(16)
         self.kept = b""
         self.caller: Caller | None = None
-        self.waits_until_ps = -1
-        """What it waits for: a time, or the next completion."""
-        self.waits_next = False
 
 
 class OpenServer:
@@ -147,19 +146,9 @@ class OpenServer:
         """Answer callers that have what they wait for; whether there were any."""
         found = False
         for peer in list(self._peers.values()):
-            caller = peer.caller
-            if caller is None:
-                continue
-            if peer.waits_next and caller.inbox:
-                peer.waits_next = caller.waits = False
+            if peer.caller is not None and peer.caller.answered():
                 found = True
-                self._answer(peer, refused=False, value=_plain(caller.take()))
-            elif 0 <= peer.waits_until_ps <= self._run.now_ps:
-                peer.waits_until_ps = -1
-                found = True
-                came = [_plain(one) for one in caller.inbox]
-                caller.inbox.clear()
-                self._answer(peer, refused=False, value=came)
+                self._answer(peer, refused=False, value=_plain(peer.caller.answer()))
         return found
 
     def _listen(self, wait_s: float) -> None:
@@ -232,20 +221,19 @@ class OpenServer:
             )
             return True
         if caller.ended_ps >= 0:
-            self._answer(peer, refused=True, value=f"caller {caller.name} has ended")
+            reason = f"{method}(): caller {caller.name} is closed; accepted: before close()"
+            self._answer(peer, refused=True, value=reason)
             return False
         try:
-            if method == "next":
-                if not caller.outstanding:
-                    raise UsageError("next(): nothing is outstanding; accepted: after a post")
-                peer.waits_next = caller.waits = True
-            elif method == "until":
-                (at_ps,) = args
-                caller.promise(max(at_ps, caller.promise_ps))
-                peer.waits_until_ps = at_ps
+            called = getattr(caller, method)
+            try:
+                signature(called).bind(*args, **keys)
+            except TypeError as error:
+                raise UsageError(f"{method}(): {error}; accepted: {_form(called)}") from None
+            if method in WAITS:
+                caller.ask(method, *args, *keys.values())
             else:
-                found = getattr(caller, method)(*args, **keys)
-                self._answer(peer, refused=False, value=found)
+                self._answer(peer, refused=False, value=called(*args, **keys))
         except UsageError as error:
             self._answer(peer, refused=True, value=str(error))
             if "in the past" in str(error):
@@ -259,7 +247,6 @@ class OpenServer:
         peer.socket.close()
         caller = peer.caller
         if caller is not None and caller.ended_ps < 0:
-            caller.waits = False
             caller.close()
             self._say(f"caller {caller.name} is gone; it is ended at {caller.ended_ps} ps")
 
@@ -274,5 +261,14 @@ class OpenServer:
             return  # what it does not read, it does not hear; its end is seen as it is listened to
 
 
-def _plain(done: Completion) -> list[Any]:
-    return list(done[:-1])
+def _form(called: Callable[..., Any]) -> str:
+    """A method with its arguments and their defaults."""
+    bare = [one.replace(annotation=Parameter.empty) for one in signature(called).parameters.values()]
+    return f"{called.__name__}{Signature(bare)}"
+
+
+def _plain(answer: Completion | list[Completion] | None) -> Any:
+    """An answer as it is sent: without notes."""
+    if isinstance(answer, list):
+        return [_plain(one) for one in answer]
+    return None if answer is None else list(answer[:-1])

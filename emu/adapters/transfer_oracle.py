@@ -23,9 +23,11 @@ class TransferOracle:
     def __init__(self, run: OpenRun) -> None:
         self._run = run
 
-    def begin(self, key: Hashable, src: int, dst: int, size_bytes: int, at_ps: int) -> None:
-        """A transfer begins. Those of one source and destination follow one another."""
-        self._run.post(src, dst, size_bytes, at_ps, tell="delivered", note=key)
+    def begin(self, key: Hashable, src: int, dst: int, size_bytes: int, at_ps: int, qp: str = "") -> None:
+        """A transfer begins. Those of one source, destination and name `qp` follow one another; others share
+        the links.
+        """
+        self._run.post(src, dst, size_bytes, at_ps, qp, tell="delivered", note=key)
 
     def until(self, at_ps: int) -> list[tuple[Hashable, int]]:
         """What is there before a time, and since when, in that order. Raises RuntimeFailure if one failed."""

@@ -1,0 +1,1 @@
+"""Adapters: small interfaces of other programs on an open run, to copy and change."""
