@@ -30,6 +30,7 @@ from emu.scenario.expect import path_steps
 from emu.scenario.readers.chakra import MOST_FILE_BYTES
 from emu.scenario.readers.config_db import put_config_in_place
 from emu.scenario.readers.topology_files import put_fabric_in_place
+from emu.scenario.readers.tuner_table import put_tuner_in_place
 from emu.scenario.readers.workload_files import put_tables_in_place, put_traces_in_place
 from emu.scenario.schema import Scenario
 from emu.scenario.section import RefusedError
@@ -279,6 +280,7 @@ def _checked(
     notes: list[str] = []
     problems.extend(put_config_in_place(tree, directory, read_file, _SWITCH, notes))
     problems.extend(put_names_in_place(tree, directory, read_file, notes))
+    problems.extend(put_tuner_in_place(tree, directory, read_file, notes))
     mark_data(tree, notes)
     problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))

@@ -27,7 +27,7 @@ from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import TO_ALL
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import ScriptPlan
-from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
+from actors.ncclx.tuner import Rates, Shape, TunerSettings, pick, shape_of
 from emu.base.errors import Problem, ScenarioError
 from emu.base.spelling import shown_location
 from emu.scenario.fault_schedule import scripted
@@ -39,6 +39,7 @@ from emu.scenario.section import Location, Refusal
 from emu.scenario.sections.capture import PORTS_ACCEPTED, nics_named, ports_named
 from emu.scenario.sections.flow_trace import TRACES_ACCEPTED
 from emu.scenario.sections.graph import AUTO
+from emu.scenario.sections.ncclx import TunerRowSection
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.switch import StaticRoute
 from emu.scenario.workloads.jobs import ALONE, TWO, JobSection
@@ -556,11 +557,40 @@ def tuned(
             largest = largest._replace(inside=1)
         among = tuner.among if algorithm == AUTO else (algorithm,)
         protocols = tuple(PROTOCOLS) if ncclx.protocol == "auto" else (ncclx.protocol,)
+        ruled = _by_rows(tuner.rows, op, largest, size_bytes, rates, end is not None, among, protocols)
+        if ruled is not None:
+            return ruled
         for names in (among, NCCL_ALGORITHMS) if algorithm == AUTO else (among,):  # NCCL falls back, too
             chosen = nccl_choice(op, largest, size_bytes, rates, end is not None, names, protocols)
             if chosen is not None:
                 return chosen
     return Choice(pick(known, shapes, op, size_bytes, rates) if algorithm == AUTO else algorithm)
+
+
+def _by_rows(
+    rows: Sequence[TunerRowSection],
+    op: str,
+    shape: Shape,
+    size_bytes: int,
+    rates: Rates,
+    nvls: bool,
+    among: Sequence[str],
+    protocols: Sequence[str],
+) -> Choice | None:
+    """What the first row says that the call matches and that can be done, as NCCL's example plug-in
+    chooses."""
+    for row in rows:
+        if row.op != op or not row.at_least_bytes <= size_bytes <= row.at_most_bytes:
+            continue
+        if row.servers not in (None, shape.servers) or row.ranks not in (None, shape.ranks):
+            continue
+        names = among if row.algorithm is None else tuple(one for one in among if one == row.algorithm)
+        own = protocols if row.protocol is None else tuple(one for one in protocols if one == row.protocol)
+        chosen = nccl_choice(op, shape, size_bytes, rates, nvls, names, own)
+        if chosen is None:
+            continue  # as a combination that NCCL's own table marks as impossible
+        return chosen if row.channels is None else chosen._replace(channels=min(row.channels, shape.channels))
+    return None
 
 
 def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:

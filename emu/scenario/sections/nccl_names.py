@@ -45,6 +45,7 @@ _ALGORITHMS: Final = {
     "pat": "pat",
 }
 _NVLS: Final = "NCCL_NVLS_ENABLE"
+_TABLE: Final = "NCCL_TUNER_CONFIG_FILE"
 _NVLS_WORDS: Final = ("nvls", "nvlstree")
 _OTHER_ALGORITHMS: Final = ("collnet", "collnetdirect", "collnetchain")
 _NCCL_CALLS: Final = dict.fromkeys(op for name in _ALGORITHMS.values() for op in ALGORITHMS[name])
@@ -121,6 +122,7 @@ KNOBS: Final[dict[str, Knob]] = {
     "NCCL_NCHANNELS_PER_NET_PEER": _number(("ncclx", "channels_per_peer"), 1, 64),
     "NCCL_RUNTIME_CONNECT": _one_of(("ncclx", "connect", "when"), {"0": "beforehand", "1": "first_use"}),
     "NCCL_PXN_DISABLE": _one_of(("ncclx", "pxn"), {"0": True, "1": False}),
+    "NCCL_TUNER_CONFIG_FILE": Knob(("ncclx", "tuner", "table"), str, "the table of NCCL's example tuner"),
     "NCCL_PROTO": Knob(("ncclx", "protocol"), str, "Simple, LL, LL128, or a list of them"),
     "NCCL_ALGO": Knob(("algorithm",), str, "Ring, Tree, NVLS, NVLSTree, PAT, or a list with one of them"),
     "NCCL_MIN_NCHANNELS": _number(("ncclx", "channels"), 1, 64),
@@ -354,6 +356,11 @@ def put_names_in_place(
     env.keys = {}
     problems: list[Problem] = []
     parts: list[str] = []
+    if _TABLE in given:  # the plug-in that reads the table
+        given = {name: node for name, node in given.items() if name != "NCCL_TUNER_PLUGIN"}
+    if scripted and _TABLE in given and not (directory / str(given[_TABLE].value)).is_file():
+        parts.append(f"{_TABLE}: {str(given[_TABLE].value)[:200]} is not there and left out")
+        given = {name: node for name, node in given.items() if name != _TABLE}
     if scripted:
         unknown = [name for name in given if name not in VARIABLES]
         missing = [name for name in given if name in NOT_MODELLED]
@@ -432,7 +439,10 @@ def _translate(
     knob = KNOBS.get(name)
     if knob is None:
         if name in NOT_MODELLED:
-            return "is a variable of NCCL that is not modelled: it would change nothing", "leave it out"
+            accepted = "leave it out"
+            if name == "NCCL_TUNER_PLUGIN":
+                accepted = f"{_TABLE} with the table of NCCL's example plug-in, or leave it out"
+            return "is a variable of NCCL that is not modelled: it may change traffic there", accepted
         return f"unknown variable{did_you_mean(name, VARIABLES)}", _ACCEPTED
     try:
         if text is None:

@@ -26,6 +26,7 @@ from emu.scenario.yaml.values import (
     AutoRateBps,
     PositiveSizeBytes,
     PositiveTimePs,
+    SizeBytes,
     TimePs,
 )
 
@@ -85,6 +86,28 @@ class ConnectSection(Section):
     (KRCORE, USENIX ATC'22)."""
 
 
+class TunerRowSection(Section):
+    """A row of a tuner's table: how calls of some sizes are done. A call takes the first row that it matches
+    and that can be done."""
+
+    op: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]
+    """The operation."""
+    at_least_bytes: SizeBytes = 0
+    """The smallest size, that of the whole buffer."""
+    at_most_bytes: SizeBytes = 1 << 50
+    """The largest size."""
+    algorithm: Literal["ring", "double_binary_tree", "nvls", "nvls_tree", "pat"] | None = None
+    """How it is done; without it as NCCL's table has it."""
+    protocol: Literal["simple", "ll", "ll128"] | None = None
+    """With which protocol; without it as NCCL's table has it."""
+    channels: Annotated[int, Field(ge=1, le=64)] | None = None
+    """On how many channels, at most those of the communicator; without it as NCCL's table has it."""
+    servers: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
+    """Of communicators in so many servers; without it any."""
+    ranks: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
+    """Of communicators of so many ranks; without it any."""
+
+
 class TunerSection(Section):
     """The model by which `algorithm: auto` picks."""
 
@@ -121,6 +144,15 @@ class TunerSection(Section):
     ] = ("ring", "double_binary_tree", "pat", "nvls", "nvls_tree")
     """Algorithms to choose among, those of NCCL by default. `nccl` knows these five alone; `hops` all but the
     last three, and hierarchical only where servers have equally many ranks, two or more."""
+    table: str | None = None
+    """A file with the table of NCCL's example tuner plug-in (NCCL_TUNER_CONFIG_FILE): it becomes `rows`."""
+    rows: Annotated[tuple[TunerRowSection, ...], Field(max_length=4096)] = ()
+    """What overrules NCCL's table, as a tuner plug-in does."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Rows overrule NCCL's table alone."""
+        if self.rows and self.model != "nccl":
+            yield Refusal(("rows",), "overrule NCCL's table, which is not used", "model: nccl, or no rows")
 
 
 class NcclxSection(Section):
