@@ -149,6 +149,8 @@ class TrainingResult(Part):
     """How it is cut over the ranks."""
     shrunk: str
     """What is smaller than the model, with its factor; empty if nothing is."""
+    left_out: str
+    """What a step does not do that a real one does, and what it computes again; empty of a trace."""
     steps: int
     """Steps that every rank finished."""
     step_ps: int | None

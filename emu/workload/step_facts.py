@@ -27,6 +27,8 @@ class TrainingFacts(NamedTuple):
     """What a rank can wait for."""
     members: tuple[tuple[int, ...], ...] = ()
     """Memberships of a job that goes on without ranks that it loses."""
+    left_out: str = ""
+    """What a step does not do that a real one does, and what it does again; beside the MFU."""
     formula: Fraction | None = None
     """What SimAI's formula adds for a pipeline that is not run, as a share of computing and of waiting for
     tensor and expert parallelism."""
@@ -49,7 +51,22 @@ def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
         cut=f"tp {one.tp} x cp {one.cp} x pp {one.pp} x dp {one.dp}, ranks in order {', '.join(one.order)}",
         shrunk="; ".join(smaller),
         reasons=one.reasons,
+        left_out=_left_out(one),
     )
+
+
+def _left_out(one: Training) -> str:
+    """What is not in the step of a training job, in words."""
+    again = {
+        "none": "activations are kept, nothing is computed again",
+        "selective": "attention's scores are computed again",
+        "full": "layers are computed again"
+        if one.recompute_every == 1
+        else f"one layer of {one.recompute_every} is computed again",
+    }[one.recompute]
+    without = ["embeddings", "clipping of gradients"]
+    without += [] if one.memory_bytes_per_s else ["elementwise operators", "the optimizer"]
+    return f"{again}; without {', '.join(without[:-1])} and {without[-1]}"
 
 
 def trace_facts(

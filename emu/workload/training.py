@@ -39,7 +39,16 @@ seed.
 Sources: Megatron-LM sequence parallelism (Korthikanti et al. 2022), section 4.2; The Llama 3 Herd of Models,
 section 3.3.2; MegaScale (NSDI'24), section 3.2.
 
-Not modelled: experts that change from step to step, recomputation, the first embedding's gradient, memory.
+Recomputation (`recompute`). `full`: the backward pass of a layer begins with its forward pass again, with its
+computing and its collectives, of every `recompute_every`-th layer. `selective`: with attention's scores alone
+(Korthikanti et al. 2022, section 4.3). Neither is counted in model FLOPs, so MFU is lower.
+
+Sharded parameters are gathered once a step, or with `reshard` before each pass of each micro-batch, one layer
+ahead of its use (FSDP2's reshard_after_forward). Gradients are reduced after the last micro-batch, or with
+`reduce_each` after each. `bucket_bytes`: with ddp, gradients are reduced in buckets of so many bytes, in the
+order in which layers are done, across layers (PyTorch's bucket_cap_mb); else each layer's by itself.
+
+Not modelled: experts that change from step to step, the first embedding's gradient, memory.
 
 Models. FLOPs and bytes of a transformer, from its shape.
 
@@ -209,6 +218,16 @@ class Training:
     jitter: Fraction
     slowdowns: dict[int, Fraction]
     """By rank."""
+    recompute: str = "none"
+    """What the backward pass does again: none, selective or full."""
+    recompute_every: int = 1
+    """Of full: every so many layers, one."""
+    reshard: bool = False
+    """Whether fsdp gathers parameters again for each pass."""
+    reduce_each: bool = False
+    """Whether gradients are reduced after each micro-batch."""
+    bucket_bytes: int = 0
+    """Of ddp; 0: each layer's gradients by themselves."""
 
     @property
     def ranks(self) -> int:
@@ -284,8 +303,10 @@ class Training:
         """What one micro-batch, forward and backward, takes a rank of a stage, without jitter."""
         tokens = self.tokens()
         layer = self.attention_ps() + self.mlp_ps() + self.elementwise_ps()
+        layers = self.first_layer(stage, self.virtual)
         head = self.duration_ps(self.model.head_flops(tokens)) if stage == self.pp - 1 else 0
-        return 3 * (layer * self.first_layer(stage, self.virtual) + head)
+        again = sum(map(self.does_again, range(layers))) * layer + layers * self.again_ps()
+        return 3 * (layer * layers + head) + again
 
     def attention_ps(self) -> int:
         """What attention of one layer takes a rank, forward, with its projections."""
@@ -294,6 +315,18 @@ class Training:
             return self.duration_ps(self.model.attention_flops(tokens))
         scores = self.model.score_flops(tokens) * self.flops_per_s / self.score_flops_per_s
         return self.duration_ps(self.model.projection_flops(tokens) + scores)
+
+    def again_ps(self) -> int:
+        """What the backward pass of a layer computes again with `selective`: the scores of attention."""
+        if self.recompute != "selective":
+            return 0
+        return self.duration_ps(
+            self.model.score_flops(self.tokens()) * self.flops_per_s / self.score_flops_per_s
+        )
+
+    def does_again(self, layer: int) -> bool:
+        """Whether the whole forward pass of a layer is done again before its backward pass."""
+        return self.recompute == "full" and layer % self.recompute_every == 0
 
     def mlp_ps(self, weight: Fraction = Fraction(1)) -> int:
         """What the MLP of one layer takes a rank, forward, that has so many times its share of the tokens."""
@@ -377,6 +410,8 @@ class _Writer:
         self._places: dict[str, int] = {}
         self._gathered: dict[int, tuple[int, ...]] = {}
         self._scattered: list[int] = []
+        self._bucket_bytes = 0
+        """Gradients that wait for their bucket to be full."""
 
     def kind(self) -> tuple[object, ...]:
         """Ranks of the same kind do the same, each in groups of its own."""
@@ -398,7 +433,7 @@ class _Writer:
         pipeline = self._pipeline()
         pipeline.receive()
         order = pipeline.order
-        if training.data == "fsdp" and training.prefetch and "dp" in self._places:
+        if training.data == "fsdp" and training.prefetch and not training.reshard and "dp" in self._places:
             for layer in range(training.first_layer(stage, training.virtual)):
                 self._gathered[layer] = self._parameters(layer, ())
         data = self._read()
@@ -407,8 +442,10 @@ class _Writer:
         last = {one.chunk: place for place, one in enumerate(order) if not one.forward}
         for place, one in enumerate(order):
             pipeline.begin(one)
-            self._pass(one, scatters=not one.forward and last[one.chunk] == place)
+            scatters = not one.forward and (training.reduce_each or last[one.chunk] == place)
+            self._pass(one, scatters=scatters)
             pipeline.end(one)
+        self._last_bucket()
         for event in self._scattered:
             self.script.wait(event, DP)
         self._compute(training.optimizer_ps(self._own_values()))
@@ -475,7 +512,12 @@ class _Writer:
         head_ps = self.training.duration_ps(self.training.model.head_flops(self.training.tokens()))
         if not one.forward and final:
             self._compute(2 * head_ps)
-        for layer in chunk if one.forward else reversed(chunk):
+        layers = list(chunk if one.forward else reversed(chunk))
+        if self.training.reshard:
+            self._gather_ahead(layers[:1])
+        for at, layer in enumerate(layers):
+            if self.training.reshard:
+                self._gather_ahead(layers[at + 1 : at + 2])
             self._layer(layer, forward=one.forward)
             if scatters:
                 self._gradients()
@@ -486,6 +528,10 @@ class _Writer:
 
     def _layer(self, layer: int, *, forward: bool) -> None:
         training = self.training
+        if not forward:
+            self._need(layer)
+            if training.does_again(layer):
+                self._layer(layer, forward=True)
         attention_ps, mlp_ps = training.attention_ps(), training.mlp_ps(self._load())
         elementwise_ps = training.elementwise_ps()
         if training.parallel:
@@ -495,7 +541,7 @@ class _Writer:
                 self._context("all_gather")
                 self._block(whole_ps)
             else:
-                self._block(2 * whole_ps, backward=True)
+                self._block(2 * whole_ps + training.again_ps(), backward=True)
                 self._context("reduce_scatter")
             return
         attention_ps += elementwise_ps // 2
@@ -507,7 +553,7 @@ class _Writer:
             self._exchanged(mlp_ps)
         else:
             self._exchanged(2 * mlp_ps, backward=True)
-            self._block(2 * attention_ps, backward=True)
+            self._block(2 * attention_ps + training.again_ps(), backward=True)
             self._context("reduce_scatter")
 
     def _load(self) -> Fraction:
@@ -606,8 +652,16 @@ class _Writer:
             if name in self._places
         )
 
+    def _gather_ahead(self, layers: Sequence[int]) -> None:
+        """Gather parameters for a pass, from now on."""
+        for layer in layers:
+            if self.training.data == "fsdp" and "dp" in self._places and self.training.prefetch:
+                self._gathered[layer] = self._parameters(layer, (self.script.record(),))
+            else:
+                self._gathered.pop(layer, None)
+
     def _need(self, layer: int) -> None:
-        """Wait for a layer's parameters, at its first use in the step."""
+        """Wait for a layer's parameters, at their first use since they were gathered."""
         if self.training.data != "fsdp" or "dp" not in self._places:
             return
         if not self.training.prefetch and layer not in self._gathered:
@@ -619,6 +673,9 @@ class _Writer:
     def _gradients(self) -> None:
         """Send a layer's gradients, after its last backward pass."""
         training = self.training
+        if training.bucket_bytes:
+            self._into_buckets()
+            return
         op = "reduce_scatter" if training.data == "fsdp" else "all_reduce"
         for name, values, among in self._shared():
             calls = [(name, op, values), ("replicas", "all_reduce", values // among)]
@@ -632,6 +689,30 @@ class _Writer:
                 self._scattered.append(event)
             elif event >= 0:
                 self.script.wait(event, DP)
+
+    def _into_buckets(self) -> None:
+        """Add a layer's gradients to the bucket underway, and reduce those that are full."""
+        training = self.training
+        if "dp" not in self._places:
+            return
+        full = training.bytes_of(training.bucket_bytes, 1)
+        self._bucket_bytes += sum(training.bytes_of(many, GRADIENT_BYTES) for _, many, _ in self._shared())
+        while self._bucket_bytes >= full:
+            self._bucket_bytes -= full
+            self._reduce(full)
+
+    def _last_bucket(self) -> None:
+        """Reduce what is left in the bucket underway."""
+        if self._bucket_bytes:
+            self._reduce(self._bucket_bytes)
+            self._bucket_bytes = 0
+
+    def _reduce(self, size_bytes: int) -> None:
+        event = self.script.call(self._places["dp"], "all_reduce", size_bytes, (self.script.record(),))
+        if self.training.prefetch:
+            self._scattered.append(event)
+        else:
+            self.script.wait(event, DP)
 
     def _compute(self, duration_ps: int) -> None:
         """So long, as slow as this rank is, moved by jitter."""

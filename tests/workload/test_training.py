@@ -315,3 +315,69 @@ def test_an_optimizer_has_the_shard_that_its_rank_gathers() -> None:
         written = Plan(one, 1, 0).scripts[0].streams[0]
         last = next(a for kind, a, _ in reversed(written) if kind == COMPUTE)
         assert last == values * 30 * 1000
+
+
+def sizes_of(one: Training, op: str, rank: int = 0) -> list[int]:
+    """Bytes of each call of an operation by a rank, by group."""
+    return [
+        call.size_bytes for calls in Plan(one, 1, 0).scripts[rank].calls for call in calls if call.op == op
+    ]
+
+
+def alone(**knobs: object) -> int:
+    """Computing of one GPU in a step, ps, of round numbers: a FLOP takes 1 ns."""
+    return computing(training(1, data="none", peak_tflops=1, efficiency="1/1000", **knobs))
+
+
+def test_recomputing_costs_a_forward_pass_of_the_layers_or_the_scores_that_are_done_again() -> None:
+    model = training(1).model
+    tokens = 32
+    layer = model.attention_flops(tokens) + model.mlp_flops(tokens)
+    kept = alone()
+    assert kept == 3 * 4 * layer * 1000
+    assert alone(recompute="full") == 4 * 4 * layer * 1000
+    assert alone(recompute="full", recompute_every=2) == kept + 2 * layer * 1000
+    assert alone(recompute="selective") == kept + 4 * 4 * tokens * 32 * 64 * 1000  # 4 s h a token and layer
+    two = training(2, pp=2, data="none", micro_batches=2, recompute="full", peak_tflops=1)
+    assert two.rank_compute_ps(0) * 3 == training(2, pp=2, data="none", peak_tflops=1).rank_compute_ps(0) * 4
+
+
+def test_a_full_recomputation_does_the_collectives_of_the_forward_pass_again() -> None:
+    shape: dict[str, object] = {"tp": 2, "regather": False}
+    kept, again = (training(2, **shape), training(2, **shape, recompute="full"))
+    # attention and MLP of four layers, forward and backward; a third time where they are done again
+    for op in ("all_gather", "reduce_scatter"):
+        assert (len(sizes_of(kept, op)), len(sizes_of(again, op))) == (16, 24)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_resharded_parameters_are_gathered_for_each_pass_of_each_micro_batch(prefetch: bool) -> None:
+    shape: dict[str, object] = {"micro_batches": 3, "overlap": {"fsdp_prefetch": prefetch}}
+    assert len(sizes_of(training(4, **shape), "all_gather")) == 4
+    each = training(4, **shape, reshard=True, reduce_each=True)
+    assert len(sizes_of(each, "all_gather")) == 4 * 2 * 3
+    assert len(sizes_of(each, "reduce_scatter")) == 4 * 3
+    assert len(sizes_of(training(4, **shape, reshard=True), "reduce_scatter")) == 4
+
+
+@pytest.mark.parametrize("bucket", [1000, 20_000, 1_000_000])
+def test_buckets_hold_the_gradients_of_all_layers_and_all_but_the_last_are_full(bucket: int) -> None:
+    one = training(4, data="ddp", bucket=f"{bucket}B")
+    sizes = sizes_of(one, "all_reduce")
+    assert sum(sizes) == sum(sizes_of(training(4, data="ddp"), "all_reduce"))
+    assert set(sizes[:-1]) <= {bucket}
+    assert 0 < sizes[-1] <= bucket
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"recompute_every": 2}, "is of whole layers"),
+        ({"data": "ddp", "reshard": True}, "`data: ddp` shards nothing"),
+        ({"reduce_each": True}, "there is one micro-batch, or nothing is reduced"),
+        ({"bucket": "1MiB"}, "buckets are of gradients that all data-parallel ranks reduce"),
+    ],
+)
+def test_keys_that_would_do_nothing_are_refused(knobs: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        training(4, **knobs)

@@ -43,6 +43,7 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
         return TrainingResult(
             cut=facts.cut,
             shrunk=facts.shrunk,
+            left_out=facts.left_out,
             steps=0,
             step_ps=None,
             mfu=None,
@@ -77,6 +78,7 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
     return TrainingResult(
         cut=facts.cut,
         shrunk=facts.shrunk,
+        left_out=facts.left_out,
         steps=len(whole),
         step_ps=total_ps // len(whole),
         mfu=round(float(flops / (spent_ps * facts.peak_flops_per_s)), 6) if flops and spent_ps else None,

@@ -20,6 +20,7 @@ from emu.scenario.workloads.recover import RecoverSection
 from emu.scenario.workloads.workload import Scripts, Site, Workload, training_steps, tuned_calls
 from emu.scenario.yaml.values import (
     AutoFractionToOne,
+    AutoPositiveSizeBytes,
     AutoRateBps,
     FractionToOne,
     PositiveFraction,
@@ -185,6 +186,20 @@ class TrainingWorkload(Workload):
     """Whether tensor parallelism gathers activations a second time, in the backward pass: sequence
     parallelism keeps a rank's part alone (Korthikanti et al. 2022, section 4.2.2). Runs beside half of the
     computing."""
+    recompute: Literal["none", "selective", "full"] = "none"
+    """What the backward pass computes again in place of what was kept: nothing; attention's scores
+    (Megatron's `--recompute-granularity selective`); whole layers, with their collectives (`full`)."""
+    recompute_every: Annotated[int, Field(ge=1, le=4096)] = 1
+    """With `recompute: full`: of so many layers one (torchtitan's `selective_ac_option`)."""
+    reshard: bool = False
+    """Whether FSDP drops a layer's parameters after its forward pass, and gathers them for each pass of each
+    micro-batch, one layer ahead (FSDP2's `reshard_after_forward`)."""
+    reduce_each: bool = False
+    """Whether gradients are reduced after each micro-batch, not once after the last (gradient accumulation
+    without `no_sync`)."""
+    bucket_bytes: AutoPositiveSizeBytes = None
+    """With `data: ddp`: bytes of gradients that are reduced together (PyTorch's `bucket_cap_mb`, 25 MiB).
+    `auto`: each layer's."""
     peak_tflops: Annotated[int, Field(ge=1, le=10**6)] = 989
     """Of one GPU (H100, BF16, dense)."""
     efficiency: FractionToOne = Fraction(6, 10)
@@ -251,6 +266,16 @@ class TrainingWorkload(Workload):
             )
         if self.expert_skew and self.ep == 1:
             yield Refusal(("expert_skew",), "no rank exchanges tokens", "0, or `ep` above 1")
+        if self.recompute != "full" and self.recompute_every > 1:
+            yield Refusal(("recompute_every",), "is of whole layers", "1, or `recompute: full`")
+        if self.reshard and self.data != "fsdp":
+            yield Refusal(("reshard",), f"`data: {self.data}` shards nothing", "false, or `data: fsdp`")
+        if self.reduce_each and (self.data == "none" or self.micro_batches * self.larger_batches == 1):
+            reason = "there is one micro-batch, or nothing is reduced"
+            yield Refusal(("reduce_each",), reason, "false, or `data` with several `micro_batches`")
+        if self.bucket_bytes is not None and (self.data != "ddp" or self.ep > 1):
+            reason = "buckets are of gradients that all data-parallel ranks reduce"
+            yield Refusal(("bucket",), reason, "auto, or `data: ddp` without `ep`")
         if self.replicas > 1 and self.data != "fsdp":
             reason = f"`data: {self.data}` shards nothing"
             yield Refusal(("replicas",), reason, "1, or `data: fsdp`")
@@ -310,6 +335,11 @@ class TrainingWorkload(Workload):
             scale=self.scale,
             jitter=self.jitter,
             slowdowns={one.rank: one.slowdown for one in self.stragglers},
+            recompute=self.recompute,
+            recompute_every=self.recompute_every,
+            reshard=self.reshard,
+            reduce_each=self.reduce_each,
+            bucket_bytes=self.bucket_bytes or 0,
         )
 
     def misfit(self, ranks: int) -> tuple[str, str] | None:
