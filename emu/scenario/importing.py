@@ -5,6 +5,8 @@
     workload text of SimAI, Chakra's traces         a job; servers around one switch if no file has a fabric
     traces of PyTorch's profiler, its flight recorder's dumps    a job (`emu.pytorch.traces`)
     script or nccl.conf that sets NCCL_...          ncclx.env
+    launch script with Megatron's arguments         a training job, and ncclx.env
+    TOML of torchtitan                              a training job
     topology of a server by NCCL (XML)              servers around one switch, NVLink, PCIe
 
 What has at most `MOST_ROWS` rows is spelled out with names and units; more stays in its file, which the
@@ -18,6 +20,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from textwrap import indent, wrap
 from typing import Final, NamedTuple
 
 import yaml
@@ -27,6 +30,14 @@ from emu.base.units import format_rate, format_size, format_time, parse_size, pa
 from emu.scenario.readers.nccl_topology import Machine, Nic, read_machine
 from emu.scenario.readers.simai import KINDS, read_simai
 from emu.scenario.readers.topology_files import left_out, ranks_of, read_edge_list
+from emu.scenario.readers.training_recipe import (
+    Recipe,
+    is_megatron,
+    is_torchtitan,
+    read_megatron,
+    read_torchtitan,
+    with_ranks,
+)
 from emu.scenario.readers.workload_files import read_flow_file
 from emu.scenario.sections.nccl_names import NOT_MODELLED, VARIABLES, exported
 from emu.scenario.yaml.document import decode
@@ -38,7 +49,7 @@ MOST_AT_ONE_SWITCH: Final = 1024
 KNOWN: Final = (
     "an edge list of ns-3 or SimAI, a flow file, a CSV of flows, a workload text of SimAI, a Chakra trace "
     "(.et), a trace of PyTorch's profiler, a dump of its flight recorder, a script that sets NCCL's "
-    "variables, or a topology of NCCL (XML)"
+    "variables or has Megatron's arguments, a TOML of torchtitan, or a topology of NCCL (XML)"
 )
 _RANKED: Final = re.compile(r"\.\d+$")
 _NAMED: Final = re.compile(r"(?<=name: )\w+")
@@ -67,6 +78,8 @@ class Part(NamedTuple):
     host: str = ""
     ranks: int = 0
     """GPUs that its jobs take."""
+    per_server: int = 0
+    """And how many of them a server has, where a file says so."""
 
 
 class Others(NamedTuple):
@@ -133,7 +146,9 @@ def _kind(text: str) -> str:
         return "simai_topology"
     if {"src", "dst"} <= set("".join(first).split(",")):
         return "flows"
-    return "nccl" if exported(text, "")[0] else ""
+    if text.lstrip()[:1] in ("#", "[") and is_torchtitan(text):
+        return "torchtitan"
+    return "nccl" if exported(text, "")[0] or is_megatron(text) else ""
 
 
 def _part(kind: str, file: _File, wish: Wish, numbers: Mapping[int, int] | None) -> Part:
@@ -145,7 +160,9 @@ def _part(kind: str, file: _File, wish: Wish, numbers: Mapping[int, int] | None)
         return _simai(file)
     if kind == "chakra":
         return _chakra(file)
-    return _variables(file) if kind == "nccl" else _servers(file, read_machine(file.text), wish)
+    if kind == "torchtitan":
+        return _recipe(file, read_torchtitan(file.text), wish)
+    return _script(file, wish) if kind == "nccl" else _servers(file, read_machine(file.text), wish)
 
 
 def _fabric(file: _File, file_format: str) -> Part:
@@ -228,6 +245,47 @@ def _chakra(file: _File) -> Part:
     return Part(jobs=f"{about}  - {{name: trace, ranks: {ranks}, workload: {work}}}\n", ranks=ranks)
 
 
+def _script(file: _File, wish: Wish) -> Part:
+    """NCCL's variables, Megatron's arguments, or both."""
+    if not is_megatron(file.text):
+        return _variables(file)
+    given, _ = exported(file.text, str(file.path))
+    known = any(name in VARIABLES and name not in NOT_MODELLED for name in given)
+    try:
+        job = _recipe(file, read_megatron(file.text), wish)
+    except FormatError as error:
+        if not known:
+            raise
+        variables = _variables(file)
+        why = f"  # No job is read of Megatron's arguments: {error.reason}.\n"
+        return variables._replace(ncclx=why + variables.ncclx)
+    return job._replace(ncclx=_variables(file).ncclx) if known else job
+
+
+def _recipe(file: _File, recipe: Recipe, wish: Wish) -> Part:
+    """A training job: each option is a key of it, or is named."""
+    whose = "the script says" if recipe.ranks else "no file says; --hosts does"
+    ranks = recipe.ranks or wish.hosts * recipe.per_server
+    recipe = with_ranks(recipe, ranks)
+    about = f"  # {file.shown}: {ranks} GPUs, which {whose}.\n"
+    about += "".join(f"  # {note}.\n" for note in recipe.notes)
+    for what, names in (
+        ("Without effect here", recipe.without_effect),
+        ("Not modelled", recipe.not_modelled),
+    ):
+        about += (
+            "".join(
+                f"  # {line}\n" for line in wrap(f"{what}: {', '.join(names)}.", 110, break_on_hyphens=False)
+            )
+            if names
+            else ""
+        )
+    lines = yaml.safe_dump(recipe.keys, sort_keys=False, default_flow_style=None, width=110)
+    body = indent(lines, "      ")
+    job = f"  - name: train\n    ranks: {ranks}\n    workload:\n{body}"
+    return Part(jobs=about + job, ranks=ranks, per_server=recipe.per_server)
+
+
 def _variables(file: _File) -> Part:
     given, _ = exported(file.text, str(file.path))
     about = f"  # {file.shown}: what it sets last.\n"
@@ -303,7 +361,8 @@ def _written(paths: Sequence[Path], parts: Sequence[Part], wish: Wish) -> str:
         key: "".join(getattr(part, key) for part in parts) for key in ("topology", "host", "ncclx", "jobs")
     }
     if not joined["topology"]:
-        joined["topology"] = _made(max(part.ranks for part in parts), wish)
+        most = max(parts, key=lambda part: part.ranks)
+        joined["topology"] = _made(most.ranks, most.per_server, wish)
     if not joined["jobs"]:
         joined["jobs"] = (
             "  # No file has a job: this one is a measurement.\n"
@@ -335,9 +394,9 @@ def _section(key: str, text: str) -> str:
     return f"{key}:\n{text}"
 
 
-def _made(ranks: int, wish: Wish) -> str:
+def _made(ranks: int, per_server: int, wish: Wish) -> str:
     """One switch, or racks of two servers where it would have too many ports."""
-    per_server = PER_SERVER if ranks % PER_SERVER == 0 else 1
+    per_server = per_server or (PER_SERVER if ranks % PER_SERVER == 0 else 1)
     hosts = max(ranks // per_server, 1 if ranks > 1 else wish.hosts)
     about = "  # No file has a fabric: "
     rate = f"  link: {format_rate(wish.rate_bps)}\n"

@@ -27,7 +27,7 @@ LONGEST_NAME: Final = 40
     help="Where to; `-`: standard output. Default: FILE.yaml, here.",
 )
 @click.option(
-    "--hosts", type=click.IntRange(1, 4096), default=2, help="Servers like the one of an NCCL topology."
+    "--hosts", type=click.IntRange(1, 4096), default=2, help="Servers, where no file says how many."
 )
 @click.option("--rate", default="400G", help="Rate of a NIC where no file says it.")
 def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str) -> None:
@@ -35,8 +35,9 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
 
     A FILE is an edge list of ns-3's RDMA simulators or of SimAI, a flow file of HPCC, a CSV of flows, a
     workload text of SimAI, a Chakra trace, a trace of torch.profiler (one rank's or several), a dump of
-    PyTorch's flight recorder, a script that sets NCCL's variables, or the topology of a server by NCCL
-    (NCCL_TOPO_DUMP_FILE). Several go together: a fabric, jobs, variables. No file is replaced.
+    PyTorch's flight recorder, a script that sets NCCL's variables or has Megatron's arguments, a TOML of
+    torchtitan, or the topology of a server by NCCL (NCCL_TOPO_DUMP_FILE). Several go together: a fabric,
+    jobs, variables. No file is replaced.
     """
     try:
         rate_bps = parse_rate(rate)
