@@ -312,7 +312,8 @@ function moveNow() {
   line.setAttribute("x1", x);
   line.setAttribute("x2", x);
 }
-const LINES = ["--accent", "--fault", "--mark", "--good", "--bad", "--quiet"];
+// Red and green judge; what is only told apart has colours that a colour-blind reader tells apart, too.
+const HUES = ["--one", "--two", "--three", "--four", "--five", "--quiet"];
 function drawSeries() {
   const holder = by("series");
   if (chosen.port < 0 || !count) return;
@@ -336,8 +337,8 @@ function drawSeries() {
       const y = floor - (value(measure, cellOf(run, measure, chosen.port, when)) / all) * (floor - 10);
       path += `${when ? "L" : "M"}${across(edges[when], left, width).toFixed(1)} ${y.toFixed(1)}L${across(edges[when + 1], left, width).toFixed(1)} ${y.toFixed(1)}`;
     }
-    make(picture, "path", { d: path, fill: "none", stroke: styled(LINES[run]), "stroke-width": 1.5 });
-    if (frames.length > 1) make(picture, "text", { x: left + 10 + 30 * run, y: 20 }, data.names[run]).style.fill = styled(LINES[run]);
+    make(picture, "path", { d: path, fill: "none", stroke: styled(HUES[run]), "stroke-width": 1.5 });
+    if (frames.length > 1) make(picture, "text", { x: left + 10 + 30 * run, y: 20 }, data.names[run]).style.fill = styled(HUES[run]);
   }
 }
 // Curves with a point for each x; where it has several seeds, each of them and a band around them.
@@ -366,20 +367,20 @@ function drawCharts() {
     make(picture, "text", { x: left, y: 12 }, chart.y);
     make(picture, "text", { x: width - 8, y: floor + 30, "text-anchor": "end" }, sizes ? "size" : chart.x);
     chart.lines.forEach((line, nth) => {
-      const colour = styled(LINES[nth % LINES.length]), points = [...line.points].sort((a, b) => place(a[0]) - place(b[0]));
+      const colour = styled(HUES[nth % HUES.length]), points = [...line.points].sort((a, b) => place(a[0]) - place(b[0]));
       const seeds = points.some((p) => p[2].length > 1);
       if (seeds) {
         const over = points.map((p) => `${right(p[0])} ${up(Math.max(p[1], ...p[2]))}`), under = points.map((p) => `${right(p[0])} ${up(Math.min(p[1], ...p[2]))}`);
         make(picture, "path", { d: "M" + [...over, ...under.reverse()].join("L") + "Z", fill: colour, "fill-opacity": 0.13 });
       }
-      make(picture, "path", { d: "M" + points.map((p) => `${right(p[0])} ${up(p[1])}`).join("L"), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": nth < LINES.length ? "none" : "6 3" });
+      make(picture, "path", { d: "M" + points.map((p) => `${right(p[0])} ${up(p[1])}`).join("L"), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": nth < HUES.length ? "none" : "6 3" });
       for (const p of points) {
         const dot = make(picture, "circle", { cx: right(p[0]), cy: up(p[1]), r: 3.5, fill: colour });
         make(dot, "title", {}, `${line.name} ${sizes ? size(p[0]) : p[0]}: ${amount(p[1], chart.y)}`);
         if (seeds) for (const y of p[2]) make(picture, "circle", { cx: right(p[0]), cy: up(y), r: 2, fill: "none", stroke: colour });
       }
     });
-    if (chart.lines.length > 1) holder.prepend(legend(chart.lines.map((line, nth) => [LINES[nth % LINES.length], line.name])));
+    if (chart.lines.length > 1) holder.prepend(legend(chart.lines.map((line, nth) => [HUES[nth % HUES.length], line.name])));
   });
 }
 function amount(y, unit) {
@@ -507,17 +508,23 @@ function chainFrom(job, rank) {
   }
   return found;
 }
+// The same work is that of the same pipeline stage and the same experts: what the ranks with it compute, in the middle.
+const workOf = (job, rank) => ["pp", "ep"].map((group) => ((job.groups[rank] || {})[group] || [rank]).indexOf(rank)).join();
+function middleOfPeers(job, rank) {
+  const peers = job.rows.filter((row) => row[1] === stepPick.step && workOf(job, row[0]) === workOf(job, rank));
+  return peers.map((row) => row[4]).sort((a, b) => a - b)[Math.floor(peers.length / 2)];
+}
 function drawRank(job, index) {
   const mine = rowOf(job, stepPick.rank);
   if (!mine) return;
   by("rank-name-" + index).textContent = `Rank ${mine[0]}, step ${mine[1]}: whom it waits for`;
-  const chain = chainFrom(job, mine[0]), others = job.rows.filter((row) => row[1] === stepPick.step).map((row) => row[4]).sort((a, b) => a - b);
-  const middle = others[Math.floor(others.length / 2)];
+  const chain = chainFrom(job, mine[0]);
   by("chain-" + index).replaceChildren(...chain.map((link, i) => {
-    const next = chain[i + 1], computes = `computes ${time(link.row[4])}${link.row[4] > 1.02 * middle ? `, the middle rank ${time(middle)}` : ""}`;
+    const next = chain[i + 1], middle = middleOfPeers(job, link.row[0]), slower = link.row[4] > 1.02 * middle;
+    const computes = `computes ${time(link.row[4])}, ${slower ? `its peers ${time(middle)}` : "no longer than its peers"}`;
     const words = next ? `rank ${link.row[0]} waits ${time(link.waited)} longer in ${link.reason} than rank ${next.row[0]}, who comes last there`
-      : i ? `rank ${link.row[0]} waits for nobody longer than its groups do: it ${computes}` : `rank ${link.row[0]} waits for nobody longer than its groups do; it ${computes}`;
-    return Object.assign(document.createElement("li"), { textContent: words, className: next ? "" : "slow" });
+      : `rank ${link.row[0]} waits for nobody longer than its groups do${i ? ":" : ";"} it ${computes}`;
+    return Object.assign(document.createElement("li"), { textContent: words, className: !next && slower ? "slow" : "" });
   }));
   const rows = [["itself", mine]];
   for (const [name, members] of Object.entries(job.groups[mine[0]] || {}))
@@ -531,19 +538,18 @@ function drawRank(job, index) {
     (rank) => { stepPick = { ...stepPick, rank }; drawSteps(); });
 }
 // A bar for each rank of the groups: what of the step it computes, and what it waits by reason.
-const PARTS = ["--accent", "--fault", "--mark", "--bad", "--good", "--quiet"];
 function drawBars(job, index, rows) {
   const shown = rows.slice(0, 40), [picture, width] = canvasOf(by("bars-" + index), shown.length * 18 + 4), left = 96;
   picture.setAttribute("aria-label", "Computing and waiting of the ranks of its groups");
   const longest = Math.max(...shown.map(([, row]) => row[3] - row[2])) || 1;
   const parts = [[0, "computing"], ...waitedFor(job, rows).map((nth) => [nth + 1, "waiting for " + job.reasons[nth]])];
-  by("parts-" + index).replaceChildren(legend(parts.map(([part, name]) => [PARTS[part % PARTS.length], name])));
+  by("parts-" + index).replaceChildren(legend(parts.map(([part, name]) => [HUES[part % HUES.length], name])));
   shown.forEach(([label, row], i) => {
     make(picture, "text", { x: 0, y: i * 18 + 14 }, `${label} ${row[0]}`);
     let x = left;
     parts.forEach(([part, name]) => {
       const wide = (row[4 + part] / longest) * (width - left - 8);
-      const bar = make(picture, "rect", { x, y: i * 18 + 3, width: Math.max(wide, 0), height: 13, fill: styled(PARTS[part % PARTS.length]) });
+      const bar = make(picture, "rect", { x, y: i * 18 + 3, width: Math.max(wide, 0), height: 13, fill: styled(HUES[part % HUES.length]) });
       make(bar, "title", {}, `rank ${row[0]}: ${name} ${time(row[4 + part])}`);
       x += wide;
     });

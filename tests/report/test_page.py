@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -191,7 +192,27 @@ def test_the_steps_name_who_computes_longest_among_those_who_wait(
         chain = [one.text for one in page.find_elements(By.CSS_SELECTOR, "#chain-0 li")]
         assert chain[0].startswith(f"rank {rank} ")
         assert chain[-1].startswith("rank 3 waits for nobody longer")
+        assert ", its peers " in chain[-1]
+        assert page.find_element(By.CSS_SELECTOR, "#chain-0 .slow").text == chain[-1]
         assert len(chain) == 1 + (rank != 3) + (rank == 0)  # Rank 0 shares no group with it.
+
+
+def test_a_stage_that_has_more_to_compute_is_not_slow(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """The last stage has the logits: it computes longer than the others, and no longer than its like."""
+    (job,) = cast("list[dict[str, Any]]", TRAINING["jobs"])
+    model = job["workload"]["own"] | {"vocab": 65536}
+    workload = job["workload"] | {"own": model, "tp": 1, "pp": 2, "stragglers": []}
+    recorded({**TRAINING, "jobs": [job | {"workload": workload}]}, tmp_path / "run")
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "steps.html")]) == 0
+    page = opened(browser, tmp_path / "steps.html")
+    computing = "return data.steps[0].rows.filter((row) => row[1] === 1).map((row) => row[4])"
+    first, *_, last = page.execute_script(computing)
+    assert last > 1.5 * first
+    for rank in range(4):
+        page.execute_script(f"stepPick = {{rank: {rank}, step: 1}}; drawSteps()")
+        chain = page.find_elements(By.CSS_SELECTOR, "#chain-0 li")
+        assert chain[-1].text.endswith("no longer than its peers")
+        assert page.find_elements(By.CSS_SELECTOR, "#chain-0 .slow") == []
 
 
 def test_two_runs_open_where_they_part_and_show_both(
