@@ -303,6 +303,7 @@ def build_topology(scenario: Scenario) -> Topology:
             **{name: getattr(section, name) for name in type(section).model_fields if name != "kind"},
             host_link_rate_bps=host.link_rate_bps,
             host_link_delay_ps=host.link_delay_ps,
+            nic_link_delay_ps=host.delay_to_nic_ps,
         )
         if host.nvlink.enabled:
             topology = with_domains(topology, host.nvlink.rate_bps, host.nvlink.delay_ps)
@@ -336,7 +337,7 @@ def _beside_front_end(scenario: Scenario, topology: Topology) -> Topology:
             metadata_servers=section.metadata.servers,
             storage_link_bps=section.storage.link_bps,
             host_link_rate_bps=host.link_rate_bps,
-            host_link_delay_ps=host.link_delay_ps,
+            nic_link_delay_ps=host.delay_to_nic_ps,
         )
     except TopologyError as error:
         raise ScenarioError([of_flaw(scenario, ("frontend",), flaw) for flaw in error.faults]) from error
@@ -346,7 +347,6 @@ def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:
     """The fabric with the rates and delays of links that `link` and overrides give them."""
     keys = "host.link_rate", "host.link_delay", "host.nic_link_delay"
     by_host = any(one.has(key) for one in scenario.overrides for key in keys)
-    by_host = by_host or scenario.host.nic_link_delay_ps is not None
     by_link = scenario.link.rate_bps is not None or scenario.link.delay_ps is not None
     by_link = by_link or any(one.link for one in scenario.overrides)
     if not by_host and not by_link:
@@ -360,9 +360,9 @@ def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:
         elif link.kind == HOST:
             inner = link.b if topology.nodes[link.a].role is Role.HOST else link.a
             host = scenario.at(topology, inner).host
-            rate_bps, delay_ps = host.link_rate_bps, host.link_delay_ps
-            if topology.nodes[inner].role is Role.NIC and host.nic_link_delay_ps is not None:
-                delay_ps = host.nic_link_delay_ps
+            rate_bps = host.link_rate_bps
+            at_nic = topology.nodes[inner].role is Role.NIC
+            delay_ps = host.delay_to_nic_ps if at_nic else host.link_delay_ps
         links[at] = replace(link, rate_bps=rate_bps, delay_ps=delay_ps)
     return Topology(topology.nodes, links, topology.kind)
 

@@ -2,8 +2,9 @@
 
 A generator is a function of keyword arguments (counts, rates and delays as plain integers, ratios as
 fractions) that returns a checked `Topology` and raises TopologyError with every fault it sees. Its arguments
-are called as the fields of the scenario's section are, and `host_link_rate_bps` and `host_link_delay_ps` come
-from the section `host`. A new fabric is one file, one line of the table here, and a section in the scenario.
+are called as the fields of the scenario's section are, and `host_link_rate_bps`, `host_link_delay_ps` and
+`nic_link_delay_ps` come from the section `host`. A new fabric is one file, one line of the table here, and a
+section in the scenario.
 
 NVLink domains: which GPUs exchange without a NIC. Those of one server: where it has two or more, each has an
 NVLink to the server's NVSwitch, `nvswitch-<h>` (`nvswitch-` and the host's name in a fabric whose hosts are

@@ -116,7 +116,7 @@ def with_front_end(
     metadata_servers: int,
     storage_link_bps: int,
     host_link_rate_bps: int,
-    host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """The fabric with a front-end network. Raises TopologyError, its paths in the keys of `frontend`."""
     made = _Growing(topology)
@@ -155,7 +155,7 @@ def with_front_end(
             made.link(rsw, top, FABRIC, up_bps, fsw_delay_ps)
     for _, _, servers in groups:
         for host, nic in servers:
-            made.link(host, nic, HOST, host_link_rate_bps, host_link_delay_ps)
+            made.link(host, nic, HOST, host_link_rate_bps, nic_link_delay_ps)
     return Topology([*made.nodes, replace(nodes[-1], number=len(made.nodes))], made.links, topology.kind)
 
 

@@ -27,13 +27,25 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("variant", "job", "published_us"), PUBLISHED)
 def test_a_small_message_takes_as_long_as_published(variant: str, job: str, published_us: float) -> None:
-    loaded = api.load(str(SCENARIO), variant=variant)
+    assert seen_us(api.load(str(SCENARIO), variant=variant), job) == pytest.approx(published_us, rel=0.02)
+
+
+@pytest.mark.parametrize(("variant", "job", "published_us"), PUBLISHED[:2])
+def test_switches_and_cables_of_the_defaults_are_within_a_tenth(
+    variant: str, job: str, published_us: float
+) -> None:
+    """A switch of 300 ns in place of 500: 3.41 and 5.01 us."""
+    loaded = api.load(str(SCENARIO), {"switch.latency": "300ns", "expect": []}, variant=variant)
+    assert seen_us(loaded, job) == pytest.approx(published_us, rel=0.11)
+
+
+def seen_us(loaded: api.Loaded, job: str) -> float:
+    """When the CPU that polls sees a job's message, with the floor of host and NIC as it comes."""
     host_link_ps = loaded.scenario.host.nic_link_delay_ps
-    assert host_link_ps == 800_000  # one floor for both fabrics
+    assert host_link_ps == 800_000  # one for both fabrics
     found = api.run(loaded, local=True, diagnose=False).summary.jobs[job]
     assert found.flow_times is not None
-    seen_ps = found.flow_times.p50_ps + DOORBELL_PS + host_link_ps + PROXY_PS
-    assert seen_ps / 10**6 == pytest.approx(published_us, rel=0.02)
+    return (found.flow_times.p50_ps + DOORBELL_PS + host_link_ps + PROXY_PS) / 10**6
 
 
 @pytest.mark.parametrize("delay_ns", [250, 800, 1890])

@@ -63,6 +63,7 @@ def scenario(topology: Section, seed: int = 7, **sections: Any) -> Scenario:
     quiet: dict[str, Any] = {
         "switch": {"latency": 0, "pfc": {"response": 0}},
         "nic": {"latency": 0, "pfc_response": 0},
+        "host": {"nic_link_delay": "auto"},
         "faults": sections.pop("faults", ()),
         "overrides": sections.pop("overrides", ()),
     }

@@ -15,12 +15,12 @@ NCCLX: Final[dict[str, Any]] = {
 SECTIONS: Final[dict[str, dict[str, Any]]] = {
     "ncclx": NCCLX,
     "transport": {"timeout": 14},
-    "host": {"proxy_cost": "0s"},
+    "host": {"proxy_cost": "0s", "nic_link_delay": "auto"},
 }
 TEXT: Final = """\
 ncclx: {channels: 1, slices: filled, protocol: simple, p2p_chunk: auto, tuner: {model: hops, among: [ring]}}
 transport: {timeout: 14}
-host: {proxy_cost: 0s}
+host: {proxy_cost: 0s, nic_link_delay: auto}
 """
 """The same as lines of a scenario that has none of these sections."""
 OVERRIDES: Final[dict[str, Any]] = {

@@ -52,6 +52,7 @@ def test_with_the_defaults_the_unloaded_round_trip_across_one_is_about_22_us() -
             "name": "rtt",
             "topology": zone(2, 1, 1),
             "switch": {"deep_buffer": {"where": "spines"}},
+            "host": {"nic_link_delay": "auto"},
             "jobs": [{"name": "unused", "workload": {"kind": "permutation", "size": "1KiB"}}],
         }
     ).scenario

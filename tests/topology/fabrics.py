@@ -61,6 +61,7 @@ def zone(
         uplink_delay_ps=500 * NS,
         host_link_rate_bps=512 * G,
         host_link_delay_ps=host_link_delay_ps,
+        nic_link_delay_ps=250 * NS,
     )
 
 
@@ -89,12 +90,19 @@ def _fabric_of(section: dict[str, Any]) -> Topology:
         **{name: getattr(found, name) for name in names},
         host_link_rate_bps=512 * G,
         host_link_delay_ps=250 * NS,
+        nic_link_delay_ps=250 * NS,
     )
 
 
 def drawn(nodes: Sequence[PlannedNode], links: Sequence[PlannedLink]) -> Topology:
     """A graph with the usual host links."""
-    return graph(nodes=nodes, links=links, host_link_rate_bps=512 * G, host_link_delay_ps=250 * NS)
+    return graph(
+        nodes=nodes,
+        links=links,
+        host_link_rate_bps=512 * G,
+        host_link_delay_ps=250 * NS,
+        nic_link_delay_ps=250 * NS,
+    )
 
 
 def server(name: str, nics: int = 1, gpus: int = 1) -> list[PlannedNode]:

@@ -21,6 +21,7 @@ LLAMA3 = {
     "atsw_delay_ps": 500 * NS,
     "host_link_rate_bps": 512 * G,
     "host_link_delay_ps": 250 * NS,
+    "nic_link_delay_ps": 800 * NS,
 }
 
 

@@ -189,7 +189,12 @@ def test_a_fabric_without_a_nic_is_refused() -> None:
 def test_every_kind_is_built_by_name_and_an_unknown_one_is_refused() -> None:
     assert " ".join(GENERATORS) == ("ai_zone llama3 hpn dcn_plus megascale fat_tree rail_only star graph")
     fabric = build(
-        "graph", nodes=SOUND_NODES, links=SOUND_LINKS, host_link_rate_bps=512 * G, host_link_delay_ps=250_000
+        "graph",
+        nodes=SOUND_NODES,
+        links=SOUND_LINKS,
+        host_link_rate_bps=512 * G,
+        host_link_delay_ps=250_000,
+        nic_link_delay_ps=800_000,
     )
     assert fabric.kind == "graph"
     with pytest.raises(TopologyError, match=r"no fabric is called 'ai-zone'; did you mean 'ai_zone'\?"):

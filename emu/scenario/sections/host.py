@@ -62,11 +62,12 @@ class HostSection(Section):
     link_rate_bps: RateBps = parse_rate("512G")
     """Rate of a host link (GPU to host, NIC to host). PCIe Gen5 x16."""
     link_delay_ps: DelayPs = parse_time("250ns")
-    """Propagation of a host link, which is also the least time of a doorbell or a completion."""
-    nic_link_delay_ps: AutoDelayPs = None
-    """The same of the links to NICs: what passes between a post and the NIC's first bit, and between the last
-    bit and the CPU that polls (fetch of descriptor and payload, writes to memory). `auto`: `link_delay`; 800
-    ns give the published times of 64 B messages (docs/nic.md)."""
+    """Propagation of a host link, which is also the least time of a message to a GPU. A choice."""
+    nic_link_delay_ps: AutoDelayPs = parse_time("800ns")
+    """The same of the links to NICs: the floor of host and NIC between a post and the NIC's first bit, and
+    between the last bit and the CPU that polls (doorbell, fetch of descriptor and payload, writes to memory).
+    800 ns on each side leave the published times of 64 B messages over RoCE and InfiniBand (DeepSeek, arXiv
+    2505.09343) to switches and cables (docs/nic.md). `auto`: `link_delay`."""
     memory_bytes: PositiveSizeBytes = parse_size("2TiB")
     """Memory of a server, in which a checkpoint waits for storage. A choice."""
     proxy_cost_ps: TimePs = parse_time("100ns")
@@ -76,6 +77,11 @@ class HostSection(Section):
     """The way of data between GPUs and NICs."""
     nvlink: NvlinkSection = NvlinkSection()
     """What joins the GPUs of a server."""
+
+    @property
+    def delay_to_nic_ps(self) -> int:
+        """Propagation of a host link to a NIC."""
+        return self.link_delay_ps if self.nic_link_delay_ps is None else self.nic_link_delay_ps
 
 
 class GpuSection(Section):

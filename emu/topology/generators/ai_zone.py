@@ -41,6 +41,7 @@ def ai_zone(
     uplink_delay_ps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """An AI Zone. TopologyError names every argument that is out of range; one rack may do without spines."""
     faults = check_counts(
@@ -55,7 +56,12 @@ def ai_zone(
     faults += check_counts(0 if racks == 1 else 1, {"spines": spines})
     faults += check_links(
         {"link": link_bps, "uplink": uplink_bps, "host_link_rate": host_link_rate_bps},
-        {"nic_delay": nic_delay_ps, "uplink_delay": uplink_delay_ps, "host_link_delay": host_link_delay_ps},
+        {
+            "nic_delay": nic_delay_ps,
+            "uplink_delay": uplink_delay_ps,
+            "host_link_delay": host_link_delay_ps,
+            "nic_link_delay": nic_link_delay_ps,
+        },
     )
     if faults:
         raise TopologyError(faults)
@@ -68,5 +74,5 @@ def ai_zone(
         for nic in server.nics:
             zone.link(nic, leaves[index // hosts_per_rack], link_bps, nic_delay_ps)
     mesh(zone, leaves, tops, uplink_bps, uplink_delay_ps, uplinks_per_leaf_spine)
-    add_host_links(zone, servers, host_link_rate_bps, host_link_delay_ps)
+    add_host_links(zone, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return zone.finish("ai_zone")

@@ -249,11 +249,15 @@ def add_servers(
     return servers
 
 
-def add_host_links(fabric: Assembly, servers: Sequence[Server], rate_bps: int, delay_ps: int) -> None:
+def add_host_links(
+    fabric: Assembly, servers: Sequence[Server], rate_bps: int, gpu_delay_ps: int, nic_delay_ps: int
+) -> None:
     """The links inside the servers, GPUs before NICs. They come after all fabric links."""
     for server in servers:
-        for device in (*server.gpus, *server.nics):
-            fabric.host_link(server.host, device, rate_bps, delay_ps)
+        for gpu in server.gpus:
+            fabric.host_link(server.host, gpu, rate_bps, gpu_delay_ps)
+        for nic in server.nics:
+            fabric.host_link(server.host, nic, rate_bps, nic_delay_ps)
 
 
 def mesh(

@@ -39,14 +39,18 @@ def graph(
     links: Sequence[LinkPlan],
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """The fabric spelled out. TopologyError names every fault by its place in `nodes` and `links`."""
-    faults = check_links({"host_link_rate": host_link_rate_bps}, {"host_link_delay": host_link_delay_ps})
+    faults = check_links(
+        {"host_link_rate": host_link_rate_bps},
+        {"host_link_delay": host_link_delay_ps, "nic_link_delay": nic_link_delay_ps},
+    )
     known, found = check_graph(nodes, links)
     faults += found
     if faults:
         raise TopologyError(faults)
-    return _assembled(nodes, links, known, host_link_rate_bps, host_link_delay_ps)
+    return _assembled(nodes, links, known, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
 
 
 def _assembled(
@@ -55,6 +59,7 @@ def _assembled(
     known: dict[str, int],
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     tiers = _tiers(nodes, links, known)
     racks = _racks(nodes, links, known, tiers)
@@ -91,7 +96,8 @@ def _assembled(
                 inside[node.host].append(index)
     for name, devices in inside.items():
         for device in devices:
-            fabric.host_link(known[name], device, host_link_rate_bps, host_link_delay_ps)
+            delay_ps = nic_link_delay_ps if nodes[device].role == "nic" else host_link_delay_ps
+            fabric.host_link(known[name], device, host_link_rate_bps, delay_ps)
     return fabric.finish("graph")
 
 

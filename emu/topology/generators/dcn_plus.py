@@ -55,6 +55,7 @@ def dcn_plus(
     core_delay_ps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """The fabric, or a smaller one of the same ratios. TopologyError names what cannot be built."""
     counts = {
@@ -75,6 +76,7 @@ def dcn_plus(
             "agg_delay": agg_delay_ps,
             "core_delay": core_delay_ps,
             "host_link_delay": host_link_delay_ps,
+            "nic_link_delay": nic_link_delay_ps,
         },
     )
     if faults:
@@ -110,5 +112,5 @@ def dcn_plus(
     if pods > 1:
         for in_pod in aggs:
             stripe(fabric, in_pod, tops, core_uplinks_per_agg, agg_bps, core_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("dcn_plus")

@@ -61,6 +61,7 @@ def hpn(
     core_delay_ps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """The fabric, or a smaller one of the same ratios. TopologyError names what cannot be built."""
     counts = {
@@ -78,6 +79,7 @@ def hpn(
             "agg_delay": agg_delay_ps,
             "core_delay": core_delay_ps,
             "host_link_delay": host_link_delay_ps,
+            "nic_link_delay": nic_link_delay_ps,
         },
     )
     faults += _check_planes(nic_ports, planes, aggs_per_plane)
@@ -129,7 +131,7 @@ def hpn(
         for in_pod in aggs:
             for plane, in_plane in enumerate(in_pod):
                 stripe(fabric, in_plane, cores[plane], core_uplinks_per_agg, agg_bps, core_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("hpn")
 
 

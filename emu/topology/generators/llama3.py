@@ -49,6 +49,7 @@ def llama3(
     atsw_delay_ps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """The cluster, or a smaller one of the same ratios. TopologyError names what cannot be built."""
     counts = {
@@ -69,6 +70,7 @@ def llama3(
             "ctsw_delay": ctsw_delay_ps,
             "atsw_delay": atsw_delay_ps,
             "host_link_delay": host_link_delay_ps,
+            "nic_link_delay": nic_link_delay_ps,
         },
     )
     if not faults:
@@ -93,5 +95,5 @@ def llama3(
         mesh(fabric, rtsws[pod * racks_per_pod : (pod + 1) * racks_per_pod], spines, spine_bps, ctsw_delay_ps)
     for spines in ctsws:
         mesh(fabric, spines, tops, agg_bps, atsw_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("llama3")

@@ -51,6 +51,7 @@ def megascale(
     core_delay_ps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """The fabric, or a smaller one of the same ratios. TopologyError names what cannot be built."""
     counts = {
@@ -69,6 +70,7 @@ def megascale(
             "agg_delay": agg_delay_ps,
             "core_delay": core_delay_ps,
             "host_link_delay": host_link_delay_ps,
+            "nic_link_delay": nic_link_delay_ps,
         },
     )
     if faults:
@@ -102,5 +104,5 @@ def megascale(
     if pods > 1:
         for in_pod in aggs:
             stripe(fabric, in_pod, tops, core_uplinks_per_agg, agg_bps, core_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("megascale")

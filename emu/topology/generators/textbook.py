@@ -54,6 +54,7 @@ def fat_tree(
     core_delay_ps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """A k-ary fat tree; k is even. TopologyError names what cannot be built."""
     half = k // 2
@@ -70,6 +71,7 @@ def fat_tree(
             "agg_delay": agg_delay_ps,
             "core_delay": core_delay_ps,
             "host_link_delay": host_link_delay_ps,
+            "nic_link_delay": nic_link_delay_ps,
         },
     )
     if faults:
@@ -89,7 +91,7 @@ def fat_tree(
         mesh(fabric, tors[pod * half : (pod + 1) * half], in_pod, link_bps, agg_delay_ps)
     for in_pod in aggs:
         stripe(fabric, in_pod, cores, half, link_bps, core_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("fat_tree")
 
 
@@ -105,6 +107,7 @@ def rail_only(
     agg_delay_ps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """Rails that nothing joins. TopologyError names what cannot be built."""
     counts = {
@@ -115,7 +118,12 @@ def rail_only(
     faults = check_counts(1, counts) + check_counts(0, {"aggs_per_rail": aggs_per_rail})
     faults += check_links(
         {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {"nic_delay": nic_delay_ps, "agg_delay": agg_delay_ps, "host_link_delay": host_link_delay_ps},
+        {
+            "nic_delay": nic_delay_ps,
+            "agg_delay": agg_delay_ps,
+            "host_link_delay": host_link_delay_ps,
+            "nic_link_delay": nic_link_delay_ps,
+        },
     )
     if segments > 1 and aggs_per_rail == 0:
         reason = f"rail 0 has no path between its {segments} segments without an aggregation switch"
@@ -144,7 +152,7 @@ def rail_only(
             fabric.link(nic, tor, link_bps, nic_delay_ps)
     for rail, uppers in enumerate(aggs):
         mesh(fabric, [in_segment[rail] for in_segment in tors], uppers, tor_bps, agg_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("rail_only", all_reachable=False)
 
 
@@ -156,12 +164,17 @@ def star(
     nic_delay_ps: int,
     host_link_rate_bps: int,
     host_link_delay_ps: int,
+    nic_link_delay_ps: int,
 ) -> Topology:
     """One switch with every NIC on it. TopologyError names what cannot be built."""
     faults = check_counts(1, {"hosts": hosts, "gpus_per_host": gpus_per_host})
     faults += check_links(
         {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {"nic_delay": nic_delay_ps, "host_link_delay": host_link_delay_ps},
+        {
+            "nic_delay": nic_delay_ps,
+            "host_link_delay": host_link_delay_ps,
+            "nic_link_delay": nic_link_delay_ps,
+        },
     )
     if faults:
         raise TopologyError(faults)
@@ -172,5 +185,5 @@ def star(
     for server in servers:
         for nic in server.nics:
             fabric.link(nic, switch, link_bps, nic_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("star")
