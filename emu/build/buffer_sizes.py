@@ -16,9 +16,9 @@ from actors.switch.buffer import ALPHA_BITS, headroom_bytes
 from actors.wire.frame import LARGEST_HEADERS_BYTES, PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from emu.base.errors import Problem, ScenarioError
 from emu.base.units import format_size
-from emu.build.asic_headroom import ASICS
+from emu.build.asic_headroom import ASICS, Asic, smallest_for
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.switch import QUANTUM_BYTES, BufferProfile
+from emu.scenario.sections.switch import POOL_BYTES, QUANTUM_BYTES, BufferProfile
 
 
 def largest_frame_bytes(scenario: Scenario) -> int:
@@ -44,20 +44,78 @@ def pause_response_ps(scenario: Scenario, topology: Topology, node: int, rate_bp
     return own.switch.pfc.response_at(rate_bps)
 
 
+def fitting_asic(topology: Topology, switch: int) -> Asic:
+    """The chip that a box with these ports has."""
+    return ASICS[smallest_for(sum(end.rate_bps for end in topology.ports(switch)))]
+
+
+def asic_of(scenario: Scenario, topology: Topology, switch: int) -> Asic | None:
+    """The chip whose buffer a switch has. With `auto` none where a pool is given, where every port has a
+    buffer of its own, or links have credits: that is no box with one of these chips."""
+    own = scenario.at(topology, switch).switch.buffer
+    if own.asic != "auto":
+        return ASICS.get(own.asic)
+    if own.pool_bytes is not None or scenario.credited or is_deep(scenario, topology, switch):
+        return None
+    return fitting_asic(topology, switch)
+
+
+def pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
+    """The whole buffer of a switch that has one for all ports."""
+    own = scenario.at(topology, switch).switch.buffer
+    if own.pool_bytes is not None:
+        return own.pool_bytes
+    asic = asic_of(scenario, topology, switch)
+    return POOL_BYTES if asic is None else asic.pool_bytes
+
+
 def port_headroom_bytes(
-    scenario: Scenario, topology: Topology, switch: int, end: Attachment, profile: BufferProfile
+    scenario: Scenario,
+    topology: Topology,
+    switch: int,
+    end: Attachment,
+    asic: Asic | None,
+    profile: BufferProfile,
 ) -> int:
-    """Headroom of a lossless priority group of this profile at a switch port: as configured, or by the
-    formula."""
+    """Headroom of a lossless priority group of this profile at a port of a switch with this chip: as
+    configured, or what `auto` is."""
     configured = profile.headroom_bytes
-    return auto_headroom_bytes(scenario, topology, switch, end) if configured is None else configured
+    return auto_headroom_bytes(scenario, topology, switch, end, asic) if configured is None else configured
 
 
-def auto_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
+def auto_headroom_bytes(
+    scenario: Scenario, topology: Topology, switch: int, end: Attachment, asic: Asic | None
+) -> int:
     """What `headroom: auto` is here: the least that loses nothing, or what boxes with this chip ship."""
     needed = needed_headroom_bytes(scenario, topology, switch, end)
-    asic = ASICS.get(scenario.at(topology, switch).switch.buffer.asic)
     return needed if asic is None else max(needed, asic.headroom_bytes(end.rate_bps, end.delay_ps))
+
+
+def shared_headroom_bytes(scenario: Scenario, topology: Topology, switch: int) -> int | None:
+    """What all priority groups of a switch share of headroom; None where each has its own.
+
+    A box that has less than its ports would take at once lets them share what it has, and here never less
+    than loses nothing.
+    """
+    section = scenario.at(topology, switch).switch
+    asic = asic_of(scenario, topology, switch)
+    if section.buffer.headroom_pool_bytes is not None or asic is None or not section.pfc.enabled:
+        return section.buffer.headroom_pool_bytes
+    if sum(headroom for _, headroom in _set_aside(scenario, topology, switch)) <= asic.headroom_pool_bytes:
+        return None
+    return max(asic.headroom_pool_bytes, _least_headroom_bytes(scenario, topology, switch))
+
+
+def _least_headroom_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
+    """What all lossless groups of a switch need if all are stopped at once, or are given."""
+    section = scenario.at(topology, switch).switch
+    profiles = section.buffer.profiles_of()
+    lossless = [profiles[priority].headroom_bytes for priority in section.pfc.priorities]
+    taken = 0
+    for end in topology.ports(switch):
+        least = needed_headroom_bytes(scenario, topology, switch, end)
+        taken += sum(least if given is None else given for given in lossless)
+    return taken
 
 
 def needed_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
@@ -145,11 +203,7 @@ def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
         shared = own.headroom_pool_bytes
         if shared is None or not section.pfc.enabled or is_deep(scenario, topology, switch):
             continue
-        lossless = [section.buffer.profiles_of()[priority] for priority in section.pfc.priorities]
-        needed = 0
-        for end in topology.ports(switch):
-            least = needed_headroom_bytes(scenario, topology, switch, end)
-            needed += sum(least if one.headroom_bytes is None else one.headroom_bytes for one in lossless)
+        needed = _least_headroom_bytes(scenario, topology, switch)
         key = scenario.key_at(topology, switch, "switch.buffer.headroom_pool")
         if needed > shared:
             worst[key] = max(worst.get(key, (0, "", 0)), (needed, name, shared))
@@ -169,8 +223,9 @@ def _set_aside(scenario: Scenario, topology: Topology, switch: int) -> Iterator[
     profiles = section.buffer.profiles_of()
     reserve = sum(profile.reserve_bytes for profile in profiles)
     lossless = [profiles[priority] for priority in pfc.priorities] if pfc.enabled else []
+    asic = asic_of(scenario, topology, switch)
     for end in topology.ports(switch):
-        auto = auto_headroom_bytes(scenario, topology, switch, end)
+        auto = auto_headroom_bytes(scenario, topology, switch, end, asic)
         given = [auto if one.headroom_bytes is None else one.headroom_bytes for one in lossless]
         yield reserve, sum(given)
 
@@ -202,19 +257,19 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
     if is_deep(scenario, topology, switch):
         return sum(port_pools_bytes(scenario, topology, switch))
     section = scenario.at(topology, switch).switch
-    own = section.buffer
+    whole = pool_bytes(scenario, topology, switch)
     taken = list(_set_aside(scenario, topology, switch))
-    headroom = own.headroom_pool_bytes
+    headroom = shared_headroom_bytes(scenario, topology, switch)
     if headroom is None or not section.pfc.enabled:
         headroom = sum(stopped for _, stopped in taken)
     reserves = sum(reserve for reserve, _ in taken)
-    left = own.pool_bytes - reserves - headroom
+    left = whole - reserves - headroom
     if left < largest_frame_bytes(scenario):
         name = topology.nodes[switch].name
         count = len(topology.ports(switch))
         reason = (
             f"reserves of {format_size(reserves)} and headroom of {format_size(headroom)} of the {count} "
-            f"ports of {name} leave no shared pool in {format_size(own.pool_bytes)}"
+            f"ports of {name} leave no shared pool in {format_size(whole)}"
         )
         least = format_size(reserves + headroom + largest_frame_bytes(scenario))
         accepted = f"a pool of at least {least}, or less reserve or headroom"

@@ -44,6 +44,7 @@ from actors.switch.switch import Classes, CreditBuffer, CreditSwitch, Switch
 from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import (
+    asic_of,
     auto_headroom_bytes,
     fixed_alpha,
     ingress_latency_ps,
@@ -51,6 +52,7 @@ from emu.build.buffer_sizes import (
     largest_frame_bytes,
     pause_response_ps,
     port_pools_bytes,
+    shared_headroom_bytes,
     shared_pool_bytes,
     shares_of,
 )
@@ -205,17 +207,17 @@ def build_switch(
         switch = make_deep(own_scenario, number, queue, parts, routes, policy, seed)
     else:
         buffer = pool_of(section.buffer, shared_pool_bytes(scenario, topology, number), alpha, xon_offset)
-        buffer.headroom_pool_bytes = section.buffer.headroom_pool_bytes or 0
+        buffer.headroom_pool_bytes = shared_headroom_bytes(scenario, topology, number) or 0
         switch = Switch(number, queue, buffer, routes, policy, seed)
     if scenario.classified:
-        maps = section.qos
         switch.counts_moved = True
         switch.classes = Classes(
-            list(maps.dscp_to_tc),
-            list(maps.tc_to_queue),
-            list(maps.tc_to_priority_group),
-            list(maps.pfc_priority_to_queue),
+            list(section.qos.dscp_to_tc),
+            list(section.qos.tc_to_queue),
+            list(section.qos.tc_to_priority_group),
+            list(section.qos.pfc_priority_to_queue),
         )
+    asic = asic_of(scenario, topology, number)
     for index, end in enumerate(topology.ports(number)):
         wire = wire_of(scenario, topology, end, outbox_for)
         port = _switch_port(scenario, topology, switch, index, wire, buffer)
@@ -232,7 +234,7 @@ def build_switch(
         elif pfc.watchdog.enabled:
             switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))
         tells = port.pfc is not None and not port.pfc.silent
-        auto = auto_headroom_bytes(scenario, topology, number, end)
+        auto = auto_headroom_bytes(scenario, topology, number, end, asic)
         for priority, share in enumerate(shares):
             lossless = scenario.credited or (tells and priority in pfc.priorities)
             headroom = auto if share.headroom_bytes is None else share.headroom_bytes

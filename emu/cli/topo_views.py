@@ -180,33 +180,42 @@ def _cpus(nodes: str) -> list[int]:
 
 def buffers(scenario: Scenario, topology: Topology) -> View:
     """The headroom of every kind of port, and what it leaves of the pool of every kind of switch."""
-    from emu.build.asic_headroom import ASICS  # noqa: PLC0415 - see above
     from emu.build.buffer_sizes import (  # noqa: PLC0415 - see above
+        asic_of,
+        fitting_asic,
         is_deep,
+        pool_bytes,
         port_headroom_bytes,
         port_pools_bytes,
+        shared_headroom_bytes,
         shared_pool_bytes,
     )
 
     nodes = topology.nodes
     every: dict[int, None] = {}
-    ports: dict[tuple[str, str, int, int, tuple[int, ...], int], int] = {}
-    pools: dict[tuple[str, int, int, int, bool], int] = {}
+    ports: dict[tuple[str, str, int, int, tuple[int, ...], int, int], int] = {}
+    pools: dict[tuple[str, int, str, int, int, bool, int, bool], int] = {}
     for switch in topology.switches:
         held = 0
         modular = is_deep(scenario, topology, switch)
         section = scenario.at(topology, switch).switch
         lossless = list(section.pfc.priorities) if section.pfc.enabled else []
         every |= dict.fromkeys(lossless)
-        own = section.buffer
         profiles = section.buffer.profiles_of()
+        asic = asic_of(scenario, topology, switch)
+        box = asic or fitting_asic(topology, switch)
         for end in topology.ports(switch):
-            sizes = [port_headroom_bytes(scenario, topology, switch, end, profiles[p]) for p in lossless]
+            shipped = box.headroom_bytes(end.rate_bps, end.delay_ps)
+            sizes = [
+                port_headroom_bytes(scenario, topology, switch, end, asic, profiles[priority])
+                for priority in lossless
+            ]
             held += sum(sizes)
             kind = _kind(topology, switch, end)
             for size in dict.fromkeys(sizes):
                 alike = tuple(p for p, other in zip(lossless, sizes, strict=True) if other == size)
-                ports[*kind, alike, size] = ports.get((*kind, alike, size), 0) + 1
+                row = *kind, alike, size, shipped
+                ports[row] = ports.get(row, 0) + 1
         try:
             if modular:
                 shared = min(port_pools_bytes(scenario, topology, switch))
@@ -214,12 +223,20 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
                 shared = shared_pool_bytes(scenario, topology, switch)
         except ScenarioError:
             shared = 0
-        if own.headroom_pool_bytes is not None and lossless and not modular:
-            held = own.headroom_pool_bytes
-        pool = nodes[switch].model, len(topology.ports(switch)), held, shared, modular
+        together = None if modular or not lossless else shared_headroom_bytes(scenario, topology, switch)
+        whole = section.deep_buffer.port_buffer_bytes if modular else pool_bytes(scenario, topology, switch)
+        pool = (
+            nodes[switch].model,
+            len(topology.ports(switch)),
+            asic.title if asic is not None else "none",
+            whole,
+            held if together is None else together,
+            together is not None,
+            shared,
+            modular,
+        )
         pools[pool] = pools.get(pool, 0) + 1
-    shipped = ASICS[own_asic] if (own_asic := scenario.switch.buffer.asic) in ASICS else ASICS["tomahawk5"]
-    rows = [("port", "ports", "rate", "delay", "priorities", "headroom", f"of {shipped.title}")]
+    rows = [("port", "ports", "rate", "delay", "priorities", "headroom", "of a box")]
     rows += [
         (
             f"{model} - {peer}",
@@ -228,27 +245,29 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
             format_time(delay),
             ", ".join(map(str, alike)),
             f"{size:,} B",
-            f"{shipped.headroom_bytes(rate, delay):,} B",
+            f"{shipped:,} B",
         )
-        for (model, peer, rate, delay, alike, size), count in ports.items()
+        for (model, peer, rate, delay, alike, size, shipped), count in ports.items()
     ]
-    below = [("switch", "switches", "ports", "headroom in all", "shared pool")]
+    below = [("switch", "switches", "ports", "chip", "buffer", "headroom in all", "shared pool")]
     below += [
         (
             model,
             str(count),
             str(many),
-            f"{held:,} B",
+            chip,
+            f"{whole:,} B{' a port' if modular else ''}",
+            f"{held:,} B{', shared' if together else ''}",
             f"{shared:,} B{' a port' if modular else ''}" if shared else "none left",
         )
-        for (model, many, held, shared, modular), count in pools.items()
+        for (model, many, chip, whole, held, together, shared, modular), count in pools.items()
     ]
     names = ", ".join(map(str, every)) or "none"
     lines = [*table(rows), ""] if every else []
     lines += [*table(below), "", *_thresholds(scenario), ""]
-    lines += _pools(scenario, names, shared=bool(every))
+    lines += [f"lossless priorities {names}", *_chips(scenario)]
     lines += overrides(scenario, topology)
-    if any(modular for _, _, _, _, modular in pools):
+    if any(modular for *_, modular in pools):
         port_text = format_size(scenario.switch.deep_buffer.port_buffer_bytes)
         share = scenario.switch.deep_buffer.alpha
         lines.append(f"modular switches: {port_text} for each port, XOFF {share} x what is left of it")
@@ -264,21 +283,24 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
                 "delay_ps": delay,
                 "priorities": list(alike),
                 "headroom_bytes": size,
-                "shipped_headroom_bytes": shipped.headroom_bytes(rate, delay),
+                "shipped_headroom_bytes": shipped,
                 "ports": count,
             }
-            for (model, peer, rate, delay, alike, size), count in ports.items()
+            for (model, peer, rate, delay, alike, size, shipped), count in ports.items()
         ],
         "switches": [
             {
                 "switch": model,
                 "ports": many,
+                "chip": chip,
+                "buffer_bytes": whole,
                 "headroom_bytes": held,
+                "headroom_shared": together,
                 "shared_bytes": shared,
                 "per_port": modular,
                 "switches": count,
             }
-            for (model, many, held, shared, modular), count in pools.items()
+            for (model, many, chip, whole, held, together, shared, modular), count in pools.items()
         ],
     }
     return View(value, "\n".join(lines))
@@ -300,20 +322,18 @@ def _thresholds(scenario: Scenario) -> list[str]:
     return [*lines[1:], lines[0]]
 
 
-def _pools(scenario: Scenario, lossless: str, *, shared: bool) -> list[str]:
-    """The pool, and headroom that is `shared`, where no override says otherwise."""
+def _chips(scenario: Scenario) -> list[str]:
+    """By what `headroom: auto` goes, where no override says otherwise."""
     buffer = scenario.switch.buffer
-    lines = [f"pool {format_size(buffer.pool_bytes)}, lossless priorities {lossless}"]
-    if any(one.headroom_bytes is None for one in (buffer, *buffer.profiles)):
-        how = (
-            "the bytes with which a port here loses nothing"
-            if buffer.asic == "none"
-            else "what its boxes ship"
-        )
-        lines.append(f"headroom auto goes by switch.buffer.asic: {buffer.asic}, {how}")
-    if shared and buffer.headroom_pool_bytes is not None:
-        lines.append(f"headroom is shared: {buffer.headroom_pool_bytes:,} B for all groups of a switch")
-    return lines
+    if all(one.headroom_bytes is not None for one in (buffer, *buffer.profiles)):
+        return []
+    how = {
+        "auto": "what boxes ship with the smallest chip for the ports",
+        "none": "the bytes with which a port here loses nothing",
+    }.get(buffer.asic, "what its boxes ship")
+    if buffer.asic == "auto" and buffer.pool_bytes is not None:
+        how = "none, since a pool is given: the bytes with which a port here loses nothing"
+    return [f"headroom auto goes by switch.buffer.asic: {buffer.asic}, {how}"]
 
 
 def _kind(topology: Topology, switch: int, end: Attachment) -> tuple[str, str, int, int]:

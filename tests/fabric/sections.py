@@ -61,7 +61,7 @@ def star(nics: int, rates: Mapping[int, str] | None = None, **delays: str) -> di
 def scenario(topology: Section, seed: int = 7, **sections: Any) -> Scenario:
     """A scenario on this fabric without latencies or response times, except as `sections` say."""
     quiet: dict[str, Any] = {
-        "switch": {"latency": 0, "pfc": {"response": 0}},
+        "switch": {"latency": 0, "pfc": {"response": 0}, "buffer": {"asic": "none"}},
         "nic": {"latency": 0, "pfc_response": 0},
         "host": {"nic_link_delay": "auto"},
         "faults": sections.pop("faults", ()),

@@ -11,10 +11,13 @@ from actors.switch.buffer import HEADROOM_OVERRUN, headroom_bytes
 from emu.base.errors import ScenarioError
 from emu.build.asic_headroom import ASICS
 from emu.build.buffer_sizes import (
+    asic_of,
     headroom_warnings,
     needed_headroom_bytes,
     needed_quanta,
+    pool_bytes,
     port_headroom_bytes,
+    shared_headroom_bytes,
     shared_pool_bytes,
 )
 from emu.scenario.resolve import build_topology
@@ -184,9 +187,16 @@ SHIPPED: dict[str, dict[int, dict[int, int]]] = {
         200: {5: 214_122, 40: 240_792, 300: 437_134},
         400: {5: 371_348, 40: 424_434, 300: 817_372},
     },
+    "tomahawk3": {
+        100: {5: 68_580, 40: 74_422, 300: 117_348, 1000: 233_172, 2000: 398_526},
+        400: {5: 178_562, 40: 201_930, 300: 373_888},
+    },
 }
-"""`xoff` of pg_profile_lookup.ini of Dell's Z9864F and Z9664F, by Gb/s and metres. Up to 50G the files of the
-Z9864F have at 300 m what they have at 100G."""
+"""`xoff` of pg_profile_lookup.ini of Dell's Z9864F, Z9664F and Z9332F, by Gb/s and metres.
+
+Up to 50G the files of the Z9864F have at 300 m what they have at 100G; at 400G and 1,000 m or more the Z9332F
+has a cell less.
+"""
 
 
 @pytest.mark.parametrize(
@@ -206,7 +216,9 @@ def test_headroom_of_a_chip_is_what_its_boxes_ship_to_the_byte(asic: str, rate: 
     topology = build_topology(one)
     (switch,) = topology.switches
     profiles = one.switch.buffer.profiles_of()
-    sizes = [port_headroom_bytes(one, topology, switch, end, profiles[3]) for end in topology.ports(switch)]
+    chip = asic_of(one, topology, switch)
+    ends = topology.ports(switch)
+    sizes = [port_headroom_bytes(one, topology, switch, end, chip, profiles[3]) for end in ends]
     assert sizes == [SHIPPED[asic][rate][metres]] * 2
     left = 100_000_000 - 2 * 8 * 4096 - 4 * sizes[0]  # two lossless priorities, two ports
     assert shared_pool_bytes(one, topology, switch) == left
@@ -229,4 +241,62 @@ def test_headroom_of_a_chip_grows_with_rate_and_cable_and_is_never_less_than_wha
     (switch,) = topology.switches
     for end in topology.ports(switch):
         least = needed_headroom_bytes(slow, topology, switch, end)
-        assert port_headroom_bytes(slow, topology, switch, end, slow.switch.buffer) == least
+        assert port_headroom_bytes(slow, topology, switch, end, ASICS[asic], slow.switch.buffer) == least
+
+
+BOXES = {
+    (32, "400G"): ("Tomahawk 3", 66_394_076),
+    (33, "400G"): ("Tomahawk 4", 113_620_296),
+    (64, "400G"): ("Tomahawk 4", 113_620_296),
+    (65, "400G"): ("Tomahawk 5", 162_539_680),
+    (128, "200G"): ("Tomahawk 4", 113_620_296),
+    (129, "400G"): ("Tomahawk 5", 162_539_680),
+}
+"""By number of ports and their rate: the chip of a box with that many, and its pool in buffers_defaults."""
+
+
+@pytest.mark.parametrize(("ports", "rate"), BOXES)
+def test_by_default_a_switch_is_the_smallest_box_that_has_its_ports(ports: int, rate: str) -> None:
+    """Groups have headroom of their own as long as the box has enough for all, then they share the box's."""
+    chip, pool = BOXES[ports, rate]
+    fabric = {"kind": "star", "hosts": ports, "gpus_per_host": 1, "link": rate, "nic_delay": "500ns"}
+    one = scenario(fabric, switch={"buffer": {"asic": "auto"}})
+    topology = build_topology(one)
+    (switch,) = topology.switches
+    found = asic_of(one, topology, switch)
+    assert found is not None
+    assert (found.title, pool_bytes(one, topology, switch)) == (chip, pool)
+    each = found.headroom_bytes(topology.ports(switch)[0].rate_bps, 500_000)
+    least = needed_headroom_bytes(one, topology, switch, topology.ports(switch)[0])
+    assert each > 1.5 * least
+    shared = shared_headroom_bytes(one, topology, switch)
+    if 2 * ports * each <= found.headroom_pool_bytes:
+        assert shared is None
+    else:
+        assert shared == max(found.headroom_pool_bytes, 2 * ports * least)
+    held = shared or 2 * ports * each
+    assert shared_pool_bytes(one, topology, switch) == pool - ports * 8 * 4096 - held
+    built = Fabric(one, []).switches[0].buffer
+    assert built.headroom_pool_bytes == (shared or 0)
+    assert built.groups[3].headroom_bytes == each
+    assert headroom_warnings(one, topology) == []
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"switch": {"buffer": {"asic": "auto", "pool": "64MB"}}},
+        {"switch": {"buffer": {"asic": "none"}}},
+        {"switch": {"buffer": {"asic": "auto"}, "deep_buffer": {"where": "all"}}},
+        {"switch": {"buffer": {"asic": "auto"}}, "link": {"flow_control": "credits"}},
+    ],
+)
+def test_a_switch_that_is_no_box_of_a_known_chip_has_the_bytes_that_it_needs(sections: Section) -> None:
+    one = scenario(star(4), **sections)
+    topology = build_topology(one)
+    (switch,) = topology.switches
+    assert asic_of(one, topology, switch) is None
+    assert pool_bytes(one, topology, switch) == 64_000_000
+    for end in topology.ports(switch):
+        least = needed_headroom_bytes(one, topology, switch, end)
+        assert port_headroom_bytes(one, topology, switch, end, None, one.switch.buffer) == least

@@ -111,7 +111,7 @@ def test_everything_wrong_is_told_at_once() -> None:
             "transport.data_priority: data at priority 4 is not lossless; accepted: one of switch.pfc.prior",
         ),
         ("switch.buffer.alpha=0", "switch.buffer.alpha: 0 is out of range; accepted: a fraction above 0"),
-        ("switch.buffer.reserve=65MB", "switch.buffer.reserve: is larger than the pool"),
+        ("switch.buffer.reserve=163MB", "switch.buffer.reserve: is larger than the pool"),
         ("switch.buffer.headroom=1GB", "switch.buffer.headroom: is larger than the pool"),
         ("switch.pfc.priorities=[3, 3]", "switch.pfc.priorities: a priority is listed twice"),
         ("switch.pfc.enabled=on", "switch.pfc.enabled: 'on' is not true or false; accepted: true or false"),

@@ -23,7 +23,7 @@ def test_defaults_are_those_of_the_sources() -> None:
     assert (ncclx.channels, ncclx.protocol, ncclx.tuner.model) == (None, "auto", "nccl")
     assert (ncclx.p2p_chunk_bytes, ncclx.slices) == (128 * 2**10, "even")
     assert (transport.mtu_bytes, transport.timeout, transport.retry_count) == (4096, 20, 7)
-    assert (buffer.pool_bytes, buffer.alpha, buffer.reserve_bytes) == (64_000_000, Fraction(1, 8), 4096)
+    assert (buffer.pool_bytes, buffer.alpha, buffer.reserve_bytes) == (None, Fraction(1, 8), 4096)
     assert (PfcSection().quanta, PfcSection().priorities) == (65_535, (3, 6))
     assert scenario().routing == POLICIES.section("e_ecmp")
 

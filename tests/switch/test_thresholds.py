@@ -118,10 +118,14 @@ def test_a_group_with_a_static_threshold_stops_its_sender_there_and_lets_go_at_i
 @pytest.mark.parametrize(
     ("buffer", "said"),
     [
-        ({"xoff": "65MB"}, "switch.buffer.xoff: is larger than the pool; accepted: less than `pool`"),
+        (
+            {"pool": "64MB", "xoff": "65MB"},
+            "switch.buffer.xoff: is larger than the pool; accepted: less than `pool`",
+        ),
         ({"xoff": 0}, "switch.buffer.xoff: 0 is too small; accepted: at least 1B"),
         ({"xoff": "1MB", "xon": "2MB"}, "switch.buffer.xon: lies above xoff; accepted: at most `xoff`"),
-        ({"headroom_pool": "65MB"}, "switch.buffer.headroom_pool: is larger than the pool"),
+        ({"pool": "64MB", "headroom_pool": "65MB"}, "switch.buffer.headroom_pool: is larger than the pool"),
+        ({"headroom_pool": "163MB"}, "switch.buffer.headroom_pool: is larger than the pool"),
         ({"profiles": [{"alpha": 1}]}, "switch.buffer.profiles[0].priorities: is required"),
         (
             {"profiles": [{"priorities": [3], "headroom": "1GB"}]},

@@ -1,8 +1,9 @@
 """Section `switch`: latency, buffer, QoS maps, PFC, ECN, scheduling.
 
 `switch.buffer` is one shared pool; profiles give priority groups thresholds, reserve and headroom of their
-own. Its numbers are the defaults on which simulators of lossless RoCE fabrics agree (pool 64 MB, alpha 1/8,
-reserve 4 KiB, XON 2 MTU below XOFF); they are not Meta's. Names of SONiC: its schema of CONFIG_DB.
+own. Its thresholds are the defaults on which simulators of lossless RoCE fabrics agree (alpha 1/8, reserve
+4 KiB, XON 2 MTU below XOFF), pool and headroom those of SONiC boxes (`emu.build.asic_headroom`); they are not
+Meta's. Names of SONiC: its schema of CONFIG_DB.
 
 Sources: PFC is IEEE 802.1Qbb: quanta of
 512 bit times, 65,535 at most. Response times are 905 quanta at 400G and 394 up to 100G (uncertain:
@@ -53,6 +54,10 @@ from emu.scenario.yaml.values import (
 
 MOST_THRESHOLD_BYTES: Final = 2**46
 """Thresholds are computed in 62 bits, 16 of them behind the point."""
+POOL_BYTES: Final = parse_size("64MB")
+"""Of a switch that is no box of a known chip, as simulators have it."""
+MOST_POOL_BYTES: Final = 162_539_680
+"""Of the largest chip."""
 
 
 class BufferProfile(Section):
@@ -133,16 +138,20 @@ ADMISSIONS: Final = OneOfOrPlugin(
 class BufferSection(BufferProfile):
     """One shared pool, and what each priority group gets of it."""
 
-    pool_bytes: PositiveSizeBytes = parse_size("64MB")
-    """The whole buffer: reserves, headroom and what is shared. SONiC: the `size` of BUFFER_POOL."""
-    asic: Literal["none", "tomahawk4", "tomahawk5"] = "none"
-    """The chip by which `headroom: auto` goes: cells, each of a smallest frame, and a fixed part by rate, as
-    SONiC's pg_profile_lookup.ini has them. `none`: the bytes with which an emulated port loses nothing, a
-    third to a seventh of that."""
+    pool_bytes: AutoPositiveSizeBytes = None
+    """The whole buffer: reserves, headroom and what is shared. SONiC: the `size` of BUFFER_POOL. `auto`: that
+    of the chip (66.4, 113.6 and 162.5 MB), or 64 MB without one."""
+    asic: Literal["auto", "none", "tomahawk3", "tomahawk4", "tomahawk5"] = "auto"
+    """The chip by which `auto` of `pool`, `headroom` and `headroom_pool` go, as SONiC boxes ship them.
+    Headroom counts cells, each of a small frame, and a fixed part by rate (pg_profile_lookup.ini). `auto`:
+    the smallest chip that has the rate of all ports (12.8, 25.6, 51.2T); none where `pool` is given, at
+    modular switches and with credits. `none`: the bytes with which an emulated port loses nothing, half to a
+    seventh of a box's."""
     headroom_pool_bytes: AutoPositiveSizeBytes = None
     """Headroom that all priority groups of a switch share, each up to its own `headroom`; less than their sum
-    is oversubscribed. SONiC: the `xoff` of BUFFER_POOL. `auto`: every group has its own. Not for modular
-    switches."""
+    is oversubscribed. SONiC: the `xoff` of BUFFER_POOL. `auto`: every group has its own; if the chip's boxes
+    have less than that, groups share what boxes have, or what ports here need if that is more. Not for
+    modular switches."""
     admission: Annotated[AdmissionSection, ADMISSIONS] = ADMISSIONS.section()
     """How much of the shared pool a priority group may hold."""
     profiles: Annotated[tuple[GroupProfile, ...], Field(max_length=1024)] = ()
@@ -161,17 +170,18 @@ class BufferSection(BufferProfile):
     def check(self) -> Iterator[Refusal]:
         """Refuse parts larger than the whole."""
         yield from super().check()
-        yield from self.misfits(self.pool_bytes)
-        if (self.headroom_pool_bytes or 0) > self.pool_bytes:
+        most_bytes = self.pool_bytes or MOST_POOL_BYTES
+        yield from self.misfits(most_bytes)
+        if (self.headroom_pool_bytes or 0) > most_bytes:
             yield Refusal(("headroom_pool",), "is larger than the pool", "less than `pool`")
         for at, profile in enumerate(self.profiles):
-            for refusal in profile.misfits(self.pool_bytes):
+            for refusal in profile.misfits(most_bytes):
                 yield refusal._replace(location=("profiles", at, *refusal.location))
             if len(dict.fromkeys(profile.priorities)) != len(profile.priorities):
                 where = ("profiles", at, "priorities")
                 yield Refusal(where, "a priority is listed twice", "each priority once")
         for key in ("egress_alpha", "lossless_egress_alpha"):
-            if self.pool_bytes * getattr(self, key) >= MOST_THRESHOLD_BYTES:
+            if most_bytes * getattr(self, key) >= MOST_THRESHOLD_BYTES:
                 yield Refusal((key,), "makes a limit of more than 64 TB", f"less `{key}`, or less `pool`")
 
     @property
