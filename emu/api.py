@@ -322,7 +322,7 @@ def _run_recorded(
     flows = scenario.fidelity == "flow"
     try:
         if flows:
-            outcome = run_flow(prepared.blueprint)
+            outcome = run_flow(prepared.blueprint, record, options.progress_every_s)
         else:
             outcome = run_blueprint(prepared.blueprint, options, record)
     except ScenarioError as error:

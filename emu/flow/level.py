@@ -38,7 +38,8 @@ from emu.flow.storage_jobs import Servers, StorageRun
 from emu.flow.wires import Wires
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.measure.digest import run_digest
-from emu.runtime.outcome import Ending, Outcome
+from emu.runtime.outcome import Ending, Observer, Outcome
+from emu.runtime.outcome import Progress as Reached
 from emu.runtime.result import ending_message
 from emu.scenario.schema import Scenario
 
@@ -78,6 +79,10 @@ def buffers_of(scenario: Scenario, topology: Topology) -> Buffers | None:
             pools.append(pool)
             alphas.append(alphas[switch])
     return Buffers(buffer_of, pools, alphas, buffer.reserve_bytes * 8, behind)
+
+
+FIRST_SLICE_PS: Final = 10**6
+"""Of virtual time, until the pace is known."""
 
 
 class FlowLevel:
@@ -139,15 +144,15 @@ class FlowLevel:
                 alone = each_alone(work.wired.script)
                 self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over, alone))
 
-    def run(self) -> Ending:
-        """Run to the end of every job."""
+    def run(self, observer: Observer, every_s: float) -> Ending:
+        """Run to the end of every job; the observer hears how far it is every so often."""
         for flows in self.flows:
             flows.begin()
         for scripts in self.scripts:
             scripts.begin()
         for storage in self.storage:
             storage.begin()
-        ended = [self.progress.run(self._max_ps), self.beside.run(self._max_ps)]
+        ended = [self._by_slices(one, observer, every_s) for one in (self.progress, self.beside)]
         if not all(ended) and self._open:
             self.end_ps = self._max_ps
             return Ending.TIME_LIMIT
@@ -155,6 +160,26 @@ class FlowLevel:
             self.end_ps = max(self.progress.now_ps, self.beside.now_ps)
             return Ending.STALLED
         return Ending.FINISHED
+
+    def _by_slices(self, clock: Progress | Pieces, observer: Observer, every_s: float) -> bool:
+        """Run a clock in slices of virtual time of `every_s` or so. Where it is cut changes nothing."""
+        slice_ps, until_ps = FIRST_SLICE_PS, clock.now_ps
+        begun_s = time.perf_counter()
+        while True:
+            until_ps = min(until_ps + slice_ps, self._max_ps)
+            if clock.run(until_ps):
+                return True
+            if until_ps == self._max_ps:
+                return False
+            took_s = time.perf_counter() - begun_s
+            if took_s < every_s:
+                slice_ps += slice_ps // 4
+                continue
+            slice_ps = max(slice_ps // 2, FIRST_SLICE_PS)
+            begun_s = time.perf_counter()
+            moved_bytes = sum(one.moved_bytes() for one in self.storage)
+            operations = tuple(tuple(row) for job in self.scripts for row in job.operations)
+            observer.progressed(Reached(until_ps, moved_bytes, operations))
 
     def doubts(self) -> list[str]:
         """What may be wrong by more than the bounds, and why."""
@@ -268,12 +293,12 @@ class FlowLevel:
         return DeviceRecord(number, (), 0, 0, 0, series, counters, results=results)
 
 
-def run_flow(blueprint: Blueprint) -> Outcome:
+def run_flow(blueprint: Blueprint, observer: Observer | None = None, every_s: float = 1.0) -> Outcome:
     """Run a blueprint at flow level, in this process."""
     begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
     level = FlowLevel(blueprint)
     built_s = time.perf_counter()
-    ending = level.run()
+    ending = level.run(observer or Observer(), every_s)
     records: Sequence[DeviceRecord] = level.records()
     facts = EngineFacts(
         workers=1,

@@ -18,6 +18,7 @@ from actors.flow.pieces import BIT_PS, GIVES, TAKES, Disk, Pieces, Pipe, Stage, 
 from actors.host.storage_clients import (
     CONTROL_BYTES,
     DATA_KINDS,
+    MOVED,
     ServiceQueue,
     StorageClients,
     answer_bytes,
@@ -143,6 +144,11 @@ class StorageRun:
         self._end_ps = max(self._end_ps, end_ps)
         if self._open == 0:
             self._over(self._end_ps)
+
+    def moved_bytes(self) -> int:
+        """What requests that are answered have moved."""
+        job = self.work.job
+        return sum(row[2 + MOVED] for one in self.hosts for row in one.clients.request_rows(job))
 
     def rows(self) -> dict[int, dict[str, list[list[int]]]]:
         """By host, what its clients did."""

@@ -16,12 +16,14 @@ from typing import Any, Final
 import pytest
 
 import emu
-from emu.api import prepare, run
+from emu.api import load, prepare, run, run_prepared
 from emu.base.errors import ScenarioError
 from emu.flow.cross import differences
 from emu.flow.isolated import IsolatedRuns, Part, Result
+from emu.measure.summary.jobs import planned_bytes
 from emu.measure.summary_report import closing_lines, engine_line
 from emu.results.summary import Summary
+from emu.runtime.outcome import Observer, Progress, RunOptions
 
 LOT: Final = [{"src": source, "dst": 0, "size": "2MiB"} for source in (1, 4, 5, 6)]
 """Three behind an uplink and one beside the receiver."""
@@ -315,3 +317,30 @@ def test_classes_of_data_are_refused() -> None:
         prepare(
             of({"kind": "flows", "flows": flows}, fidelity="flow", switch={"pfc": {"priorities": [3, 4]}})
         )
+
+
+PACED: dict[str, dict[str, Any]] = {
+    "storage_many_hosts": {"topology.racks_per_pod": 4},
+}
+"""Saves to storage."""
+
+
+@pytest.mark.parametrize("name", PACED)
+def test_how_far_a_run_is_comes_often_and_changes_nothing(name: str) -> None:
+    """By the bytes that storage has moved; slices of any length end alike."""
+    prepared = prepare(load(name, PACED[name] | {"expect": []}))
+    digests, heard = [], []
+    for every_s in (0.0, 1e9):
+        reached: list[Progress] = []
+        observer = Observer()
+        observer.progressed = reached.append  # type: ignore[method-assign]
+        options = RunOptions(local=True, progress_every_s=every_s)
+        digests.append(run_prepared(prepared, options, observer, diagnose=False).outcome.digest)
+        heard.append(reached)
+    assert digests[0] == digests[1]
+    often, seldom = heard
+    assert len(often) > 10
+    assert seldom == []
+    moved = [one.delivered_bytes for one in often]
+    assert moved == sorted(moved)
+    assert 0 < moved[-1] <= planned_bytes(prepared.jobs)

@@ -348,10 +348,11 @@ class _Perf(Observer):
             click.echo(f"emu: warning: {warning}", err=True)
         self._ready()
         if out is None:
-            result = result_of(partial(run_prepared, self._prepared, options, self))
+            result = result_of(partial(run_prepared, self._prepared, options, self, diagnose=False))
         else:
             with RunDirectory.create(self._prepared.scenario.name, out, force=force) as directory:
-                result = result_of(partial(run_prepared, self._prepared, options, self, directory))
+                run = partial(run_prepared, self._prepared, options, self, directory, diagnose=False)
+                result = result_of(run)
         self._wrong = {}
         for one in result.summary.jobs["perf"].collectives:
             if one.wrong is not None:
