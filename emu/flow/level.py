@@ -144,15 +144,17 @@ class FlowLevel:
                 alone = each_alone(work.wired.script)
                 self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over, alone))
 
-    def run(self, observer: Observer, every_s: float) -> Ending:
-        """Run to the end of every job; the observer hears how far it is every so often."""
+    def run(self, observer: Observer | None = None, every_s: float = 1.0) -> Ending:
+        """Run to the end of every job; an observer hears how far it is every so often."""
         for flows in self.flows:
             flows.begin()
         for scripts in self.scripts:
             scripts.begin()
         for storage in self.storage:
             storage.begin()
-        ended = [self._by_slices(one, observer, every_s) for one in (self.progress, self.beside)]
+        ended = [
+            self._by_slices(one, observer or Observer(), every_s) for one in (self.progress, self.beside)
+        ]
         if not all(ended) and self._open:
             self.end_ps = self._max_ps
             return Ending.TIME_LIMIT
@@ -298,7 +300,7 @@ def run_flow(blueprint: Blueprint, observer: Observer | None = None, every_s: fl
     begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
     level = FlowLevel(blueprint)
     built_s = time.perf_counter()
-    ending = level.run(observer or Observer(), every_s)
+    ending = level.run(observer, every_s)
     records: Sequence[DeviceRecord] = level.records()
     facts = EngineFacts(
         workers=1,

@@ -319,6 +319,17 @@ def test_classes_of_data_are_refused() -> None:
         )
 
 
+class Listens(Observer):
+    """Keeps how far a run was."""
+
+    def __init__(self, reached: list[Progress]) -> None:
+        self._reached = reached
+
+    def progressed(self, progress: Progress) -> None:
+        """One more."""
+        self._reached.append(progress)
+
+
 PACED: dict[str, dict[str, Any]] = {
     "storage_many_hosts": {"topology.racks_per_pod": 4},
 }
@@ -332,8 +343,7 @@ def test_how_far_a_run_is_comes_often_and_changes_nothing(name: str) -> None:
     digests, heard = [], []
     for every_s in (0.0, 1e9):
         reached: list[Progress] = []
-        observer = Observer()
-        observer.progressed = reached.append  # type: ignore[method-assign]
+        observer = Listens(reached)
         options = RunOptions(local=True, progress_every_s=every_s)
         digests.append(run_prepared(prepared, options, observer, diagnose=False).outcome.digest)
         heard.append(reached)
