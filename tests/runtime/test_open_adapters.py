@@ -1,6 +1,8 @@
 """Adapters of other programs' interfaces to an open run say what the run itself says."""
 
 import json
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from emu.base.errors import UsageError
 from emu.build.lookahead import message_lookahead_ps
 from emu.runtime.live.open_engine import LocalEngine
 from tests.runtime.test_open_run import RACK
+from tests.workload.chakra_files import ALL_REDUCE, COLLECTIVE, node, trace
 
 RANKS, SIZE, COMPUTE_NS = 4, 1 << 16, 700
 
@@ -70,6 +73,88 @@ def test_a_ring_through_astra_sims_api_is_the_ring_that_is_posted_and_each_link_
     arrived = [nic.progress for nic in run._engine.devices if isinstance(nic, Nic)]
     assert arrived == [2 * (RANKS - 1) * chunk] * RANKS
     assert run.close() == digest
+
+
+AstraCall = tuple[int, str, int, int, int, int]
+"""The call whose callback makes it (-1: the start), what it is, NPU, its peer, bytes or ns, tag."""
+
+
+def recorded() -> list[AstraCall]:
+    """The calls of ASTRA-sim's own all_reduce."""
+    lines = Path(__file__).with_name("astra_calls.txt").read_text(encoding="ascii").splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    return [(int(one[0]), one[1], int(one[2]), int(one[3]), int(one[4]), int(one[5])) for one in rows]
+
+
+def foreseen_ps(calls: list[AstraCall], one_ps: int) -> int:
+    """When the last timer and receive call back, if each transfer takes so long."""
+    sends: dict[tuple[int, int, int], list[int]] = {}
+    source: dict[int, int] = {}
+    for at, (_, kind, npu, peer, _, tag) in enumerate(calls):
+        if kind == "s":
+            sends.setdefault((npu, peer, tag), []).append(at)
+    for at, (_, kind, npu, peer, _, tag) in enumerate(calls):
+        if kind == "r":
+            source[at] = sends[peer, npu, tag].pop(0)
+
+    @cache
+    def over_ps(at: int) -> int:
+        if at < 0:
+            return 0
+        cause, kind, _, _, amount, _ = calls[at]
+        return over_ps(cause) + amount * 1000 if kind == "t" else over_ps(calls[source[at]][0]) + one_ps
+
+    return max(over_ps(at) for at, call in enumerate(calls) if call[1] != "s")
+
+
+def test_astra_sims_own_all_reduce_ends_carries_its_bytes_and_takes_the_time_of_its_schedule(
+    tmp_path: Path,
+) -> None:
+    calls, after, last_ps = recorded(), dict[int, list[int]](), 0
+    for at, call in enumerate(calls):
+        after.setdefault(call[0], []).append(at)
+    run = api.open(RACK)
+    network, left = AstraNetwork(run), set(range(len(calls)))
+
+    def make(at: int) -> None:
+        _, kind, npu, peer, amount, tag = calls[at]
+        left.remove(at)
+
+        def done() -> None:
+            nonlocal last_ps
+            last_ps = run.now_ps if kind != "s" else last_ps
+            for following in after.get(at, []):
+                make(following)
+
+        if kind == "s":
+            network.sim_send(npu, peer, amount, tag, done)
+        elif kind == "r":
+            network.sim_recv(npu, peer, amount, tag, done)
+        else:
+            network.sim_schedule(npu, amount, done)
+
+    for at in after[-1]:
+        make(at)
+    network.simulate()
+    assert not left
+    assert isinstance(run._engine, LocalEngine)
+    buffer = 1 << 20
+    arrived = [nic.progress for nic in run._engine.devices if isinstance(nic, Nic)]
+    assert arrived == [2 * (RANKS - 1) * buffer // RANKS] * RANKS
+    alone = api.open(RACK)
+    alone.post(0, 1, 65536, tell="delivered")
+    one_ps = alone.next().at_ps
+    assert last_ps == foreseen_ps(calls, one_ps)
+    # Its four pieces follow one another, each in 6 steps that wait for all of 64 KiB: 24 transfers and their
+    # delays. The library of a `chakra_trace` moves slices on several channels at once.
+    assert 24 * one_ps < last_ps < 24 * one_ps + 24 * 140_000
+    node_ = node(1, COLLECTIVE, attributes={"comm_type": ALL_REDUCE, "comm_size": buffer})
+    for rank in range(RANKS):
+        (tmp_path / f"astra.{rank}.et").write_bytes(trace(node_))
+    job = {"name": "c", "workload": {"kind": "chakra_trace", "file": str(tmp_path / "astra")}}
+    (row,) = api.run({**RACK, "jobs": [job]}, local=True, diagnose=False).summary.jobs["c"].collectives
+    assert row.end_ps is not None
+    assert 6 * one_ps < row.end_ps < last_ps / 2
 
 
 @pytest.mark.parametrize("size", [5_000_000, pytest.param(2_000_000_000, marks=pytest.mark.soak)])
