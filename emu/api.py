@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,6 +26,7 @@ import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import EmuError, Problem, ScenarioError, UsageError
+from emu.base.side_by_side import cores, side_by_side
 from emu.diagnosis.view import Moves
 from emu.flow.level import run_flow
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
@@ -42,6 +45,7 @@ from emu.measure.run_directory.samples import Counted, SampleSpool, Standing, sa
 from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries, operator_rows
 from emu.measure.summary.results import summarise
+from emu.measure.summary.verdict import value_at
 from emu.measure.summary_report import summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Judged, Summary
@@ -63,6 +67,7 @@ from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.reference import json_schema as scenario_schema
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import ports_named
+from emu.scenario.set_options import VARIANT
 from emu.stored_run import breaking
 from emu.workload.composing import Program
 
@@ -97,6 +102,7 @@ __all__ = [
     "session",
     "stepped",
     "summary_schema",
+    "sweep",
 ]
 
 JOB_FAILED_STATUS: Final = 3
@@ -291,6 +297,56 @@ def open(  # noqa: A001  as `open` of files is: what comes back is read from and
     from emu.runtime.workers.open_workers import opened_on_ray  # noqa: PLC0415  Ray only where it is needed
 
     return opened_on_ray(prepared.blueprint, workers, placement, address, resume=resume)
+
+
+def sweep(
+    source: ScenarioSource,
+    axes: Mapping[str, Sequence[object]],
+    show: Sequence[str] = (),
+    *,
+    seeds: int = 1,
+    overrides: Mapping[str, object] | None = None,
+    at_once: int | None = None,
+) -> list[dict[str, Any]]:
+    """Run a scenario once for each combination of values, in processes side by side; a row for each run.
+
+    `axes` maps keys to values, the last turning fastest; the key `variant` takes names of variants. `show`
+    are places in the summary, as of `emu sweep --show`. A row has `set`, `seed`, `values` by place (None
+    where there is none), `exit_status`, `digest` and `message`, as of `emu sweep --json`: what goes wrong
+    with a run is in its row. `at_once` runs go at a time, by default one for each core; answers do not
+    depend on it.
+    """
+    runs = [
+        (dict(zip(axes, values, strict=True)), offset)
+        for values in product(*axes.values())
+        for offset in range(seeds)
+    ]
+    row = partial(_sweep_row, source, dict(overrides or {}), tuple(show))
+    return list(side_by_side(row, runs, cores() if at_once is None else at_once))
+
+
+def _sweep_row(
+    source: ScenarioSource,
+    overrides: dict[str, object],
+    show: tuple[str, ...],
+    run_of: tuple[dict[str, object], int],
+) -> dict[str, Any]:
+    """One run of a sweep, perhaps in a process of its own."""
+    values, offset = run_of
+    changes = {**overrides, **{key: value for key, value in values.items() if key != VARIANT}}
+    row: dict[str, Any] = {"set": values, "seed": None, "values": dict.fromkeys(show)}
+    try:
+        variant = str(values.get(VARIANT, ""))
+        first = load(source, changes, variant)
+        row["seed"] = first.scenario.seed + offset
+        loaded = load(source, {**changes, "seed": row["seed"]}, variant) if offset else first
+        result = run_prepared(prepare(loaded), RunOptions(local=True, metrics=False), diagnose=False)
+    except EmuError as error:
+        return {**row, "exit_status": error.exit_status, "digest": "", "message": str(error)}
+    plain = result.summary.plain()
+    row["values"] = {path: value_at(path, plain)[0] for path in show}
+    message = "" if result.exit_status == 0 else result.verdict
+    return {**row, "exit_status": result.exit_status, "digest": result.summary.digest, "message": message}
 
 
 def run_prepared(

@@ -23,6 +23,7 @@ from emu.measure.run_directory.sample_rows import recorded, tidy_rows
 from emu.measure.summary.percentiles import nearest_rank
 from emu.results.metrics import METRIC_OF
 from emu.results.summary import Flow, Summary
+from emu.scenario.set_options import labels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -173,8 +174,9 @@ def sweep(file: Path, x: str, y: str, by: str | None) -> Figure:
         if row[y]:
             groups.setdefault(row[by] if by else y, {}).setdefault(row[x], []).append(_number("--y", row[y]))
     numeric = all(_is_number(value) for group in groups.values() for value in group)
-    curves = [_band(label, group, numeric) for label, group in groups.items()]
-    named = x if numeric else f"{x}: {', '.join(dict.fromkeys(row[x] for row in rows))}"
+    names = labels(list(groups)) if by else {y: y}
+    curves = [_band(names[label], group, numeric) for label, group in groups.items()]
+    named = x if numeric else f"{x}: {', '.join(labels([row[x] for row in rows]).values())}"
     return Figure(named, y, _some(curves, f"a value of {y}"))
 
 

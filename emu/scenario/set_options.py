@@ -138,6 +138,8 @@ def _place_everywhere(node: Node, place: Place) -> None:
             _place_everywhere(child, place)
 
 
+VARIANT: Final = "variant"
+"""The axis whose values are names of the scenario's variants."""
 MOST_RUNS: Final = 10_000
 _CLOSING: Final = {"[": "]", "{": "}", "'": "'", '"': '"'}
 
@@ -165,6 +167,32 @@ def parse_axis(text: str) -> Axis:
     for value in values:
         parse_override(f"{key}={value}")
     return Axis(key, values)
+
+
+def labels(values: Sequence[str]) -> dict[str, str]:
+    """Short names of an axis' values: of a mapping its `kind`, and what it has beside others of that kind.
+
+    `{kind: hpn, planes: 1}` and `{kind: hpn, planes: 2}` are "hpn planes: 1" and "hpn planes: 2".
+    """
+    parts = {value: dict(_entries(value)) for value in dict.fromkeys(values)}
+    if any(not one for one in parts.values()):
+        return {value: value for value in parts}
+    found: dict[str, str] = {}
+    for value, one in parts.items():
+        alike = [it for it in parts.values() if it.get("kind") == one.get("kind")]
+        own = [
+            f"{key}: {text}" for key, text in one.items() if any(text != other.get(key) for other in alike)
+        ]
+        found[value] = " ".join(word for word in (one.get("kind", ""), ", ".join(own)) if word) or value
+    return found if len(set(found.values())) == len(found) else {value: value for value in parts}
+
+
+def _entries(value: str) -> list[tuple[str, str]]:
+    """Keys and values of a mapping in braces; nothing of what is none."""
+    if not (value.startswith("{") and value.endswith("}")):
+        return []
+    found = [one.partition(":") for one in split_values(value[1:-1])]
+    return [(key.strip(), text.strip()) for key, colon, text in found if colon]
 
 
 def split_values(text: str) -> list[str]:

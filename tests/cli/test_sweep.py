@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import emu.api
 from emu.cli.commands import sweep
 from emu.cli.commands.estimate import estimated
 from emu.cli.commands.sweep import Row, SweepTable
 from emu.measure.summary.verdict import shown_quantity
+from emu.scenario.set_options import labels
 from tests.cli import telling
 from tests.cli.telling import Captured
 
@@ -39,7 +41,7 @@ def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
 def test_help_has_examples(capsys: Captured) -> None:
     status, out, _ = told(capsys, "--help")
     assert status == 0
-    assert sum(line.strip().startswith("emu sweep ") for line in out) == 3
+    assert sum(line.strip().startswith("emu sweep ") for line in out) == 4
 
 
 def test_every_combination_is_a_row_in_the_order_of_the_command(capsys: Captured, small: str) -> None:
@@ -233,3 +235,69 @@ def test_runs_that_take_long_together_are_told_before_the_first(
     assert err == []
     _, _, err = told(capsys, small, *options, "--jobs", "1")
     assert err == ["emu: warning: these 2 runs take about 1.0 s"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (("{kind: hpn, planes: 2}", "{kind: ai_zone}"), ("hpn", "ai_zone")),
+        (("{kind: hpn, planes: 1}", "{kind: hpn, planes: 2}"), ("hpn planes: 1", "hpn planes: 2")),
+        (("{kind: hpn, planes: 1}", "{kind: hpn}"), ("hpn planes: 1", "hpn")),
+        (("{a: [1, 2]}", "{a: [3]}"), ("a: [1, 2]", "a: [3]")),
+        (("1/8", "{kind: x}"), ("1/8", "{kind: x}")),
+        (("{kind: x}", "{ kind: x }"), ("{kind: x}", "{ kind: x }")),
+    ],
+)
+def test_a_mapping_is_shown_by_its_kind_and_what_is_its_own(
+    values: tuple[str, str], expected: tuple[str, str]
+) -> None:
+    assert tuple(labels(values).values()) == expected
+
+
+def test_variants_are_an_axis(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        SCENARIO + f'variants:\n  twice: {{"{SIZE}": 128KiB}}\n  half: {{"{SIZE}": 32KiB}}\n', "utf-8"
+    )
+    shown = ("--local", "--show", "jobs.one.flows[0].bytes", "--csv", "--quiet")
+    status, out, _ = told(capsys, str(path), "--variants", "all", *shown)
+    assert status == 0
+    assert [(row["variant"], row["jobs.one.flows[0].bytes"]) for row in csv.DictReader(out)] == [
+        ("twice", str(128 * 1024)),
+        ("half", str(32 * 1024)),
+    ]
+    status, _, err = told(capsys, str(path), "--variants", "third", *shown)
+    assert status == 2
+    assert "there is no variant 'third'" in err[0]
+
+
+def test_a_campaign_and_a_job_mix_are_swept_by_their_keys(capsys: Captured) -> None:
+    keys = ("--set", "checkpoint.every=10min,2h", "--set", "lasts=5d", "--no-expect", "--csv", "--quiet")
+    status, out, _ = told(capsys, "megascale", *keys, "--seeds", "2")
+    assert status == 0
+    rows = list(csv.DictReader(out))
+    assert [(row["checkpoint.every"], row["seed"]) for row in rows] == [
+        ("10min", "1"),
+        ("10min", "2"),
+        ("2h", "1"),
+        ("2h", "2"),
+    ]
+    assert float(rows[0]["goodput"]) > float(rows[2]["goodput"])
+    mix = ("traced", "--set", "queue=first_come,backfill", "--show", "queue", "--csv", "--quiet")
+    status, out, _ = told(capsys, *mix)
+    assert status == 0
+    assert [row["queue"] for row in csv.DictReader(out)] == ["first_come", "backfill"]
+    status, _, err = told(capsys, "megascale", "--set", "checkpoint.evry=1h,2h")
+    assert status == 2
+    assert "checkpoint.evry: unknown key" in err[0]
+
+
+def test_a_sweep_in_python_has_the_rows_of_the_command(capsys: Captured, small: str) -> None:
+    shown = "jobs.one.flows[0].bytes"
+    rows = emu.api.sweep(small, {SIZE: ["64KiB", "16KiB", "many"]}, [shown], seeds=2)
+    found = [(row["seed"], row["values"][shown], row["exit_status"]) for row in rows]
+    assert found[:4] == [(4, 65536, 0), (5, 65536, 0), (4, 16384, 1), (5, 16384, 1)]
+    assert rows[4]["exit_status"] == 2
+    assert "'many'" in rows[4]["message"]
+    _, out, _ = told(capsys, small, "--local", "--set", f"{SIZE}=64KiB", "--json", "--quiet")
+    assert json.loads("\n".join(out))[0]["digest"] == rows[0]["digest"]

@@ -12,6 +12,7 @@ For reading, numbers have the unit that their path's last word names. CSV and JS
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import sys
@@ -28,13 +29,18 @@ import click
 
 from emu.api import Prepared, prepare, run_prepared
 from emu.base.errors import EmuError, ScenarioError, UsageError
-from emu.base.shipped import scenario_named
+from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.base.side_by_side import cores, side_by_side
 from emu.build.estimate import LONG_S, Estimate, about_wall
+from emu.campaign.campaign_file import judged
+from emu.campaign.goodput import simulated
+from emu.campaign.goodput import summary_of as campaign_summary
+from emu.campaign.job_queue import summary_of as mix_summary
+from emu.campaign.reading import course_of, read_campaign, read_mix
 from emu.cli.columns import folded, known_columns, say
 from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, session_of
-from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
+from emu.cli.scenario_options import NO_EXPECT, choosing, file_named, forcing, unjudged
 from emu.cli.terminal import time_left
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.percentiles import nearest_rank
@@ -43,18 +49,20 @@ from emu.results.places import Bound, place_flaw
 from emu.results.summary import Summary
 from emu.runtime.outcome import RunOptions
 from emu.scenario.expect import path_steps
-from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
+from emu.scenario.load import STANDARD_INPUT, Loaded, load, load_text, read_file
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import (
+    VARIANT,
     Axis,
     Override,
     check_axes,
     combinations,
+    labels,
     overrides_of,
     parse_axis,
     parse_override,
 )
-from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
+from emu.scenario.yaml.document import MAX_FILE_BYTES, decode, read_document
 
 STATUS_NAMES: Final = {
     0: "ok",
@@ -130,11 +138,12 @@ class SweepTable:
             "status",
         ]
         table = [head]
+        names = [labels([row.settings[at] for row in self.rows]) for at in varying]
         for row in self.rows:
             seed = [NOTHING if row.seed is None else str(row.seed)] if self.seeds > 1 else []
             table.append(
                 [
-                    *(row.settings[at] for at in varying),
+                    *(named[row.settings[at]] for named, at in zip(names, varying, strict=True)),
                     *seed,
                     *(shown_quantity(path, row.values.get(path)) for path in self.paths),
                     STATUS_NAMES.get(row.exit_status, str(row.exit_status)),
@@ -262,6 +271,7 @@ Examples:
       --show fabric.pfc_paused_ps
   emu sweep quickstart --local --set routing.kind=ecmp,e_ecmp \\
       --set ncclx.qps_per_connection=1,16
+  emu sweep llama3 --set checkpoint.every=10min,30min,1h --seeds 20 --mean
   emu sweep quickstart --workers 2 --seeds 5 --mean \\
       --set 'jobs[0].workload.sizes=[1MiB],[8MiB]'
 """
@@ -276,6 +286,9 @@ Examples:
     multiple=True,
     metavar="KEY=V1,V2,...",
     help="The values of one key; lists and mappings in [] and {} are one value. Can be repeated.",
+)
+@click.option(
+    "--variants", metavar="NAME,NAME", help="An axis of variants of the scenario; `all` of them, or some."
 )
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=1, help="Seeds for each, from the scenario's on.  [1]"
@@ -310,6 +323,7 @@ def command(
     scenario: str,
     variant: str,
     assignments: tuple[str, ...],
+    variants: str | None,
     seeds: int,
     shows: tuple[str, ...],
     mean: bool,
@@ -325,6 +339,7 @@ def command(
 ) -> int:
     """Run SCENARIO once for each combination of values, and print one table.
 
+    SCENARIO may also be a campaign or a job mix, as of `emu campaign` and `emu schedule`.
     The last key turns fastest. A run that fails is named, and the others go on. Exit status: the worst of the
     runs', as of `emu run`; 2 at least if --show names what no run has.
     """
@@ -332,16 +347,31 @@ def command(
         raise UsageError("--csv and --json are two forms of one table; accepted: one of them")
     if mean and quantiles:
         raise UsageError("--mean and --quantiles are two tables; accepted: one of them")
-    if jobs is not None and not where.local:
+    if jobs is not None and not where.local and not weeks_kind(scenario):
         raise UsageError("--jobs is for --local; on Ray each run has all the workers")
-    at_once = (jobs or cores()) if where.local else 1
+    kind = weeks_kind(scenario)
+    if kind:
+        if variant or variants:
+            raise UsageError(f"{scenario} is a {kind}, which has no variants; accepted: --set")
+        at_once = jobs or cores()
+    else:
+        at_once = (jobs or cores()) if where.local else 1
     axes = [parse_axis(text) for text in assignments]
+    if variants is not None:
+        if variant:
+            raise UsageError("--variant and --variants both choose variants; accepted: one of them")
+        axes.insert(0, Axis(VARIANT, _variants(scenario, variants)))
     check_axes(axes, seeds)
-    paths = _paths(shows)
-    sweep = _Sweep(axes, seeds, paths, replace(where, metrics=False), out, force, quiet, at_once)
-    loader = _loader(scenario, variant, [parse_override(NO_EXPECT)] if no_expect else [])
-    with session_of(where):
-        rows = list(sweep.rows(loader))
+    paths = _paths(shows, known=not kind)
+    sweep = (_Weeks if kind else _Sweep)(
+        axes, seeds, paths, replace(where, metrics=False), out, force, quiet, at_once
+    )
+    if kind:
+        rows = list(sweep.rows(_weeks_loader(scenario, kind, no_expect=no_expect)))
+    else:
+        loader = _loader(scenario, variant, [parse_override(NO_EXPECT)] if no_expect else [])
+        with session_of(where):
+            rows = list(sweep.rows(loader))
     table = SweepTable(tuple(axis.key for axis in axes), paths or sweep.default_paths, tuple(rows), seeds)
     if out is not None and rows:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -515,12 +545,113 @@ class _Sweep:
             click.echo(f"{head} ({left})" if sys.stderr.isatty() else head, err=True)
 
 
-def _paths(shows: Sequence[str]) -> tuple[str, ...]:
-    """The paths asked for, each once. UsageError for one that cannot be read."""
+class _Weeks(_Sweep):
+    """Campaigns or job mixes of a sweep: each combination and seed is one of them, without packets."""
+
+    def _warnings(self, loader: Any, runs: Sequence[_Planned]) -> Iterator[str]:
+        yield from ()
+
+    def _planned(self, loader: Any) -> Iterator[_Planned]:
+        number = 0
+        for values in combinations(self._axes):
+            overrides = overrides_of(self._axes, values)
+            for offset in range(self._seeds):
+                seeds = []
+                if self._seeds > 1:
+                    with suppress(EmuError):
+                        first = loader(overrides)[0]
+                        seeds = [parse_override(f"seed={first + offset}", "--seeds")]
+                yield number + 1 + offset, values, [*overrides, *seeds]
+                if self._seeds > 1 and not seeds:
+                    break  # cannot be read: the first says why
+            number += self._seeds
+
+    def _done(self, loader: Any, planned: _Planned) -> _Done:
+        number, values, overrides = planned
+        try:
+            seed, summary, failed = loader(overrides)
+        except ScenarioError as error:
+            message = "; ".join(str(one) for one in error.problems)
+            return _Done(Row(values, None, error.exit_status, message=message))
+        text = json.dumps(summary, indent=2) + "\n"
+        if self._out is not None:
+            place = self._out / f"run-{number}"
+            place.mkdir(mode=0o700, parents=True, exist_ok=self._force)
+            write_whole(place / "summary.json", text)
+        defaults = CAMPAIGN_PATHS if "goodput" in summary else MIX_PATHS
+        found = {path: value_at(path, summary) for path in self._paths or defaults}
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        shown = {path: value for path, (value, _) in found.items()}
+        row = Row(values, seed, int(bool(failed)), digest, shown, failed)
+        return _Done(row, {path: reason for path, (_, reason) in found.items()}, defaults)
+
+
+CAMPAIGN_PATHS: Final = ("goodput", "interruptions", "mtbf_s", "mttr_s", "checkpoint.every_s")
+MIX_PATHS: Final = ("utilisation", "jobs.begun", "wait.mean_s", "wait.p95_s", "stranded")
+"""What is shown of campaigns and of job mixes if nothing was asked for."""
+
+
+def weeks_kind(given: str) -> str:
+    """What `emu campaign` or `emu schedule` would read: "campaign", "job mix"; nothing of a scenario."""
+    for folder, what in ((CAMPAIGNS, "campaign"), (JOB_MIXES, "job mix")):
+        if is_name(given) and not Path(given).exists() and given in files_of(folder):
+            return "" if given in scenario_names() else what
+    path = Path(given)
+    if given == STANDARD_INPUT or not path.is_file():
+        return ""
+    try:
+        tree, _ = read_document(decode(read_file(path), given), given)
+    except ScenarioError:
+        return ""
+    keys = tree.value if isinstance(tree.value, dict) else {}
+    if "lasts" not in keys:
+        return ""
+    return "campaign" if "gpus" in keys else "job mix"
+
+
+def _weeks_loader(
+    given: str, kind: str, *, no_expect: bool
+) -> Callable[[list[Override]], tuple[int, dict[str, Any], str]]:
+    """How a campaign or a job mix is followed: with overrides its seed, summary and failed expectations."""
+    path = file_named(given, CAMPAIGNS if kind == "campaign" else JOB_MIXES, kind)
+
+    def followed(overrides: list[Override]) -> tuple[int, dict[str, Any], str]:
+        overrides = [parse_override(NO_EXPECT), *overrides] if no_expect else overrides
+        if kind == "campaign":
+            weeks = read_campaign(path, overrides)
+            course, seed = weeks.course, weeks.campaign.seed
+            summary = campaign_summary(weeks.campaign.name, seed, course, simulated(course, [seed]))
+            verdicts = judged(weeks.campaign.expect, summary, weeks.tree)
+        else:
+            mix = read_mix(path, overrides)
+            seed = mix.mix.seed
+            summary = mix_summary(mix.mix, mix.topology, course_of(mix), mix.traced)
+            verdicts = judged(mix.mix.expect, summary, mix.tree)
+        return seed, summary, "; ".join(f"{one.value}: {one.reason}" for one in verdicts if not one.passed)
+
+    return followed
+
+
+def _variants(scenario: str, text: str) -> tuple[str, ...]:
+    """The variants that are meant, `all` or a list of names."""
+    if text == "all":
+        named, _ = scenario_named(scenario)
+        found = tuple(load(named).variants)
+        if not found:
+            raise UsageError(f"--variants all: {scenario} has no variants")
+        return found
+    names = tuple(one.strip() for one in text.split(",") if one.strip())
+    if not names or len(set(names)) != len(names):
+        raise UsageError(f"--variants {text}: accepted: names with commas between, each once, or all")
+    return names
+
+
+def _paths(shows: Sequence[str], *, known: bool = True) -> tuple[str, ...]:
+    """The paths asked for, each once. UsageError for one that cannot be read, or is no place of a run."""
     paths = [path.strip() for text in shows for path in text.split(",") if path.strip()]
     for path in paths:
         try:
-            flaw = place_flaw(path_steps(path))
+            flaw = place_flaw(path_steps(path)) if known else None
         except RefusedError as error:
             raise UsageError(f"--show {path}: {error.reason}; accepted: {error.accepted}") from error
         if flaw is not None:
@@ -548,4 +679,10 @@ def _loader(given: str, variant: str, always: list[Override]) -> Loader:
         path, variant = Path(named), variant or of_name
         file, directory, raw = str(path), path.parent, read_file(path)
     text = decode(raw, file)
-    return lambda overrides: load_text(text, file, directory, [*always, *overrides], variant)
+
+    def loaded(overrides: list[Override]) -> Loaded:
+        chosen = [str(one.value.value) for one in overrides if one.path == (VARIANT,)]
+        rest = [one for one in overrides if one.path != (VARIANT,)]
+        return load_text(text, file, directory, [*always, *rest], chosen[0] if chosen else variant)
+
+    return loaded
