@@ -300,7 +300,7 @@ def open(  # noqa: A001  as `open` of files is: what comes back is read from and
 
 
 def sweep(
-    source: ScenarioSource,
+    source: str | Path | Mapping[str, object],
     axes: Mapping[str, Sequence[object]],
     show: Sequence[str] = (),
     *,
@@ -326,7 +326,7 @@ def sweep(
 
 
 def _sweep_row(
-    source: ScenarioSource,
+    source: str | Path | Mapping[str, object],
     overrides: dict[str, object],
     show: tuple[str, ...],
     run_of: tuple[dict[str, object], int],
@@ -337,9 +337,9 @@ def _sweep_row(
     row: dict[str, Any] = {"set": values, "seed": None, "values": dict.fromkeys(show)}
     try:
         variant = str(values.get(VARIANT, ""))
-        first = load(source, changes, variant)
+        first = load(source, changes, variant=variant)
         row["seed"] = first.scenario.seed + offset
-        loaded = load(source, {**changes, "seed": row["seed"]}, variant) if offset else first
+        loaded = load(source, {**changes, "seed": row["seed"]}, variant=variant) if offset else first
         result = run_prepared(prepare(loaded), RunOptions(local=True, metrics=False), diagnose=False)
     except EmuError as error:
         return {**row, "exit_status": error.exit_status, "digest": "", "message": str(error)}

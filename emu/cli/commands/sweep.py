@@ -429,7 +429,7 @@ class _Sweep:
         self.default_paths: tuple[str, ...] = ()
         """What is shown if nothing was asked for: from the first run that had anything."""
 
-    def rows(self, loader: Loader) -> Iterator[Row]:
+    def rows(self, loader: Any) -> Iterator[Row]:
         """Every run's row, in the order of the sweep; none after an interruption."""
         runs = list(self._planned(loader))
         total = self._seeds * prod(len(axis.values) for axis in self._axes)

@@ -27,8 +27,9 @@ TargetName = Annotated[
     str,
     word(
         "a target",
-        r"(any |busiest )?[A-Za-z*?\[][A-Za-z0-9_.*?\[\]-]*([:>/][A-Za-z0-9_.*?\[\]-]+)?(/[0-9]{1,4})?",
-        'a name, a pattern like "rtsw-*", a role like "rtsw:ctsw", or "any " or "busiest " and one of these',
+        r"(any |busiest |[0-9]{1,3}(\.[0-9]{1,6})?% of )?"
+        r"[A-Za-z*?\[][A-Za-z0-9_.*?\[\]-]*([:>/][A-Za-z0-9_.*?\[\]-]+)?(/[0-9]{1,4})?",
+        'a name, a pattern like "rtsw-*", a role like "rtsw:ctsw", or "any ", "busiest " or "2% of " and one',
     ),
 ]
 Count = Annotated[int, Field(ge=1, le=65536)]

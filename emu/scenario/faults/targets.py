@@ -3,6 +3,7 @@
     rtsw-0:ctsw-3          a link by its ends; parallel links together, or one as rtsw-0:ctsw-3/1
     rtsw-*:ctsw-0          every link whose name fits the pattern; rtsw-* every device
     rtsw:ctsw              every link between two roles; rtsw every device of the role
+    2% of rtsw:ctsw        that share of these, spread evenly over them in their order, at least one
     any rtsw:ctsw          one of these, drawn from the seed each time the fault occurs
     busiest rtsw:ctsw      the one of these that has sent most of late, found when the fault occurs
     busiest uplink         of the links between switches, by what is sent upwards (downlink: downwards)
@@ -14,8 +15,10 @@ switches.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from typing import Final, Literal, NamedTuple
 
 from actors.fabric.model import FABRIC, Fault, Node, Role, Topology, TopologyError, nearest
@@ -25,6 +28,7 @@ ANY: Final = "any "
 BUSIEST: Final = "busiest "
 UPLINK: Final = "uplink"
 DOWNLINK: Final = "downlink"
+_SHARE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*% of (.+)")
 _ROLES: Final = {"switch": Role.SWITCH, "nic": Role.NIC, "gpu": Role.GPU, "host": Role.HOST}
 
 
@@ -112,6 +116,9 @@ def spots_of(target: str, aim: Aim, topology: Topology) -> tuple[Spot, ...]:
     if is_measured(target):
         return tuple(dict.fromkeys(one.spot for one in candidates(target, aim, topology)))
     text = target.removeprefix(ANY).strip()
+    shared = _share(text)
+    if shared is not None:
+        return tuple(_spread(list(spots_of(shared[1], aim, topology)), shared[0]))
     if aim == "link":
         found = _links(text, topology)
     elif aim == "port":
@@ -119,6 +126,23 @@ def spots_of(target: str, aim: Aim, topology: Topology) -> tuple[Spot, ...]:
     else:
         found = [Spot(node.name, (), node.number) for node in _nodes(text, topology, _ROLES[aim])]
     return tuple(found)
+
+
+def _share(text: str) -> tuple[Fraction, str] | None:
+    """The share in `2% of rtsw:ctsw`, and the rest; None where there is none. Raises TopologyError."""
+    found = _SHARE.fullmatch(text)
+    if found is None:
+        return None
+    share = Fraction(found[1]) / 100
+    if not 0 < share <= 1:
+        raise TopologyError([Fault((), f"{found[1]}% is no share", "above 0% to 100%, like 2% of rtsw:ctsw")])
+    return share, found[2].strip()
+
+
+def _spread(spots: list[Spot], share: Fraction) -> list[Spot]:
+    """So large a share of them, spread evenly, at least one."""
+    count = max(round(len(spots) * share), 1)
+    return [spots[(2 * at + 1) * len(spots) // (2 * count)] for at in range(min(count, len(spots)))]
 
 
 def _is_pattern(text: str) -> bool:
