@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "schedule": "Jobs that share a cluster: who waits, who sits where.",
     "reproduce": "Print published figures beside ours.",
     "fit": "Fit knobs to logs of nccl-tests and perftest.",
+    "accept": "Run published acceptance tests: SONiC's, BMWG drafts'.",
     "estimate": "Say what a run will cost: packet-hops, memory, time.",
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
@@ -68,7 +69,7 @@ LOOKING: Final = ("report", "plot", "compare", "cross", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
 WEEKS: Final = ("campaign", "schedule")
 """Subcommands on the clock of campaigns: in `emu.cli.commands.weeks`."""
-EVIDENCE: Final = ("fit",)
+EVIDENCE: Final = ("accept", "fit")
 """Subcommands that hold emu against logs and test plans of others: in `emu.cli.commands.evidence`."""
 ELSEWHERE: Final = {
     "compile": "emu.cli.plugin_compile",

@@ -65,7 +65,7 @@ def read(line: str) -> click.Context:
         words += matched or [word]
     context = click.Context(cli)
     command: click.Command = cli
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and not words[0].startswith("--"):
         name = words.pop(0)
         found = command.get_command(context, name)
         assert found is not None, f"there is no command {name}"

@@ -30,6 +30,7 @@ TOP_LEVEL = {
 ROOMS = {
     "emu": {
         *(
+            "accept",
             "base",
             "build",
             "campaign",
@@ -84,7 +85,7 @@ MAY_KNOW_THE_MACHINE = {
         "emu.pytorch",
         "emu.report",
     ),
-    *("emu.fit", "emu.reproduce", "emu.runtime"),
+    *("emu.accept", "emu.fit", "emu.reproduce", "emu.runtime"),
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}

@@ -1,0 +1,191 @@
+"""Answers of an acceptance suite: a verdict for each test, and all of them as text, JSON, JUnit and HTML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, Final, Literal, NamedTuple
+from xml.sax.saxutils import quoteattr
+
+from emu.base.errors import UsageError
+from emu.base.units import aligned
+from emu.report.html_file import document, table
+
+Verdict = Literal["pass", "FAIL", "shown", "not supported"]
+COLUMNS: Final = 80
+JSON_NAME: Final = "answers.json"
+
+
+class Check(NamedTuple):
+    """One criterion: what was found, what is asked for, and whether it holds; None where nothing is."""
+
+    what: str
+    found: str
+    asked: str
+    holds: bool | None
+    number: float | None = None
+    """What was found as a number, to compare two fabrics by."""
+
+
+class Answer(NamedTuple):
+    """What came of one test."""
+
+    test: str
+    title: str
+    checks: tuple[Check, ...]
+    reason: str = ""
+    """Of a failure: the key that explains it; of what is not supported: what is lacking."""
+    notes: tuple[str, ...] = ()
+    digest: str = ""
+    """Of its runs, the first twelve signs of each."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of all its checks."""
+        if not self.checks:
+            return "not supported"
+        if any(one.holds is False for one in self.checks):
+            return "FAIL"
+        return "pass" if any(one.holds for one in self.checks) else "shown"
+
+
+Section = tuple[str, Sequence[str]]
+"""A heading and its lines."""
+
+
+def text_of(answers: Sequence[Answer]) -> list[str]:
+    """A line for each test, and below it what does not hold, why, and what stands beside it."""
+    cells = [["test", "answer", "title"]]
+    cells += [[one.test, one.verdict, one.title] for one in answers]
+    lines = aligned(cells, left=3)
+    for one in answers:
+        lines += ["", f"{one.test}  {one.title}: {one.verdict}"]
+        lines += aligned(
+            [[check.what, check.found, check.asked, _word(check)] for check in one.checks], left=4
+        )
+        for said in (*((f"why: {one.reason}",) if one.reason else ()), *one.notes):
+            lines += wrap(said, COLUMNS, initial_indent="  ", subsequent_indent="    ")
+    return lines
+
+
+def _word(check: Check) -> str:
+    return "" if check.holds is None else "ok" if check.holds else "FAILS"
+
+
+def plain(suite: str, answers: Sequence[Answer], sections: Sequence[Section]) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "suite": suite,
+        "answers": [
+            {
+                **one._asdict(),
+                "verdict": one.verdict,
+                "checks": [check._asdict() for check in one.checks],
+            }
+            for one in answers
+        ],
+        "sections": {name: list(lines) for name, lines in sections},
+    }
+
+
+def junit(suite: str, answers: Sequence[Answer]) -> str:
+    """JUnit XML: a case for each test, as `emu run --junit` has one for each expectation."""
+    failures = sum(one.verdict == "FAIL" for one in answers)
+    skipped = sum(one.verdict == "not supported" for one in answers)
+    counts = f'tests="{len(answers)}" failures="{failures}" skipped="{skipped}" errors="0"'
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {counts}>"]
+    lines.append(f"  <testsuite name={quoteattr(suite)} {counts}>")
+    for one in answers:
+        head = f"    <testcase classname={quoteattr(suite)} name={quoteattr(f'{one.test} {one.title}')}"
+        failed = "; ".join(f"{c.what}: {c.found}, asked: {c.asked}" for c in one.checks if c.holds is False)
+        if one.verdict == "not supported":
+            lines.append(f"{head}><skipped message={quoteattr(one.reason)}/></testcase>")
+        elif failed:
+            said = f"{failed}; {one.reason}" if one.reason else failed
+            lines.append(f"{head}><failure message={quoteattr(said)}/></testcase>")
+        else:
+            lines.append(head + "/>")
+    return "\n".join([*lines, "  </testsuite>", "</testsuites>"]) + "\n"
+
+
+def page(title: str, answers: Sequence[Answer], sections: Sequence[Section]) -> str:
+    """One HTML file: the sections, with the answers under the one that is called Results."""
+    body = [f"<h1>{escape(title)}</h1>"]
+    for name, lines in sections:
+        body.append(f"<h2>{escape(name)}</h2>")
+        body += [f"<p>{escape(line)}</p>" for line in lines]
+        if "results" in name.lower():
+            body += _results(answers)
+    return document(title, body, {"charts": [], "first": -1})
+
+
+def _results(answers: Sequence[Answer]) -> Iterable[str]:
+    yield table(("test", "answer", "title"), [(one.test, one.verdict, one.title) for one in answers])
+    for one in answers:
+        yield f"<h3>{escape(one.test)} {escape(one.title)}: {escape(one.verdict)}</h3>"
+        if one.checks:
+            rows = [(check.what, check.found, check.asked, _word(check)) for check in one.checks]
+            yield table(("what", "found", "asked for", ""), rows)
+        said = (f"why: {one.reason}",) if one.reason else ()
+        yield from (f'<p class="quiet">{escape(line)}</p>' for line in (*said, *one.notes))
+
+
+def write(
+    directory: Path, suite: str, title: str, answers: Sequence[Answer], sections: Sequence[Section]
+) -> list[Path]:
+    """Write all three files into a directory; returns them. Raises UsageError."""
+    texts = {
+        JSON_NAME: json.dumps(plain(suite, answers, sections), indent=2) + "\n",
+        "junit.xml": junit(suite, answers),
+        "report.html": page(title, answers, sections),
+    }
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (directory / name).write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageError(f"--out {directory}: cannot be written: {error.strerror}") from error
+    return [directory / name for name in texts]
+
+
+def compared(first: Path, second: Path) -> list[str]:
+    """Two answers of one suite side by side. Raises UsageError."""
+    one, two = _read(first), _read(second)
+    if one["suite"] != two["suite"]:
+        reason = f"{first} is of the suite {one['suite']}, {second} of {two['suite']}"
+        raise UsageError(f"{reason}; accepted: two of one suite")
+    cells = [["test", "what", first.name, second.name, "second / first"]]
+    others = {answer["test"]: answer for answer in two["answers"]}
+    for answer in one["answers"]:
+        other = others.pop(answer["test"], None)
+        if other is None:
+            cells.append([answer["test"], answer["title"], answer["verdict"], "not run", ""])
+            continue
+        cells.append([answer["test"], answer["title"], answer["verdict"], other["verdict"], ""])
+        beside = {check["what"]: check for check in other["checks"]}
+        for check in answer["checks"]:
+            found = beside.get(check["what"])
+            if found is not None:
+                cells.append(["", check["what"], check["found"], found["found"], _ratio(check, found)])
+    cells += [[test, answer["title"], "not run", answer["verdict"], ""] for test, answer in others.items()]
+    return aligned(cells, indent="", left=2)
+
+
+def _ratio(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
+    first, second = one["number"], two["number"]
+    return f"{second / first:.3f}" if first and second is not None else ""
+
+
+def _read(directory: Path) -> Any:
+    path = directory / JSON_NAME if directory.is_dir() else directory
+    try:
+        value = json.loads(path.read_text("utf-8"))
+        assert isinstance(value["answers"], list)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; accepted: what --out of `emu accept` wrote") from error
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise UsageError(f"{path}: no answers of `emu accept`; accepted: what its --out wrote") from error
+    return value

@@ -1,0 +1,148 @@
+"""`emu accept`: published acceptance tests on an emulated fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+
+from emu.accept import bmwg, sonic
+from emu.accept.answers import Answer, compared, text_of, write
+from emu.base.errors import UsageError
+from emu.base.side_by_side import cores
+from emu.base.spelling import did_you_mean
+from emu.base.units import parse_rate
+from emu.cli.columns import say
+
+EXAMPLES: Final = """\b
+Examples:
+  emu accept sonic --config-db scenarios/switch/sonic_config_db.json
+  emu accept bmwg --tests '4.*,5.1' --topology A --out clos
+  emu accept --compare clos rails
+"""
+
+
+@click.group(invoke_without_command=True, epilog=EXAMPLES)
+@click.option(
+    "--compare",
+    "pair",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    metavar="A B",
+    help="Print two answers of one suite side by side.",
+)
+@click.pass_context
+def command(context: click.Context, pair: tuple[Path, Path] | None) -> None:
+    """Run a published acceptance suite on an emulated fabric: an answer for each test, in one report."""
+    if context.invoked_subcommand is not None:
+        return
+    if pair is None:
+        raise UsageError("emu accept takes a suite; accepted: sonic, bmwg, or --compare A B")
+    say("\n".join(compared(*pair)))
+
+
+Tell = Callable[[str], None]
+_jobs = click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="At a time  [one for each core]."
+)
+_out = click.option(
+    "--out", type=click.Path(path_type=Path), help="Write report.html, answers.json, junit.xml."
+)
+_quiet = click.option("--quiet", is_flag=True, help="Print no progress on standard error.")
+
+
+def _tell(quiet: bool) -> Tell:
+    return (lambda _: None) if quiet else partial(click.echo, err=True)
+
+
+def _status(answers: Sequence[Answer]) -> int:
+    return int(any(one.verdict == "FAIL" for one in answers))
+
+
+@command.command("sonic")
+@click.option(
+    "--config-db",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="A box's config_db.json. Can be repeated.",
+)
+@click.option("--tests", default="", metavar="TC2,...", help="Only these test cases.")
+@click.option(
+    "--link", default=None, metavar="RATE", help="Rate of the ports  [what most ports of the file have]."
+)
+@_jobs
+@_out
+@_quiet
+def of_sonic(
+    files: tuple[Path, ...], tests: str, link: str | None, jobs: int | None, out: Path | None, quiet: bool
+) -> int:
+    """Run test cases 1 to 7 of SONiC's RoCEv2 plan on the configuration of a box.
+
+    Exit status: 1 if a test fails, else 0.
+    """
+    wanted = [one.strip().upper() for one in tests.split(",") if one.strip()]
+    for one in wanted:
+        if one not in sonic.names():
+            hint = did_you_mean(one, sonic.names()) or f"; accepted: {', '.join(sonic.names())}"
+            raise UsageError(f"--tests: there is no test case {one!r}{hint}")
+    boxes = [sonic.box_of(file, parse_rate(link) if link else None) for file in files]
+    status = 0
+    for number, box in enumerate(boxes):
+        answers = sonic.answer(box, wanted, jobs or cores(), _tell(quiet))
+        lines = sonic.about(box)
+        say("\n".join([*([""] if number else []), *lines, "", *text_of(answers)]))
+        if out is not None:
+            place = out if len(boxes) == 1 else out / box.file.stem
+            sections = [("Device under test", lines), ("Results", ["Criteria are the plan's own."])]
+            for path in write(place, "sonic", f"RoCEv2 test plan: {box.file.name}", answers, sections):
+                click.echo(f"written: {path}", err=True)
+        status = max(status, _status(answers))
+    return status
+
+
+@command.command("bmwg")
+@click.option(
+    "--tests", default="", metavar="1.1,4.*", help="Only these tests; those of inference begin with i."
+)
+@click.option(
+    "--topology", type=click.Choice(list(bmwg.TOPOLOGIES)), help="Two-tier Clos, three tiers, rails  [A]."
+)
+@click.option(
+    "--fabric", default="", metavar="FILE", help="The fabric of a scenario, in place of --topology."
+)
+@click.option("--scale", type=click.Choice(["small", "draft"]), default="small", help="Sizes  [small].")
+@_jobs
+@_out
+@_quiet
+def of_bmwg(
+    tests: str,
+    topology: str | None,
+    fabric: str,
+    scale: bmwg.Scale,
+    jobs: int | None,
+    out: Path | None,
+    quiet: bool,
+) -> int:
+    """Run the AI-fabric benchmarks proposed to the IETF's BMWG, and report by the drafts' ten sections.
+
+    Exit status: 1 if a job did not end or frames were lost where none may be, else 0.
+    """
+    if topology is not None and fabric:
+        raise UsageError("--topology and --fabric are two fabrics; accepted: one of them")
+    chosen = bmwg.chosen(tests)
+    site = bmwg.Site("" if fabric else topology or "A", fabric, scale)
+    sections = bmwg.sections(site, ())
+    answers = bmwg.answer(site, chosen, jobs or cores(), _tell(quiet))
+    sections = bmwg.sections(site, answers)
+    say("\n".join(text_of(answers)))
+    if out is not None:
+        title = f"AI fabric benchmarks: {fabric or f'topology {site.topology}, {scale}'}"
+        for path in write(out, "bmwg", title, answers, sections):
+            click.echo(f"written: {path}", err=True)
+    return _status(answers)

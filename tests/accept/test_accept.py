@@ -1,0 +1,175 @@
+"""Do the acceptance suites answer every test, name the key of a failure, and refuse what they do not know?"""
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emu.accept import bmwg, sonic
+from emu.accept.answers import Answer, Check, compared, junit, write
+from emu.base.errors import EmuError, UsageError
+from tests.tidy.tracked import ROOT
+
+CONFIG = ROOT / "scenarios" / "switch" / "sonic_config_db.json"
+
+
+def changed(tmp_path: Path, change: Callable[[dict[str, dict[str, dict[str, str]]]], None]) -> Path:
+    tables = json.loads(CONFIG.read_text())
+    change(tables)
+    path = tmp_path / "config_db.json"
+    path.write_text(json.dumps(tables))
+    return path
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Answer]:
+    box = sonic.box_of(CONFIG, None)
+    return {one.test: one for one in sonic.answer(box, ["TC1", "TC2.1", "TC5", "TC7"], 1, lambda _: None)}
+
+
+def test_a_sound_box_passes(answers: dict[str, Answer]) -> None:
+    assert {test: one.verdict for test, one in answers.items()} == dict.fromkeys(answers, "pass")
+
+
+def test_lossless_flows_stand_as_on_hardware(answers: dict[str, Answer]) -> None:
+    """Of case 2 on an S6100: 0 failed messages and 0 NAKs of lossless flows, NAKs of lossy ones."""
+    found = {check.what: check.number for check in answers["TC2.1"].checks}
+    assert (found["lossless flows failed"], found["lossless NAKs"]) == (0, 0)
+    assert (found["lossy NAKs"] or 0) > 0
+    assert any("33 and 23" in note for note in answers["TC2.1"].notes)
+
+
+def _no_marks(tables: dict[str, dict[str, dict[str, str]]]) -> None:
+    for profile in tables["WRED_PROFILE"].values():
+        profile["ecn"] = "ecn_none"
+
+
+def _no_headroom(tables: dict[str, dict[str, dict[str, str]]]) -> None:
+    tables["BUFFER_POOL"]["ingress_lossless_pool"].pop("xoff")
+    for name, profile in tables["BUFFER_PROFILE"].items():
+        if name.startswith("pg_lossless"):
+            profile["xoff"] = "2000"
+
+
+@pytest.mark.parametrize(
+    ("change", "test", "check", "key"),
+    [
+        (_no_marks, "TC3", "frames marked", "WRED_PROFILE (ecn"),
+        (_no_headroom, "TC2.1", "lossless NAKs", "BUFFER_PG|Ethernet0|3-4 -> pg_lossless_400000_5m (xoff"),
+    ],
+)
+def test_a_failure_names_the_key_that_explains_it(
+    change: Callable[[dict[str, dict[str, dict[str, str]]]], None],
+    test: str,
+    check: str,
+    key: str,
+    tmp_path: Path,
+) -> None:
+    box = sonic.box_of(changed(tmp_path, change), None)
+    (one,) = sonic.answer(box, [test], 1, lambda _: None)
+    assert one.verdict == "FAIL"
+    assert check in [each.what for each in one.checks if each.holds is False]
+    assert key in one.reason
+
+
+def _lossy(tables: dict[str, dict[str, dict[str, str]]]) -> None:
+    for port in tables["PORT_QOS_MAP"].values():
+        port.pop("pfc_enable")
+        port.pop("pfc_to_queue_map")
+    for name in ("BUFFER_PG", "BUFFER_QUEUE"):
+        tables.pop(name)
+
+
+def test_a_box_without_a_lossless_queue_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        sonic.box_of(changed(tmp_path, _lossy), None)
+    assert "names no lossless queue (PORT_QOS_MAP" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_not_understood_of_a_box_is_named() -> None:
+    assert any("tables not read: VLAN" in note for note in sonic.box_of(CONFIG, None).notes)
+
+
+SITE = bmwg.Site("A", "", "small")
+
+
+@pytest.mark.parametrize(
+    "test", [one for one in bmwg.TESTS if one.carry_out is None], ids=lambda one: one.number
+)
+def test_what_nothing_stands_for_is_not_supported(test: bmwg.Test) -> None:
+    one = bmwg.carry_out(SITE, test)
+    assert one.verdict == "not supported"
+    assert one.reason
+
+
+@pytest.mark.parametrize(
+    ("word", "there"), [("ecmp", True), ("spray", True), ("dcqcn", True), ("uet", False)]
+)
+def test_abilities_are_looked_up_in_the_schema(word: str, there: bool) -> None:
+    assert bmwg.able(word) is there
+
+
+@pytest.mark.parametrize(
+    ("rates", "index"), [([1.0] * 8, 1.0), ([1.0, 0.0, 0.0, 0.0], 0.25), ([1.0, 2.0], 0.9), ([], 0.0)]
+)
+def test_jains_index_is_its_closed_form(rates: list[float], index: float) -> None:
+    assert bmwg.jain(rates) == pytest.approx(index)
+
+
+def test_tests_are_chosen_by_pattern() -> None:
+    assert [one.number for one in bmwg.chosen("1.1, 4.*")] == ["1.1", "4.1", "4.2", "4.3", "4.4"]
+    with pytest.raises(UsageError, match=r"there is no test '9\.9'"):
+        bmwg.chosen("9.9")
+
+
+@pytest.mark.parametrize("topology", list(bmwg.TOPOLOGIES))
+def test_a_report_has_the_drafts_ten_sections(topology: str, tmp_path: Path) -> None:
+    site = SITE._replace(topology=topology)
+    one = bmwg.carry_out(site, bmwg.chosen("5.3")[0])
+    assert one.verdict == "pass"
+    found = {check.what: check.number for check in one.checks}
+    assert found["S_fabric, measured"] == pytest.approx(found["S_fabric, derived (S x f x N)"], rel=0.01) or (
+        topology == "C"  # what stays in a server crosses no NIC
+    )
+    sections = bmwg.sections(site, [one])
+    assert [name.partition(".")[0] for name, _ in sections] == [str(number) for number in range(1, 11)]
+    written = write(tmp_path / "out", "bmwg", "a title", [one], sections)
+    assert [path.name for path in written] == ["answers.json", "junit.xml", "report.html"]
+    assert "neither a hardware generator" in (tmp_path / "out" / "report.html").read_text()
+
+
+def _answer(test: str, holds: bool | None, number: float) -> Answer:
+    return Answer(test, "a test", (Check("goodput", f"{number}", "", holds, number),))
+
+
+def test_junit_tells_failures_and_what_is_not_supported() -> None:
+    given = [_answer("1", True, 1.0), _answer("2", False, 1.0), Answer("3", "a test", (), "no mechanism")]
+    root = ET.fromstring(junit("bmwg", given))
+    assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("3", "1", "1")
+
+
+def test_two_answers_are_compared(tmp_path: Path) -> None:
+    for name, number in (("a", 2.0), ("b", 3.0)):
+        write(tmp_path / name, "bmwg", name, [_answer("1.1", None, number)], [])
+    lines = compared(tmp_path / "a", tmp_path / "b")
+    assert lines[0].split()[-3:] == ["second", "/", "first"]
+    assert lines[-1].split() == ["goodput", "2.0", "3.0", "1.500"]
+
+
+def _missing(tmp_path: Path) -> None:
+    compared(tmp_path / "a", tmp_path / "b")
+
+
+def _of_two_suites(tmp_path: Path) -> None:
+    for name in ("bmwg", "sonic"):
+        write(tmp_path / name, name, name, [], [])
+    compared(tmp_path / "bmwg", tmp_path / "sonic")
+
+
+@pytest.mark.parametrize(("asked", "said"), [(_missing, "No such file"), (_of_two_suites, "of the suite")])
+def test_what_cannot_be_compared_is_refused(asked: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+    with pytest.raises(EmuError, match=said):
+        asked(tmp_path)
