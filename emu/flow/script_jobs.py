@@ -1,9 +1,9 @@
 """Jobs of scripts: every rank goes through its streams, and calls begin when all who call them are there.
 
-Instructions are those of `actors.ncclx.script`. A call of a group begins when its last member has come to it,
-and ends for all of them at once; a transfer that fits the buffer of its connection is over for its sender as
-soon as it was copied there. The first operation begins at the job's start, each following one when the
-controller has heard of all ranks and all have heard of that.
+A rank's streams are those of packet level (`actors.ncclx.streams`). A call of a group begins when its last
+member has come to it, and ends for all of them at once; a transfer that fits the buffer of its connection is
+over for its sender as soon as it was copied there. The first operation begins at the job's start, each
+following one when the controller has heard of all ranks and all have heard of that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import operations_of
-from actors.ncclx.script import CALL, COMPUTE, LINE, WAIT, Group, Script
+from actors.ncclx.script import COMPUTE, LINE, Group, Script
+from actors.ncclx.streams import NOTHING, Streams
 from actors.wire.message import MESSAGE_BYTES
 from emu.build.plan import JobWork
 from emu.flow.alike import Alike
@@ -49,34 +50,17 @@ class Sharing:
 
 
 class _Rank:
-    """One rank, or all that are alike: where its streams are, and what stream 0 did in this operation."""
+    """One rank, or all that are equal: its streams, and what stream 0 did in this operation."""
 
-    __slots__ = (
-        "asked_ps",
-        "busy",
-        "called",
-        "computed_ps",
-        "end_ps",
-        "number",
-        "places",
-        "recorded",
-        "script",
-        "waited_ps",
-        "waiting_since_ps",
-    )
+    __slots__ = ("called", "computed_ps", "end_ps", "number", "script", "streams")
 
-    def __init__(self, number: int, script: Script, reasons: int) -> None:
+    def __init__(self, number: int, script: Script, reasons: int, *, single: bool) -> None:
         self.number = number
         self.script = script
-        self.places = [0] * len(script.streams)
-        self.busy = [False] * len(script.streams)
-        self.recorded = [False] * script.events
-        self.asked_ps = [0] * len(script.groups)
+        self.streams = Streams(script.streams, script.events, reasons, single)
         self.called = [0] * len(script.groups)
         """By group, calls begun since the job began."""
         self.computed_ps = 0
-        self.waited_ps = [0] * reasons
-        self.waiting_since_ps = -1
         self.end_ps = -1
 
 
@@ -125,7 +109,7 @@ class ScriptRun:
         self._barrier_ps = 2 * (management_delay_ps + message_ps)
         reasons = len(self._plan.reasons)
         self._ranks = [
-            _Rank(number, self._plan.scripts[members[0]], reasons)
+            _Rank(number, self._plan.scripts[members[0]], reasons, single=self._plan.single)
             for number, members in enumerate(alike.ranks)
         ]
         self._meetings: dict[tuple[int, int], _Meeting] = {}
@@ -142,61 +126,38 @@ class ScriptRun:
         self._operation = operation
         self._begun_ps = self._progress.now_ps
         self._open = len(self._ranks)
-        first = operation if self._plan.single else 0
         for rank in self._ranks:
-            rank.places = [first] * len(rank.script.streams)
-            rank.recorded = [False] * rank.script.events
+            rank.streams.begin(operation)
             rank.computed_ps, rank.end_ps = 0, -1
-            rank.waited_ps = [0] * len(rank.waited_ps)
         for rank in self._ranks:
             self._look(rank)
 
     def _look(self, rank: _Rank) -> None:
         """Let every stream of a rank go on as far as it can."""
-        moved = True
-        while moved:
-            moved = False
-            for stream in range(len(rank.places)):
-                if self._go_on(rank, stream):
-                    moved = True
-        if rank.end_ps < 0 and all(
-            place >= self._last(rank, stream) for stream, place in enumerate(rank.places)
-        ):
+        streams = rank.streams
+        streams.moved = True
+        while streams.moved:
+            streams.moved = False
+            for number in range(len(streams.each)):
+                self._go_on(rank, number)
+        if rank.end_ps < 0 and streams.done():
             self._ended(rank)
 
-    def _last(self, rank: _Rank, stream: int) -> int:
-        return self._operation + 1 if self._plan.single else len(rank.script.streams[stream])
-
-    def _go_on(self, rank: _Rank, stream: int) -> bool:
-        """Carry out what can be; whether an event was recorded, for which others may wait."""
-        now_ps = self._progress.now_ps
-        line = rank.script.streams[stream]
-        last = self._last(rank, stream)
-        moved = False
-        while rank.places[stream] < last and not rank.busy[stream]:
-            kind, a, b = line[rank.places[stream]]
+    def _go_on(self, rank: _Rank, number: int) -> None:
+        """Begin the computing or the call that a stream comes to, unless it waits."""
+        stream, now_ps = rank.streams.each[number], self._progress.now_ps
+        while not stream.busy:
+            kind = rank.streams.step(number, now_ps)
+            if kind == NOTHING:
+                return
+            a, b = int(stream.a()), int(stream.b())
+            stream.busy = True
             if kind == COMPUTE:
-                rank.busy[stream] = True
                 gpu = self._job.gpus[self._alike.ranks[rank.number][0]]
                 takes_ps = self._progress.computing_ps(gpu, a)
-                self._progress.at(now_ps + takes_ps, partial(self._computed, rank, stream, takes_ps))
-                return moved
-            if kind == CALL:
-                if self._call(rank, stream, a, b):
-                    return moved
-            elif kind == WAIT:
-                if not rank.recorded[a]:
-                    if stream == 0 and rank.waiting_since_ps < 0:
-                        rank.waiting_since_ps = now_ps
-                    return moved
-                if stream == 0 and rank.waiting_since_ps >= 0:
-                    rank.waited_ps[b] += now_ps - rank.waiting_since_ps
-                    rank.waiting_since_ps = -1
-            else:
-                rank.recorded[a] = True
-                moved = True
-            rank.places[stream] += 1
-        return moved
+                self._progress.at(now_ps + takes_ps, partial(self._computed, rank, number, takes_ps))
+            elif not self._call(rank, number, a, b):
+                stream.over()
 
     def _computed(self, rank: _Rank, stream: int, duration_ps: int) -> None:
         if stream == 0:
@@ -205,8 +166,7 @@ class ScriptRun:
 
     def _next(self, rank: _Rank, stream: int) -> None:
         """A stream is through with its instruction."""
-        rank.busy[stream] = False
-        rank.places[stream] += 1
+        rank.streams.each[stream].over()
         self._look(rank)
 
     def _ended(self, rank: _Rank) -> None:
@@ -216,7 +176,7 @@ class ScriptRun:
         if not self._plan.single:
             for member in self._alike.ranks[rank.number]:
                 row = [self._job.job, member, self._operation, self._begun_ps, now_ps, rank.computed_ps]
-                self.steps.append(row + rank.waited_ps)
+                self.steps.append(row + [int(one) for one in rank.streams.waited_ps])
         self._open -= 1
         if self._open:
             return
@@ -236,7 +196,6 @@ class ScriptRun:
         if len(group.members) < 2 or one.size_bytes == 0:
             return False
         now_ps = self._progress.now_ps
-        rank.busy[stream] = True
         operation = self._known.get(one)
         if operation is None:
             (operation,) = operations_of([one])
@@ -304,7 +263,7 @@ class ScriptRun:
         now_ps = self._progress.now_ps
         if stream == 0:
             reason = self._plan.groups[rank.script.groups[place]].reason
-            rank.waited_ps[reason] += now_ps - since_ps
+            rank.streams.waited_ps[reason] += now_ps - since_ps
         if label >= 0:
             for member in self._alike.ranks[rank.number]:
                 self.called.append([self._job.job, member, self._operation, label, since_ps, now_ps])
