@@ -91,6 +91,7 @@ def test_a_stall_and_a_worker_that_dies_are_told_and_end_the_run() -> None:
     run.collective("all_reduce", 4096, [0, 2], rank=2, algorithm="ring")
     with pytest.raises(RuntimeFailure, match=r"worker 1 \(pid \d+, hosting .*\) died: .*saved goes on"):
         run.next()
-    engine.close()
+    with pytest.raises(RuntimeFailure, match="worker 1"):
+        run.close()
     with pytest.raises(UsageError, match="parts are for runs in this process; accepted: workers= alone"):
         api.open(FABRIC, workers=2, parts=2)

@@ -542,8 +542,10 @@ class OpenRun:
             for caller in self._callers.values():
                 caller.close()
             self.closed = True
-            self._digest = self.digest()
-            self._engine.close()
+            try:
+                self._digest = self.digest()
+            finally:
+                self._engine.close()
         return self._digest
 
     def __enter__(self) -> Self:
