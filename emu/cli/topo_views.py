@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology, TopologyError, format_address
 from actors.fabric.paths import count_paths, first_paths, path_text
 from emu.base.errors import ScenarioError, UsageError
-from emu.base.units import counted, format_size, format_time
+from emu.base.units import aligned, counted, format_size, format_time
+from emu.campaign.campaign_file import checked, read_tree
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import GroupProfile
 from emu.topology.outline import about_rate, table
@@ -39,6 +41,30 @@ def everything(topology: Topology) -> View:
         nodes.append(listed)
     listed_links = [asdict(link) for link in topology.links]
     return View({"kind": topology.kind, "nodes": nodes, "links": listed_links}, "")
+
+
+def bill(topology: Topology, prices: str | None) -> View:
+    """What the fabric is made of, and what that costs by a file of prices. Raises ScenarioError."""
+    from emu.cli.bill import PriceFile, bill_of  # noqa: PLC0415 - see above
+
+    known = None
+    if prices is not None:
+        tree, file = read_tree(Path(prices), "a price file")
+        known = checked(PriceFile, tree, file)
+    found = bill_of(topology, known)
+    priced = any(one.each is not None for one in found.items)
+    head = ["part", "", "count", "ports used each"]
+    rows = [[*head, "each", f"cost {found.currency}".strip()] if priced else head]
+    for one in found.items:
+        costs = ["no price", ""] if one.each is None else [f"{one.each:,.0f}", f"{one.cost:,.0f}"]
+        rows.append([one.part, one.name, f"{one.number:,}", one.ports, *(costs if priced else [])])
+    lines = aligned(rows, left=2)
+    if priced:
+        total, each = f"{found.total:,.0f} {found.currency}", f"{found.total / max(found.gpus, 1):,.0f}"
+        lines += ["", f"total {total}, {each} for each of {found.gpus:,} GPUs"]
+        if any(one.each is None for one in found.items):
+            lines.append("parts without a price are not counted")
+    return View(found.value(), "\n".join(lines))
 
 
 def round_trip(scenario: Scenario, topology: Topology) -> list[str]:

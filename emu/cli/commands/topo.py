@@ -32,6 +32,8 @@ PATHS = 64
 @click.option("--placement", metavar="N", help="Print who hosts what on N workers, or with `node`, `device`.")
 @click.option("--nodes", metavar="CPUS", help="With --placement: the CPUs of a cluster's nodes, e.g. 4,4,8.")
 @click.option("--buffers", is_flag=True, help="Print the headroom of every port, and the pool it leaves.")
+@click.option("--bill", is_flag=True, help="Count switches, ports, NICs, optics, cables and fibres.")
+@click.option("--prices", metavar="FILE", help="With --bill: prices, and what a GPU's share costs.")
 @click.option("--svg", metavar="FILE", help="Draw the fabric into an SVG file.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON; alone, all nodes and links.")
 @reading
@@ -45,6 +47,8 @@ def command(
     placement: str | None,
     nodes: str | None,
     buffers: bool,
+    bill: bool,
+    prices: str | None,
     svg: str | None,
     as_json: bool,
 ) -> None:
@@ -59,6 +63,8 @@ def command(
             shown.append(views.paths(topology, *routes, limit))
         if placement is not None:
             shown.append(views.placement(topology, placement, nodes))
+        if bill or prices is not None:
+            shown.append(views.bill(topology, prices))
         if buffers:
             shown.append(views.buffers(loaded.scenario, topology))
     except ScenarioError as error:

@@ -74,6 +74,9 @@ class RailOnly(TopologySection):
     """GPUs in a server, each with a NIC of its own; as many rails."""
     aggs_per_rail: CountOrNone = 0
     """Aggregation switches `agg-R-A` that join the ToRs of a rail, if there are several segments."""
+    links_per_tor_agg: Count = 1
+    """Parallel links between a ToR and an aggregation switch: with twice as many and half the aggregation
+    switches, uplinks keep their rate."""
     tor_oversubscription: PositiveFraction = Fraction(1)
     """Rate below a ToR over rate above it."""
     link_bps: RateBps = LINK_400G_BPS
@@ -151,6 +154,9 @@ class Hpn(TopologySection):
     Default: as many as `nic_ports`."""
     aggs_per_plane: CountOrNone = 60
     """Aggregation switches `agg-P-L-A` in a plane L of a pod. 60 (HPN)."""
+    links_per_tor_agg: Count = 1
+    """Parallel links between a ToR and an aggregation switch: with twice as many and half the aggregation
+    switches, uplinks keep their rate."""
     cores_per_plane: CountOrNone = 60
     """Core switches `core-L-C` of a plane, if there are several pods. 60 (ours)."""
     core_uplinks_per_agg: Count = 8
@@ -225,6 +231,9 @@ class MegaScale(TopologySection):
     """GPUs in a server, each with a NIC of its own; NIC I of block B is on `tor-B-I`. 8 (MegaScale)."""
     aggs_per_pod: Count = 32
     """Aggregation switches `agg-P-A` of a pod. 32 (derived from 32 uplinks of a ToR)."""
+    links_per_tor_agg: Count = 1
+    """Parallel links between a ToR and an aggregation switch: with twice as many and half the aggregation
+    switches, uplinks keep their rate."""
     cores: CountOrNone = 128
     """Core switches `core-C`, if there are several pods. 128 (derived)."""
     core_uplinks_per_agg: Count = 32

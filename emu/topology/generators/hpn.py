@@ -52,6 +52,7 @@ def hpn(
     planes: int = 2,
     aggs_per_plane: int = 60,
     cores_per_plane: int = 60,
+    links_per_tor_agg: int = 1,
     core_uplinks_per_agg: int = 8,
     tor_oversubscription: Fraction = Fraction(16, 15),
     agg_oversubscription: Fraction = Fraction(15),
@@ -69,6 +70,7 @@ def hpn(
         "segments_per_pod": segments_per_pod,
         "hosts_per_segment": hosts_per_segment,
         "gpus_per_host": gpus_per_host,
+        "links_per_tor_agg": links_per_tor_agg,
         "core_uplinks_per_agg": core_uplinks_per_agg,
     }
     faults = check_counts(1, counts)
@@ -85,9 +87,11 @@ def hpn(
     faults += _check_planes(nic_ports, planes, aggs_per_plane)
     if faults:
         raise TopologyError(faults)
-    tor_bps = uplink_bps(hosts_per_segment * link_bps, tor_oversubscription, aggs_per_plane)
-    tors_per_agg = segments_per_pod * gpus_per_host * nic_ports // planes
-    agg_bps = uplink_bps(tors_per_agg * tor_bps, agg_oversubscription, core_uplinks_per_agg)
+    tor_bps = uplink_bps(
+        hosts_per_segment * link_bps, tor_oversubscription, aggs_per_plane * links_per_tor_agg
+    )
+    links_below_agg = segments_per_pod * gpus_per_host * nic_ports // planes * links_per_tor_agg
+    agg_bps = uplink_bps(links_below_agg * tor_bps, agg_oversubscription, core_uplinks_per_agg)
     faults += check_uplink("tor_oversubscription", tor_bps)
     faults += check_uplink("agg_oversubscription", agg_bps)
     if pods > 1:
@@ -126,7 +130,7 @@ def hpn(
         for pair in rails:
             for port, tor in enumerate(pair):
                 uppers = aggs[segment // segments_per_pod][port % planes]
-                mesh(fabric, [tor], uppers, tor_bps, agg_delay_ps)
+                mesh(fabric, [tor], uppers, tor_bps, agg_delay_ps, links_per_tor_agg)
     if pods > 1:
         for in_pod in aggs:
             for plane, in_plane in enumerate(in_pod):

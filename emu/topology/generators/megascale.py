@@ -42,6 +42,7 @@ def megascale(
     gpus_per_host: int = 8,
     aggs_per_pod: int = 32,
     cores: int = 128,
+    links_per_tor_agg: int = 1,
     core_uplinks_per_agg: int = 32,
     tor_oversubscription: Fraction = Fraction(1),
     agg_oversubscription: Fraction = Fraction(1),
@@ -60,6 +61,7 @@ def megascale(
         "hosts_per_block": hosts_per_block,
         "gpus_per_host": gpus_per_host,
         "aggs_per_pod": aggs_per_pod,
+        "links_per_tor_agg": links_per_tor_agg,
         "core_uplinks_per_agg": core_uplinks_per_agg,
     }
     faults = check_counts(1, counts) + check_counts(1 if pods > 1 else 0, {"cores": cores})
@@ -75,8 +77,8 @@ def megascale(
     )
     if faults:
         raise TopologyError(faults)
-    tor_bps = uplink_bps(hosts_per_block * link_bps, tor_oversubscription, aggs_per_pod)
-    below_agg_bps = blocks_per_pod * gpus_per_host * tor_bps
+    tor_bps = uplink_bps(hosts_per_block * link_bps, tor_oversubscription, aggs_per_pod * links_per_tor_agg)
+    below_agg_bps = blocks_per_pod * gpus_per_host * links_per_tor_agg * tor_bps
     agg_bps = uplink_bps(below_agg_bps, agg_oversubscription, core_uplinks_per_agg)
     faults += check_uplink("tor_oversubscription", tor_bps)
     faults += check_uplink("agg_oversubscription", agg_bps)
@@ -100,7 +102,7 @@ def megascale(
         for nic, tor in zip(server.nics, tors[index // hosts_per_block], strict=True):
             fabric.link(nic, tor, link_bps, nic_delay_ps)
     for block, in_block in enumerate(tors):
-        mesh(fabric, in_block, aggs[block // blocks_per_pod], tor_bps, agg_delay_ps)
+        mesh(fabric, in_block, aggs[block // blocks_per_pod], tor_bps, agg_delay_ps, links_per_tor_agg)
     if pods > 1:
         for in_pod in aggs:
             stripe(fabric, in_pod, tops, core_uplinks_per_agg, agg_bps, core_delay_ps)

@@ -101,6 +101,7 @@ def rail_only(
     hosts_per_segment: int,
     gpus_per_host: int = 8,
     aggs_per_rail: int = 0,
+    links_per_tor_agg: int = 1,
     tor_oversubscription: Fraction = Fraction(1),
     link_bps: int,
     nic_delay_ps: int,
@@ -114,6 +115,7 @@ def rail_only(
         "segments": segments,
         "hosts_per_segment": hosts_per_segment,
         "gpus_per_host": gpus_per_host,
+        "links_per_tor_agg": links_per_tor_agg,
     }
     faults = check_counts(1, counts) + check_counts(0, {"aggs_per_rail": aggs_per_rail})
     faults += check_links(
@@ -130,7 +132,9 @@ def rail_only(
         faults.append(Fault(("aggs_per_rail",), reason, "a whole number of at least 1"))
     if faults:
         raise TopologyError(faults)
-    tor_bps = uplink_bps(hosts_per_segment * link_bps, tor_oversubscription, aggs_per_rail)
+    tor_bps = uplink_bps(
+        hosts_per_segment * link_bps, tor_oversubscription, aggs_per_rail * links_per_tor_agg
+    )
     faults += check_uplink("tor_oversubscription", tor_bps)
     if faults:
         raise TopologyError(faults)
@@ -151,7 +155,14 @@ def rail_only(
         for nic, tor in zip(server.nics, tors[index // hosts_per_segment], strict=True):
             fabric.link(nic, tor, link_bps, nic_delay_ps)
     for rail, uppers in enumerate(aggs):
-        mesh(fabric, [in_segment[rail] for in_segment in tors], uppers, tor_bps, agg_delay_ps)
+        mesh(
+            fabric,
+            [in_segment[rail] for in_segment in tors],
+            uppers,
+            tor_bps,
+            agg_delay_ps,
+            links_per_tor_agg,
+        )
     add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("rail_only", all_reachable=False)
 
