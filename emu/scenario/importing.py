@@ -7,6 +7,7 @@
     script or nccl.conf that sets NCCL_...          ncclx.env
     launch script with Megatron's arguments         a training job, and ncclx.env
     TOML of torchtitan                              a training job
+    log of NCCL (NCCL_DEBUG=INFO)                   topology, ncclx, a job of its calls
     topology of a server by NCCL (XML)              servers around one switch, NVLink, PCIe
 
 What has at most `MOST_ROWS` rows is spelled out with names and units; more stays in its file, which the
@@ -25,8 +26,11 @@ from typing import Final, NamedTuple
 
 import yaml
 
+from actors.ncclx.operations import ALGORITHMS as OPERATIONS_OF
+from actors.ncclx.settings import MOST_CHANNELS
 from emu.base.errors import FormatError, Problem, QuantityError, ScenarioError
-from emu.base.units import format_rate, format_size, format_time, parse_size, parse_time
+from emu.base.units import counted, format_rate, format_size, format_time, parse_size, parse_time
+from emu.scenario.readers.nccl_log import NcclLog, is_nccl_log, read_nccl_log
 from emu.scenario.readers.nccl_topology import Machine, Nic, read_machine
 from emu.scenario.readers.simai import KINDS, read_simai
 from emu.scenario.readers.topology_files import left_out, ranks_of, read_edge_list
@@ -45,11 +49,22 @@ from emu.scenario.yaml.document import decode
 MOST_ROWS: Final = 400
 """Nodes and links, or flows, that are spelled out."""
 PER_SERVER: Final = 8
+MOST_SHOWN: Final = 4
+"""Rings and ranks of a tree that a comment shows."""
+MOST_IN_RING: Final = 64
+LOGGED_ALGORITHMS: Final = {
+    "tree": "double_binary_tree",
+    "ring": "ring",
+    "nvls": "nvls",
+    "nvls_tree": "nvls_tree",
+    "pat": "pat",
+}
+"""NCCL's algorithms, by the names that a scenario has for them."""
 MOST_AT_ONE_SWITCH: Final = 1024
 KNOWN: Final = (
     "an edge list of ns-3 or SimAI, a flow file, a CSV of flows, a workload text of SimAI, a Chakra trace "
     "(.et), a trace of PyTorch's profiler, a dump of its flight recorder, a script that sets NCCL's "
-    "variables or has Megatron's arguments, a TOML of torchtitan, or a topology of NCCL (XML)"
+    "variables or has Megatron's arguments, a TOML of torchtitan, a log of NCCL, or a topology of NCCL (XML)"
 )
 _RANKED: Final = re.compile(r"\.\d+$")
 _NAMED: Final = re.compile(r"(?<=name: )\w+")
@@ -133,7 +148,9 @@ def _set_of(path: Path) -> Path:
 
 
 def _kind(text: str) -> str:
-    """What a text is: ns3, simai_topology, flows, simai, nccl or machine; nothing if none of them."""
+    """What a text is: ns3, simai_topology, flows, simai, nccl, nccl_log, machine; empty if none of them."""
+    if is_nccl_log(text):
+        return "nccl_log"
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     first = lines[0] if lines else []
     if text.lstrip().startswith("<"):
@@ -162,6 +179,8 @@ def _part(kind: str, file: _File, wish: Wish, numbers: Mapping[int, int] | None)
         return _chakra(file)
     if kind == "torchtitan":
         return _recipe(file, read_torchtitan(file.text), wish)
+    if kind == "nccl_log":
+        return _logged(file, read_nccl_log(file.text), wish)
     return _script(file, wish) if kind == "nccl" else _servers(file, read_machine(file.text), wish)
 
 
@@ -297,6 +316,51 @@ def _variables(file: _File) -> Part:
         raise NoVariableError(1, "sets no variable of NCCL's that is modelled", "a script that does")
     lines = "".join(f"    {name}: {_text(str(node.value))}\n" for name, node in given.items())
     return Part(ncclx=f"{about}  env:\n{lines}")
+
+
+def _logged(file: _File, log: NcclLog, wish: Wish) -> Part:
+    """What NCCL found, chose and was asked for."""
+    per_server = log.per_server or log.ranks
+    servers = counted(log.servers, "server")
+    about = f"  # {file.shown}: {counted(log.ranks, 'rank')} in {servers}. It says nothing of the fabric\n"
+    about += "  # between servers: here one switch joins them.\n"
+    for at, ring in enumerate(log.rings[:MOST_SHOWN]):
+        if len(ring) <= MOST_IN_RING:
+            about += f"  # Ring of channel {at}: {' '.join(map(str, ring))}.\n"
+    trees = ", ".join(log.trees[one] for one in sorted(log.trees)[:MOST_SHOWN])
+    about += f"  # First tree (children->rank->parent): {trees}.\n" if trees else ""
+    hosts = max(log.servers, -(-log.ranks // per_server), 2 if log.ranks == 1 else 1)
+    rate = format_rate(wish.rate_bps)
+    topology = f"{about}  kind: star\n  hosts: {hosts}\n  gpus_per_host: {per_server}\n  link: {rate}\n"
+    ncclx = f"  channels: {log.channels}  # as logged\n" if 0 < log.channels <= MOST_CHANNELS else ""
+    known = {name: value for name, value in log.variables.items() if name in VARIABLES}
+    out = [name for name in log.variables if name not in known]
+    ncclx += f"  # Left out, not modelled or no variable of NCCL: {', '.join(out)}.\n" if out else ""
+    given = "".join(f"    {name}: {_text(value)}\n" for name, value in known.items())
+    ncclx += f"  env:\n{given}" if given else ""
+    return Part(topology=topology, ncclx=ncclx, jobs=_logged_calls(file, log), ranks=log.ranks)
+
+
+def _logged_calls(file: _File, log: NcclLog) -> str:
+    if not log.calls:
+        return ""
+    rows = []
+    for call in log.calls:
+        unnamed = log.choices.get(("", call.bytes), ("", ""))
+        chosen, protocol = log.choices.get((call.op, call.bytes), unnamed)
+        keys = {"do": call.op, "size": f"{max(call.bytes, 4 * log.ranks)}B"}
+        if call.op in ("broadcast", "reduce"):
+            keys["root"] = str(call.root)
+        algorithm = LOGGED_ALGORITHMS.get(chosen, "")
+        note = f"  # NCCL chose {chosen}, {protocol}" if chosen else ""
+        if algorithm and call.op in OPERATIONS_OF[algorithm]:
+            keys["algorithm"] = algorithm
+        rows.append(f"        - {{{', '.join(f'{key}: {value}' for key, value in keys.items())}}}{note}\n")
+    about = f"  # {file.shown}: the calls of one rank, one after another; nothing says when.\n"
+    about += f"  # Left out: {counted(log.others, 'call')} on smaller communicators.\n" if log.others else ""
+    head = f"  - name: calls\n    ranks: {log.ranks}\n    workload:\n"
+    head += "      kind: program\n      operations:\n"
+    return about + head + "".join(rows)
 
 
 def _servers(file: _File, machine: Machine, wish: Wish) -> Part:

@@ -129,3 +129,52 @@ def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     written(tmp_path, ("flow.txt", FLOWS))
     assert main(["import", str(tmp_path / "flow.txt"), "-o", str(tmp_path / "out.yaml")]) == 2
     assert "exists and is not replaced" in capsys.readouterr().err
+
+
+def log_of_nccl() -> str:
+    """Two of four ranks on two servers, in lines as NCCL 2.12 to 2.28 writes them."""
+    first, second = "node1:39633:39689 [0] NCCL INFO", "node1:39634:39692 [1] NCCL INFO"
+    call = "sendbuff 0x7f15 recvbuff 0x7f15 count"
+    end = "op 0 root 0 comm 0xa180 [nranks=4] stream (nil)"
+    made = "cudaDev 0 nvmlDev 0 busId 60 commId 0xe12 - Init START"
+    return f"""torchrun says something between
+{first} NCCL_IB_QPS_PER_CONNECTION set by environment to 2.
+{first} NCCL_FOO set by environment to 1.
+{first} ncclCommInitRankConfig comm 0xa180 rank 0 nranks 4 {made}
+{second} ncclCommInitRankConfig comm 0xa190 rank 1 nranks 4 {made}
+{first} comm 0xa180 rank 0 nRanks 4 nNodes 2 localRanks 2 localRank 0 MNNVL 0
+{second} comm 0xa190 rank 1 nRanks 4 nNodes 2 localRanks 2 localRank 1 MNNVL 0
+{first} Channel 00/04 :    0   1   3   2
+{first} Trees [0] 1/2/-1->0->-1 [1] 1/-1/-1->0->2
+{first} 4 coll channels, 4 collnet channels, 0 nvls channels, 8 p2p channels, 2 p2p channels per peer
+{first} AllReduce: opCount 0 {call} 1048576 datatype 7 {end}
+{second} AllReduce: opCount 0 {call} 1048576 datatype 7 {end.replace("180", "190")}
+{first} 4194304 Bytes -> Algo 0 proto 2 time 54.707825
+{first} AllGather: opCount 1 {call} 4096 datatype 9 {end}
+{first} AllGather: 32768 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}
+{first} Broadcast: opCount 0 {call} 64 datatype 1 {end.replace("=4", "=2")}
+"""
+
+
+def test_a_log_of_nccl_brings_servers_channels_variables_and_calls(tmp_path: Path) -> None:
+    text, scenario = written(tmp_path, ("nccl.log", log_of_nccl()))
+    assert "# Ring of channel 0: 0 1 3 2.\n" in text
+    assert "1/2/-1->0->-1" in text
+    assert "NCCL_FOO" in text.split("ncclx:")[1].split("env:")[0]
+    assert "# Left out: 1 call on smaller communicators.\n" in text
+    topology, job = scenario.topology, scenario.jobs[0]
+    assert (getattr(topology, "hosts", 0), getattr(topology, "gpus_per_host", 0), job.ranks) == (2, 2, 4)
+    assert scenario.ncclx.channels == 4
+    assert scenario.ncclx.qps_per_connection == 2
+    operations = getattr(job.workload, "operations", ())
+    assert [(one.do, one.size_bytes, one.algorithm) for one in operations] == [
+        ("all_reduce", 4 << 20, "double_binary_tree"),
+        ("all_gather", 32768, "ring"),
+    ]
+
+
+def test_a_log_without_a_communicator_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "nccl.log"
+    path.write_text("vm:1:1 [0] NCCL INFO NCCL version 2.28.9\n")
+    assert main(["import", str(path), "--output", "-"]) == 2
+    assert "no communicator is made in it" in capsys.readouterr().err
