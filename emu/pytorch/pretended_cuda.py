@@ -7,7 +7,9 @@ the run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,6 +60,9 @@ class Stream:
 
     def query(self) -> bool:
         return True
+
+    def is_capturing(self) -> bool:
+        return False
 
     def __enter__(self) -> Stream:  # noqa: PYI034  as torch's own does
         self._before = Stream.tape.stream
@@ -134,6 +139,16 @@ def is_cuda(value: Any) -> bool:
     return isinstance(value, torch.device) and value.type == "cuda"
 
 
+def by_number(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The same arguments of `to` with `cuda:N` for a device that is a number."""
+
+    def named(one: Any) -> Any:
+        return torch.device("cuda", one) if isinstance(one, int) and not isinstance(one, bool) else one
+
+    more = {**kwargs, "device": named(kwargs["device"])} if "device" in kwargs else kwargs
+    return tuple(named(one) for one in args), more
+
+
 class OnTheGpu(TorchFunctionMode):
     """Turns what is asked of the GPU into the same on the CPU."""
 
@@ -172,9 +187,11 @@ class OnTheGpu(TorchFunctionMode):
             return args[0] if func is Tensor.pin_memory else False
         if func is Tensor.record_stream:
             return None
-        replaced = self._replacements.by_function.get(func)
-        if replaced is not None and not is_subclassed(args) and self.tape.is_on_gpu(args[0]):
+        replaced = self._replacement(func, args)
+        if replaced is not None:
             return replaced(*args, **kwargs)
+        if func in (Tensor.to, torch._C._nn._parse_to):
+            args, kwargs = by_number(args, kwargs)
         to_gpu = any(is_cuda(one) for one in args) or is_cuda(kwargs.get("device"))
         if func is Tensor.to and args and not to_gpu and self._names_cpu(args, kwargs):
             kept = [one for one in args[1:] if isinstance(one, torch.dtype | Tensor)]
@@ -195,6 +212,24 @@ class OnTheGpu(TorchFunctionMode):
         if isinstance(out, Tensor):
             self.tape.put_on_gpu(local(out))
         return out
+
+    def _replacement(self, func: Any, args: Any) -> Any:
+        """What is one kernel on a GPU and several here; None: anything else."""
+        found = self._replacements.by_function.get(func)
+        if found is None or not args or not self.tape.is_on_gpu(local(args[0])):
+            return None
+        if not is_subclassed(args):
+            return found
+        return partial(self._of_shards, found) if found == self._replacements.attention else None
+
+    def _of_shards(self, attention: Any, *args: Any, **kwargs: Any) -> Any:
+        """Attention of DTensors that are cut by batch or head: each rank does its own."""
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415  slow to import, and seldom needed
+
+        mesh, placements = args[0].device_mesh, args[0].placements
+        with self:
+            shards = [one.to_local() if hasattr(one, "_local_tensor") else one for one in args]
+            return DTensor.from_local(attention(*shards, **kwargs), mesh, placements, run_check=False)
 
     @staticmethod
     def _names_cpu(args: Any, kwargs: Any) -> bool:
@@ -316,21 +351,51 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
     }
     for name, answer in on.items():
         setattr(cuda, name, answer)
+    _accelerator(on)
     cuda.streams.Stream, cuda.streams.Event = Stream, Event
     torch.Stream, torch.Event = Stream, Event  # type: ignore[misc, assignment]
     torch.backends.cuda.is_built = lambda: True
     cuda.nccl.version = lambda: (2, 28, 9)
     _autocast()
-    torch.utils.swap_tensors = _take_over
+    torch.utils.swap_tensors = _taking_over(torch.utils.swap_tensors)
 
 
-def _take_over(parameter: Tensor, applied: Tensor) -> None:
-    """In place of `torch.utils.swap_tensors`, with which modules move fake parameters.
+def _accelerator(on: Mapping[str, Any]) -> None:
+    """`torch.accelerator` answers as `torch.cuda` does, under its own names."""
+    accelerator: Any = torch.accelerator
+    answers: dict[str, Any] = {
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": on["current_device"],
+        "current_device_idx": on["current_device"],
+        "set_device_index": on["set_device"],
+        "set_device_idx": on["set_device"],
+        "device_index": NoContext,
+        "get_device_capability": on["get_device_capability"],
+        "get_memory_info": on["mem_get_info"],
+    }
+    alike = ("is_available", "device_count", "synchronize", "current_stream", "set_stream", "empty_cache")
+    kept = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+    for name in (*alike, *kept, "memory_stats", "reset_peak_memory_stats"):
+        answers[name] = on[name]
+    for name, answer in answers.items():
+        setattr(accelerator, name, answer)
+
+
+def _taking_over(swap: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """In place of `torch.utils.swap_tensors`, with which modules move fake parameters and shards.
 
     The original refuses tensors that anybody refers to weakly, and the fake mode does.
     """
-    if parameter is not applied:
-        parameter.data = applied.data
+
+    def take_over(parameter: Tensor, applied: Tensor) -> None:
+        if parameter is applied:
+            return
+        try:
+            parameter.data = applied.data
+        except RuntimeError:  # of another kind: from the meta device to memory
+            swap(parameter, applied)
+
+    return take_over
 
 
 class _MemoryStats(dict[str, int]):

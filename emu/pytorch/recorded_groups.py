@@ -275,7 +275,8 @@ class Groups:
             more["device_id"] = None
             return original_group(size, place, ranks, c10d.Backend(BACKEND), store, name, *rest, **more)
 
-        c10d.init_process_group = dist.init_process_group = init
+        mesh: Any = torch.distributed.device_mesh
+        c10d.init_process_group = dist.init_process_group = mesh.init_process_group = init
         c10d._new_process_group_helper = new_group
         c10d.is_nccl_available = dist.is_nccl_available = lambda: True
         c10d.get_backend = dist.get_backend = lambda group=None: "nccl"

@@ -132,7 +132,8 @@ class Recording:
             record = Record.read(out)
         if not any(True for _ in record.steps()):
             raise ScriptError(
-                f"{self.script[0]}: no optimizer made a step, so nobody knows where a step ends; "
+                f"{self.script[0]}: no optimizer made a step, so nobody knows where a step ends"
+                f"{f' (it printed {lines[-1][:100]!r} last)' if lines else ''}; "
                 "accepted: a script that calls optimizer.step()"
             )
         return record

@@ -46,4 +46,28 @@ mesh = init_device_mesh("cuda", (dist.get_world_size() // 4, 4), mesh_dim_names=
 for block in model:
     parallelize_module(block, mesh["tp"], {{"up": ColwiseParallel(), "down": RowwiseParallel()}})
 {TAIL}""".replace("1e-3)", "1e-3, foreach=False)")  # foreach takes DTensors or tensors, not both
+ACCELERATOR = """
+import os, torch, torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+if not (torch.accelerator.is_available() and torch.accelerator.device_count() >= 2):
+    raise SystemExit("too few GPUs")
+rank = int(os.environ["LOCAL_RANK"])
+torch.accelerator.set_device_index(rank)
+mesh = init_device_mesh(torch.accelerator.current_accelerator().type, (int(os.environ["WORLD_SIZE"]),))
+with torch.device("meta"):
+    model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)])
+for block in model:
+    fully_shard(block, mesh=mesh)
+fully_shard(model, mesh=mesh)
+model.to_empty(device=torch.device("cuda", rank))
+for one in model:
+    one.reset_parameters()
+optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+for step in range(4):
+    model(torch.randn(16, 64).to(rank)).sum().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 PARAMETERS = 4 * (64 * 256 + 256 + 256 * 64 + 64 + 2 * 64)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from emu.api import run
 from emu.base.errors import UsageError
-from emu.cli.commands import torchrun
+from emu.cli.commands import new, torchrun
 from emu.pytorch.kernels import GPUS, KernelTimes
 from emu.pytorch.record import Call, Record
 from emu.pytorch.torchrun import Recording, ScriptError
@@ -50,6 +50,17 @@ def test_fsdp_gathers_twice_and_scatters_once(tmp_path: Path) -> None:
     assert record.parameters * 8 == scripts.PARAMETERS
     streams = {one.op: one.stream for one in record.operations if isinstance(one, Call)}
     assert len({0, streams["all_gather"], streams["reduce_scatter"]}) == 3  # FSDP's own streams
+
+
+def test_scripts_that_ask_for_the_accelerator_and_begin_with_a_mesh_are_recorded(tmp_path: Path) -> None:
+    """As PyTorch's own examples: `torch.accelerator`, devices by number, shards that come from meta."""
+    found = calls(recorded(tmp_path, scripts.ACCELERATOR))
+    assert found == {
+        "all_gather": 2 * 4 * 4 * (64 * 64 + 64),
+        "reduce_scatter": 4 * 4 * (64 * 64 + 64),
+        "all_reduce": found["all_reduce"],
+    }
+    assert found["all_reduce"] < 4096  # of the norm
 
 
 def test_hsdp_reduces_its_shard_over_the_replicas(tmp_path: Path) -> None:
@@ -104,10 +115,32 @@ def test_a_saved_step_runs_without_torch_and_says_what_was_exposed(tmp_path: Pat
     assert set(training.exposed) >= {"world"}
 
 
-def test_the_table_of_a_dry_run_shows_buckets_between_the_kernels_of_backward(tmp_path: Path) -> None:
+def test_what_if_compares_each_change_with_the_step_as_it_is(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(scripts.DDP)
-    words = ["--ranks", "16", "--dry", str(script)]
+    fabric = tmp_path / "fabric.yaml"
+    shape = "racks: 2, hosts_per_rack: 1, gpus_per_host: 2, spines: 2, link: 100G"
+    fabric.write_text(f"name: f\ntopology: {{kind: ai_zone, {shape}}}")
+    words = ["--ranks", "4", "--fabric", str(fabric), "--local", "--what-if", "topology.spines=1,2"]
+    done = CliRunner().invoke(torchrun.command, [*words, str(script)], standalone_mode=False)
+    assert done.exception is None, done.output
+    rows = [line.split() for line in done.output.splitlines() if line.startswith(("as it is", "topology"))]
+    base, fewer, same = (float(row[3 if row[0] == "as" else 2]) for row in rows)
+    assert fewer > base == same
+    words[-1] = "topology.spines"
+    wrong = CliRunner().invoke(torchrun.command, [*words, str(script)], standalone_mode=False)
+    assert "--what-if topology.spines: accepted" in str(wrong.exception)
+
+
+def test_the_table_of_a_dry_run_shows_buckets_between_the_kernels_of_backward(tmp_path: Path) -> None:
+    """Of the script that `emu new torch` copies."""
+    script = tmp_path / "small_gpt.py"
+    made = CliRunner().invoke(new.command, ["torch", str(script)], standalone_mode=False)
+    assert made.exception is None, made.output
+    assert len(script.read_text("utf-8").splitlines()) <= 60
+    again = CliRunner().invoke(new.command, ["torch", str(script)], standalone_mode=False)
+    assert "is not replaced" in str(again.exception)
+    words = ["--ranks", "16", "--dry", str(script), "--layers", "1", "--bucket-mb", "5"]
     shown = CliRunner().invoke(torchrun.command, words, standalone_mode=False).output
     rows = [line.split()[1:3] for line in shown.splitlines() if line[:6].strip().isdigit()]
     kinds = ["all_reduce" if row[0] == "all_reduce" else "kernels" for row in rows if row[0] != "broadcast"]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import yaml
 
+import emu.pytorch
 from emu.base.errors import UsageError
 from emu.base.shipped import SCENARIO_SUFFIX, scenario_names
 from emu.cli.scenario_options import no_such_scenario
 
+TORCH: Final = "torch"
+SCRIPT: Final = Path(emu.pytorch.__file__).with_name("small_gpt.py")
 RANK_TRACE: Final = re.compile(r"\.[0-9]+\.et$")
 
 
@@ -25,8 +28,14 @@ def command(name: str, file: Path | None) -> None:
     """Copy the scenario NAME to FILE (default: its own name, here), to edit it.
 
     The files that it reads (tables, topologies, traces) are copied beside it, and a variant comes with the
-    file that it is in. No file is replaced.
+    file that it is in. NAME `torch` is a training script for `emu torchrun`. No file is replaced.
     """
+    if name == TORCH:
+        target = file or Path(SCRIPT.name)
+        target = target / SCRIPT.name if target.is_dir() else target
+        _write({target: SCRIPT.read_bytes()})
+        click.echo(f"edit it, then: emu torchrun --ranks 16 {shlex.quote(str(target))}")
+        return
     source, variant = scenario_names().get(name, (None, ""))
     if source is None:
         raise no_such_scenario(name)
@@ -39,6 +48,13 @@ def command(name: str, file: Path | None) -> None:
         content = path.read_bytes()
         if not (beside.is_file() and beside.read_bytes() == content):
             copies[beside] = content
+    _write(copies)
+    chosen = f" --variant {variant}" if variant else ""
+    click.echo(f"edit it, then: emu run {shlex.quote(str(target))}{chosen} --local")
+
+
+def _write(copies: Mapping[Path, bytes]) -> None:
+    """Write new files, or none."""
     for path in copies:
         if path.exists():
             raise UsageError(f"{path}: exists and is not replaced; accepted: the name of a new file")
@@ -49,8 +65,6 @@ def command(name: str, file: Path | None) -> None:
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
         click.echo(f"written: {path}")
-    chosen = f" --variant {variant}" if variant else ""
-    click.echo(f"edit it, then: emu run {shlex.quote(str(target))}{chosen} --local")
 
 
 def _read_by(scenario: Path) -> list[Path]:

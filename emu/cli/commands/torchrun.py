@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 import click
 import yaml
 
-from emu.api import prepare
+from emu.api import prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.units import counted
 from emu.cli.columns import say
@@ -32,6 +33,7 @@ Examples:
   emu torchrun --ranks 8 --dry train.py
   emu torchrun --ranks 64 --fabric pod.yaml --save job.yaml train.py
   emu torchrun --ranks 64 --fabric pod.yaml --set routing.kind=spray train.py
+  emu torchrun --ranks 64 --fabric pod.yaml --what-if routing.kind=ecmp,spray train.py
 """
 
 
@@ -62,6 +64,13 @@ Examples:
 @click.option("--timeout", type=click.IntRange(1, 86400), default=1800, help="Seconds for one rank  [1800].")
 @click.option("--dry", is_flag=True, help="Print the recorded calls as a table, and run nothing.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write the scenario there, and run nothing.")
+@click.option(
+    "--what-if",
+    "questions",
+    multiple=True,
+    metavar="KEY=A,B",
+    help="Emulate the step with each of these values, and compare.",
+)
 @overriding
 @placed_here
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results  [runs/NAME-N].")
@@ -81,6 +90,7 @@ def command(
     timeout: int,
     dry: bool,
     save: Path | None,
+    questions: tuple[str, ...],
     assignments: tuple[str, ...],
     seed: str | None,
     variant: str,
@@ -94,6 +104,7 @@ def command(
     The script runs unmodified in one CPU process for each distinct role. Its kernels take the time they
     have on the GPU named by --gpu; its collectives run in the emulated fabric. Exit status as of `emu run`.
     """
+    changes = [("as it is", ""), *_changes(questions)] if questions else []
     gpu = gpu_named(gpu_name)
     times = KernelTimes(gpu, kernel_times)
     environment = yaml.safe_load(Path(fabric).read_text("utf-8")) if fabric else pod_for(ranks)
@@ -122,6 +133,9 @@ def command(
     with tempfile.NamedTemporaryFile("w", prefix=f"{name}-", suffix=".yaml", encoding="utf-8") as file:
         file.write(text)
         file.flush()
+        if changes:
+            _compare(file.name, assignments, seed, variant, where, changes, name)
+            return 0
         prepared = prepare(load_scenario(file.name, assignments, seed, variant))
     words = ["emu", "torchrun", "--ranks", str(ranks), *(["--fabric", fabric] if fabric else []), *script]
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
@@ -133,6 +147,54 @@ def command(
         return status
 
 
+def _changes(questions: Sequence[str]) -> list[tuple[str, str]]:
+    """Each value of each question, as a name and an assignment."""
+    found = []
+    for question in questions:
+        key, sign, values = question.partition("=")
+        listed = values.split(",") if sign and values else []
+        if not key or not listed or not all(listed):
+            raise UsageError(
+                f"--what-if {question}: accepted: a key and its values, like routing.kind=ecmp,spray"
+            )
+        found += [(f"{key} {value}", f"{key}={value}") for value in listed]
+    return found
+
+
+def _compare(
+    file: str,
+    assignments: tuple[str, ...],
+    seed: str | None,
+    variant: str,
+    where: RunOptions,
+    changes: Sequence[tuple[str, str]],
+    job: str,
+) -> None:
+    """Step time and what was exposed of it, with each change alone."""
+    # every change is checked before the first run
+    loaded = [
+        load_scenario(file, (*assignments, *([one] if one else [])), seed, variant) for _, one in changes
+    ]
+    say(f"{'change':<32} {'step ms':>10} {'':>8} {'computing':>10}  waiting for")
+    first = 0
+    for (name, _), source in zip(changes, loaded, strict=True):
+        result = run_prepared(prepare(source), replace(where, metrics=False), diagnose=False)
+        training = result.summary.jobs[job].training
+        if training is None or not training.step_ps:
+            say(f"{name:<32} {'no end':>10}")
+            continue
+        first = first or training.step_ps
+        change = f"{training.step_ps / first - 1:+.1%}" if name != changes[0][0] else ""
+        say(
+            f"{name:<32} {training.step_ps / 1e9:>10.3f} {change:>8} {training.compute or 0:>10.1%}"
+            f"  {_exposed(training.exposed) or 'nobody'}"
+        )
+
+
+def _exposed(exposed: Mapping[str, float]) -> str:
+    return ", ".join(f"{group} {share:.1%}" for group, share in exposed.items() if share >= 0.0005)
+
+
 def _verdict(run: Path, job: str, record: Record, times: KernelTimes) -> None:
     """Step time, model FLOPs utilisation and exposed communication, on one line."""
     summary = json.loads((run / "summary.json").read_text("utf-8"))
@@ -142,9 +204,7 @@ def _verdict(run: Path, job: str, record: Record, times: KernelTimes) -> None:
     step = facts_of(record, times)
     peak = times.gpu.peak_flops_per_s["bf16" if step.half_precision else "fp32"]
     mfu = step.flops / (training["step_ps"] / 1e12 * peak)
-    exposed = ", ".join(
-        f"{group} {share:.1%}" for group, share in training["exposed"].items() if share >= 0.0005
-    )
+    exposed = _exposed(training["exposed"])
     say(
         f"step {training['step_ps'] / 1e9:.3f} ms, {mfu:.1%} of the GPU's peak ({peak / 1e12:.0f} TFLOP/s): "
         f"computing {training['compute']:.1%}, waiting for {exposed or 'nobody'}"
