@@ -143,6 +143,8 @@ class Gpu(Device):
             self.lost = values is not None
             self._waiting = []
             self.line = []
+            if self.domain is not None:
+                self.domain.forget()
         elif op == HUNG:
             self.hung = values is not None
             if not self.hung:
@@ -167,13 +169,19 @@ class Gpu(Device):
         domain = self.domain
         assert domain is not None, (self.number, message.op)
         if message.op == POST:
-            domain.post(message, self.queue.now_ps)
+            block: i64 = domain.pairs[message.a].block
+            written_ps: i64 = domain.write(message, self.queue.now_ps)
+            if written_ps >= 0:
+                self.push_timer(written_ps, COPY_DONE, NVLINK_PORT, block)
         else:
             assert message.op == TRANSFER, (self.number, message.op)
             domain.arrive(message, self.queue.now_ps)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         assert kind == COPY_DONE, (self.number, kind)
+        if port == NVLINK_PORT:
+            domain = self.domain
+            return domain is not None and domain.written(subject, self.queue.now_ps)
         self.armed = False
         waited: bool = len(self.line) > 0
         if waited:

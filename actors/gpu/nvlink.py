@@ -18,10 +18,16 @@ Rules.
   NVSwitch and comes back as well, so on the links that carry a part n times there are n - 1 transfers with
   n / (n - 1) each. These operations reach `efficiency` of the rate that transfers reach.
 * An empty transfer takes as much of the link as a message, 64 B.
+* A channel is a thread block, and a *block* writes its transfers one after another at `channel_rate`. A
+  transfer takes the link, behind what others wrote before, when it is written. Lines take threads longer:
+  with LL128 a block writes 7/8 of that rate, with LL 5/8 of it, flags included.
 
 Source: the peer-to-peer transport of NCCL 2.30 (`src/transport/p2p.cc`): data and flags are written over
 NVLink by GPU threads, no CPU proxy and no NIC in the way. NVLink SHARP: n + 1 sends and receives for each GPU
-where 2 n are needed without (Ishii and Wells, Hot Chips 34, 2022; Klenk et al., ISCA'20).
+where 2 n are needed without (Ishii and Wells, Hot Chips 34, 2022; Klenk et al., ISCA'20). Blocks: see
+`gpu.channel_rate`. With LL128 and LL a channel of a ring then moves 18.4 and 6.1
+GB/s of data; NCCL reckons with 18.35 and 5.9 (`src/graph/tuning.cc`, perChMaxRingLL128Bws of Hopper GPUs,
+whose values are for two channels, and llMaxBws, for 24).
 
 Not modelled: NVLink's packets (the rate is that of payload), its credits, transfers that share a link at the
 same time in equal parts (they take turns); reads.
@@ -29,7 +35,7 @@ same time in equal parts (they take turns); reads.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i64
 
@@ -38,7 +44,7 @@ from actors.kernel.counters import NVLINK_TRANSFERS, NVLINK_TRANSMIT_BYTES
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.queue import EventQueue
-from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.state import as_int, as_list, load_event, load_fields, save_event, save_fields
 from actors.kernel.units import sending_ps, serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.link import MessagePort
@@ -47,6 +53,7 @@ from actors.wire.message import (
     COMPLETED_SEND,
     COMPLETION,
     MESSAGE_BYTES,
+    POST_PROTOCOL,
     STATUS_SUCCESS,
     TRANSFER,
 )
@@ -58,6 +65,9 @@ SHARE: Final[i64] = 1 << 16
 """A transfer that takes its size of a link."""
 
 NVLINK_SERIES: Final = (NVLINK_TRANSMIT_BYTES, NVLINK_TRANSFERS)
+
+_LL: Final[i64] = 1
+_LL128: Final[i64] = 2
 
 _FIELDS: Final = ("free_ps", "flags_free_ps", "sent_bytes", "sent_transfers")
 
@@ -142,40 +152,103 @@ class NvlinkPort:
 
 
 class TransferPair:
-    """One end of a connection over NVLink: where it leads, and whether it carries flags."""
+    """One end of a connection over NVLink: where it leads, whether it carries flags, and which block writes
+    what it sends; with -1 none does.
+    """
 
-    def __init__(self, place: int, index: int, flags: bool, leaving: int = 0, arriving: int = 0) -> None:
+    def __init__(
+        self, place: int, index: int, flags: bool, block: int = -1, leaving: int = 0, arriving: int = 0
+    ) -> None:
         self.place: i64 = place
         """The other GPU's port of the NVSwitch."""
         self.index: i64 = index
         """The pair there."""
         self.flags: bool = flags
+        self.block: i64 = block
         self.leaving: i64 = leaving
         """The share that its transfers take of this GPU's link, if they are the NVSwitch's; else 0."""
         self.arriving: i64 = arriving
         """The same of the other GPU's link."""
 
 
+def written_bps(rate_bps: i64, protocol: i64) -> i64:
+    """What a block writes of a protocol, lines and all, that writes so much with Simple."""
+    if protocol == _LL:
+        return rate_bps * 5 // 8
+    if protocol == _LL128:
+        return rate_bps * 7 // 8
+    return rate_bps
+
+
+class Block:
+    """A thread block of a GPU, and the transfers that it has to write, the next one first."""
+
+    def __init__(self) -> None:
+        self.free_ps: i64 = 0
+        """When it has written all of them."""
+        self.line: list[Message] = []
+
+
 class Domain:
-    """What a GPU has of its server's NVSwitch: the link there, its pairs, and its lanes to the host for what
-    came and for what has left. Each lane keeps its own order: they share the host link with copies, of which
-    messages take next to nothing.
+    """What a GPU has of its server's NVSwitch: the link there, its pairs, the blocks that write, each at
+    `channel_rate_bps` (0: at any), and its lanes to the host for what came and for what has left. Each lane
+    keeps its own order: they share the host link with copies, of which messages take next to nothing.
     """
 
     def __init__(
-        self, link: NvlinkPort, arrivals: MessagePort, departures: MessagePort, pairs: list[TransferPair]
+        self,
+        link: NvlinkPort,
+        arrivals: MessagePort,
+        departures: MessagePort,
+        pairs: list[TransferPair],
+        channel_rate_bps: int = 0,
     ) -> None:
         self.link: NvlinkPort = link
         self.arrivals: MessagePort = arrivals
         self.departures: MessagePort = departures
-        self.pairs: vec[TransferPair] = vec[TransferPair](pairs)
+        self.pairs: vec[TransferPair] = vec[TransferPair]([])
+        self.channel_rate_bps: i64 = channel_rate_bps
+        self.blocks: list[Block] = []
+        for pair in pairs:
+            self.add(pair)
 
     def add(self, pair: TransferPair) -> None:
         """One more pair, behind those that there are."""
         self.pairs = append(self.pairs, pair)
+        while len(self.blocks) <= pair.block:
+            self.blocks.append(Block())
 
-    def post(self, message: Message, now: i64) -> None:
-        """The host posted a transfer. What it asked for goes on as the transfer itself."""
+    def write(self, message: Message, now: i64) -> i64:
+        """The host posted a transfer: when its block has written it, -1 if it went at once."""
+        pair = self.pairs[message.a]
+        if pair.flags or pair.block < 0 or self.channel_rate_bps == 0 or message.c == 0:
+            self._post(message, now, passing=False)
+            return -1
+        takes: i64 = sending_ps(message.c, written_bps(self.channel_rate_bps, message.d // POST_PROTOCOL))
+        if pair.leaving > 0:
+            takes = takes * pair.leaving // SHARE
+        block = self.blocks[pair.block]
+        if block.free_ps < now:
+            block.free_ps = now
+        block.free_ps += takes
+        block.line.append(message)
+        return block.free_ps
+
+    def written(self, number: i64, now: i64) -> bool:
+        """A block is at the end of a transfer, if the GPU was not lost meanwhile; whether it was."""
+        line = self.blocks[number].line
+        if not line:
+            return False
+        self._post(line.pop(0), now, passing=True)
+        return True
+
+    def forget(self) -> None:
+        """Nothing of what was posted is written."""
+        for block in self.blocks:
+            block.line = []
+
+    def _post(self, message: Message, now: i64, passing: bool) -> None:
+        """Put a transfer on the link. What the host asked for goes on as the transfer itself."""
         pair = self.pairs[message.a]
         done: Message | None = None
         message.f = 1
@@ -186,7 +259,7 @@ class Domain:
         message.a = pair.place
         message.b = pair.index
         message.d = pair.arriving
-        left: i64 = self.link.send(message, now, passing=False, share=pair.leaving)
+        left: i64 = self.link.send(message, now, passing, pair.leaving)
         if done is not None:
             self.departures.send(done, left)
 
@@ -201,15 +274,23 @@ class Domain:
         self.arrivals.send(transfer, now)
 
     def save(self) -> list[Plain]:
-        """The state of links and lanes."""
-        return [self.link.save(), self.arrivals.free_ps, self.departures.free_ps]
+        """The state of links, lanes and blocks."""
+        blocks: list[Plain] = []
+        for block in self.blocks:
+            line: list[Plain] = [save_event(message) for message in block.line]
+            blocks.append([block.free_ps, line])
+        return [self.link.save(), self.arrivals.free_ps, self.departures.free_ps, blocks]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        link, arrivals, departures = as_list(state)
+        link, arrivals, departures, blocks = as_list(state)
         self.link.load(link)
         self.arrivals.free_ps = as_int(arrivals)
         self.departures.free_ps = as_int(departures)
+        for block, saved in zip(self.blocks, as_list(blocks), strict=True):
+            free_ps, line = as_list(saved)
+            block.free_ps = as_int(free_ps)
+            block.line = [cast(Message, load_event(message)) for message in as_list(line)]
 
 
 class NvSwitch(Device):

@@ -64,6 +64,9 @@ class OpenBook(ConnectionBook):
     ) -> None:
         super().__init__()
         self._nvlink = {gpu: list(ends) for gpu, ends in inside.items()}
+        self._blocks = {
+            gpu: {end.block: end.block for end in ends if end.block >= 0} for gpu, ends in inside.items()
+        }
         for nic, ends in pairs.items():
             for end in ends:
                 self._note(nic, end.remote_nic, end.remote_index, end.priority, end.job)

@@ -15,7 +15,7 @@ there is no copy to ask for, and a slice goes on the moment it is here.
 Source: NCCL 2.30, `src/include/device.h` (ncclLLFifoLine, NCCL_LL128_LINESIZE), `src/init.cc` (buffer sizes),
 `src/device/prims_ll.h`, `prims_ll128.h`, `prims_simple.h`.
 
-Not modelled: LL's slots in host memory, which the proxy reads; the rate at which threads pack lines
+Not modelled: LL's slots in host memory, which the proxy reads; the rate at which threads pack lines for a NIC
 (`actors.ncclx.tuner` knows NCCL's figures for it); clean-up of flags.
 """
 

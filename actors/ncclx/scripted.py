@@ -327,6 +327,7 @@ class RankBuilder:
         if side.inside:
             # Over NVLink: whole slices on one pair, without limits.
             sender = Sender(int(ROUND_ROBIN), [self._gpu_port], list(side.pairs), slots, None, 0, 0, 0)
+            sender.inside = True
             unloaded = UNTIMED
         else:
             sender = self._sender(side, slots)

@@ -16,16 +16,29 @@ _DOUBLED_BELOW: Final = 16
 """Channels between servers."""
 _PEERS_OF_A_ROUND: Final = 8
 """That a channel serves at once."""
+_HOPPER_GBPS: Final = 300
+_SPEEDS: Final = (
+    (600, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)),
+    (_HOPPER_GBPS, (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3)),
+    (0, (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)),
+)
+"""GB/s that a channel may have of the NVLinks, by what these carry: of Blackwell GPUs, Hopper, and before."""
+_NVLS_CHANNELS: Final = ((600, 24), (0, 16))
+"""Likewise, channels of NVLS in a server."""
 
 
 def channel_count(topology: Topology, gpus: Sequence[int], asked: int = 0) -> int:
     """Channels of a communicator of these GPUs, unless so many are asked for.
 
     NCCL 2.30 on Hopper GPUs (`src/graph/connect.cc`, ncclTopoPostset): a ring for each NIC of the server that
-    has fewest, each on two channels; between servers twice that, if it is below 16.
+    has fewest, each on two channels; between servers twice that, if it is below 16. Inside a server as many
+    as feed its NVLinks.
     """
     if asked:
         return asked
+    end = topology.nvlink_end(gpus[0])
+    if end is not None and len(gpus) > 1 and len({topology.host_of(gpu) for gpu in gpus}) == 1:
+        return nvlink_channels(end.rate_bps)
     nics: dict[int, dict[int, None]] = {}
     for gpu in gpus:
         nics.setdefault(topology.host_of(gpu), {}).update(dict.fromkeys(topology.nics_of_gpu(gpu)))
@@ -35,15 +48,53 @@ def channel_count(topology: Topology, gpus: Sequence[int], asked: int = 0) -> in
     return min(count, MOST_CHANNELS)
 
 
+def search_speeds(nvlink_bps: int) -> tuple[int, ...]:
+    """What NCCL's search tries to give a channel of a GPU's NVLinks, GB/s, highest first."""
+    return next(speeds for least, speeds in _SPEEDS if nvlink_bps / 8e9 >= least)
+
+
+def nvlink_channels(rate_bps: int) -> int:
+    """Channels of a communicator inside a server, whose GPUs have so much NVLink each.
+
+    NCCL 2.30 (`src/graph/search.cc`, ncclTopoCompute): rings of the speed at which most of the rate is used,
+    the highest of such, down to half of it; few or fast ones are split in two (ncclTopoDupChannels), and each
+    is done on two channels.
+    """
+    rate = rate_bps / 8e9
+    best = rings = 0
+    for speed in search_speeds(rate_bps):
+        if best and (best * rings >= rate or speed <= 0.49 * best):
+            break
+        many = min(int(rate / speed), MOST_CHANNELS // 2)
+        if many * speed > best * rings:
+            best, rings = speed, many
+    recent = rate >= _HOPPER_GBPS
+    if best >= 25 and not (recent and best < 50 and rings > 4):
+        rings *= 2
+    return min(max(2 * rings, 2), MOST_CHANNELS)
+
+
+def nvls_channels(channels: int, nvlink_bps: int) -> int:
+    """Channels of NVLS in a communicator with so many.
+
+    NCCL 2.30, `src/transport/nvls.cc`, ncclNvlsTuning.
+    """
+    return min(channels, next(most for least, most in _NVLS_CHANNELS if nvlink_bps / 8e9 >= least))
+
+
 def exchange_channels(topology: Topology, gpus: Sequence[int], channels: int, asked: int = 0) -> int:
     """Channels between two ranks that send and receive, of a communicator with so many channels.
 
     NCCL 2.30 (`src/graph/paths.cc`, ncclTopoComputeP2pChannels): two, or one for each NIC of a GPU if those
     are more; between servers half of it, and again, while the peers of a round need more channels than there
-    are.
+    are. Over NVLink all that there are, to a power of two, among the peers. Not modelled: fewer for messages
+    of less than 64 KiB a channel (`src/enqueue.cc`, addP2pToPlan).
     """
     if asked:
         return min(asked, channels)
+    if topology.nvlink_end(gpus[0]) is not None and len({topology.host_of(gpu) for gpu in gpus}) == 1:
+        every = 1 << (channels - 1).bit_length()
+        return max(every >> (len(gpus) - 1).bit_length(), 1)
     each = max(2, len(topology.nics_of_gpu(gpus[0])))
     each = 1 << (each - 1).bit_length()
     rounds = -(-len(gpus) // _PEERS_OF_A_ROUND)

@@ -105,6 +105,8 @@ POST_SEND: Final[i64] = 2
 without `POST_READ`, a WRITE."""
 POST_READ: Final[i64] = 4
 """Flag of POST: a READ of so many bytes from the other end."""
+POST_PROTOCOL: Final[i64] = 8
+"""Of a POST to a GPU: its flags have so many times the protocol (`actors.ncclx.protocols`) added."""
 
 COMPLETED_SEND: Final[i64] = 0
 """The work request was acknowledged (or failed): b is its id."""

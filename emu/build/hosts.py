@@ -64,10 +64,16 @@ def build_gpu(
             _message_port(host, queue, outbox_for, DEPARTURES),
             [
                 TransferPair(
-                    _nvlink_place(topology, pair.peer), pair.index, pair.flags, pair.leaving, pair.arriving
+                    _nvlink_place(topology, pair.peer),
+                    pair.index,
+                    pair.flags,
+                    pair.block,
+                    pair.leaving,
+                    pair.arriving,
                 )
                 for pair in plan.inside.get(number, ())
             ],
+            own.channel_rate_bps if own.channel_rate_bps < end.rate_bps else 0,
         )
     return gpu
 

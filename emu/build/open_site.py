@@ -199,7 +199,9 @@ class OpenSite:
                 for end in ends:
                     there = topology.nvlink_end(end.peer)
                     assert there is not None, end
-                    pair = TransferPair(there.peer_port, end.index, end.flags, end.leaving, end.arriving)
+                    pair = TransferPair(
+                        there.peer_port, end.index, end.flags, end.block, end.leaving, end.arriving
+                    )
                     gpu.domain.add(pair)
 
     # ---- collectives

@@ -285,7 +285,8 @@ class Calls:
         elif result is not None:
             legs = [_graph_leg([one.edge for one in carried], result)]
         elif _independent(operation):
-            legs = [_lone_leg(one.edge) for one in carried]
+            written = Counter(one.edge.block for one in carried)
+            legs = [_lone_leg(one.edge, written[one.edge.block]) for one in carried]
         else:
             raise AssertionError(operation)  # it was rejected before the run
         sooner_ps: dict[int, int] = {}
@@ -448,7 +449,8 @@ def _ring_leg(
     rounds_ps += max(edge.slice_ps for edge in edges) * (slices - parts) // parts
     turns_ps = [(edge.turn_ps + more) // edge.slots for edge, more in zip(edges, others_ps, strict=True)]
     slots_ps = slices * max(turns_ps)
-    alone_ps = max(over_ps - first_ps - tail_ps, 1) if over_ps else max(rounds_ps, slots_ps)
+    written_ps = max(edge.written_ps() for edge in edges)
+    alone_ps = max(over_ps - first_ps - tail_ps, 1) if over_ps else max(rounds_ps, slots_ps, written_ps)
     line_ps = max(edge.bits * PS_OF_BIT_AT_KBPS // edge.line_kbps for edge in edges)
     most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     weight = max(edge.pairs for edge in edges) * UNIT
@@ -467,13 +469,14 @@ def _longest_way(firsts_ps: Sequence[int], steps_ps: Sequence[int], many: int) -
     return turns * sum(steps_ps) + most
 
 
-def _lone_leg(edge: Edge) -> Leg:
-    """The transfer of a connection by itself."""
+def _lone_leg(edge: Edge, written: int) -> Leg:
+    """The transfer of a connection by itself, whose thread block writes so many."""
     line_ps = edge.bits * PS_OF_BIT_AT_KBPS // edge.line_kbps
-    most = 0
+    alone_ps = edge.written_ps(written)
     if edge.slice_bits and edge.turn_ps > edge.slots * edge.slice_ps:
-        alone_ps = line_ps * edge.turn_ps // (edge.slots * max(edge.slice_ps, 1))
-        most = edge.bits * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
+        turning_ps = max(line_ps, edge.written_ps()) * edge.turn_ps // (edge.slots * max(edge.slice_ps, 1))
+        alone_ps = max(alone_ps, turning_ps)
+    most = edge.bits * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     first_ps = max(edge.copy_ps, edge.clear_ps)
     window = edge.slots * edge.slice_bits
     shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window)

@@ -19,7 +19,7 @@ from typing import Final
 from actors.fabric.paths import Delays, Unloaded
 from actors.flow.filling import LIGHT, PAUSING, QUIET, UNIT
 from actors.flow.progress import Strand
-from actors.gpu.nvlink import SHARE
+from actors.gpu.nvlink import SHARE, written_bps
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.protocols import LL, LL128
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
@@ -149,6 +149,10 @@ class Edge:
     shares: tuple[int, int] = (0, 0)
     """Of an edge over NVLink: what a slice takes of its two links if the NVSwitch works on it, in units of
     2^-16; else 0."""
+    block: tuple[int, int] = (-1, -1)
+    """GPU and thread block that write it, where they have a rate."""
+    block_kbps: int = 0
+    """That rate, on the wire."""
 
     @property
     def inside(self) -> bool:
@@ -157,12 +161,18 @@ class Edge:
 
     def alike(self) -> tuple[int, ...]:
         """What two edges over NVLink have in common that take the same."""
-        return (self.bits, self.line_kbps, self.slice_bits, self.fixed_ps, self.clear_ps, *self.shares)
+        rates = (self.line_kbps, self.block_kbps)
+        return (self.bits, *rates, self.slice_bits, self.fixed_ps, self.clear_ps, *self.shares)
 
     @property
     def slice_ps(self) -> int:
-        """A slice on the slowest link, alone."""
-        return self.slice_bits * PS_OF_BIT_AT_KBPS // self.line_kbps
+        """A slice on the slowest link, alone, or the time that its block needs."""
+        kbps = min(self.line_kbps, self.block_kbps or self.line_kbps)
+        return self.slice_bits * PS_OF_BIT_AT_KBPS // kbps
+
+    def written_ps(self, sharing: int = 1) -> int:
+        """How long its block writes, which writes so many edges like it; 0 where it has no rate."""
+        return sharing * self.bits * PS_OF_BIT_AT_KBPS // self.block_kbps if self.block_kbps else 0
 
     @property
     def step_ps(self) -> int:
@@ -205,7 +215,7 @@ class Edges:
         largest = slices.largest_bytes
         copy_ps = self.copy_ps(largest, protocol)
         if send.inside:
-            return self._inside(send, slices, slots, copy_ps)
+            return self._inside(send, slices, slots, copy_ps, protocol)
         wires, settings = self._wires, self.scenario.ncclx
         key = (send.group, send.channel, rank, send.peer, send.lane)
         first = self._posted.get(key, 0)
@@ -261,7 +271,7 @@ class Edges:
             ),
         )
 
-    def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int) -> Edge:
+    def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int, protocol: int) -> Edge:
         """An edge over NVLink."""
         topology = self._wires.topology
         leaving, arriving = topology.nvlink_end(send.nic), topology.nvlink_end(send.peer_nic)
@@ -285,6 +295,11 @@ class Edges:
         way_ps += leaving.delay_ps + arriving.delay_ps
         line = min(leaving.rate_bps, arriving.rate_bps) // 1000
         flag_ps = serialisation_ps(int(MESSAGE_BYTES), leaving.rate_bps)
+        block, block_kbps = (-1, -1), 0
+        rate_bps = self.scenario.at(topology, send.nic).gpu.channel_rate_bps
+        if pair.block >= 0 and rate_bps < leaving.rate_bps:
+            block = send.nic, pair.block
+            block_kbps = written_bps(rate_bps, protocol) // 1000
         return Edge(
             bits,
             loads,
@@ -297,6 +312,8 @@ class Edges:
             slots,
             hops=2 * slices.count,
             shares=shares,
+            block=block,
+            block_kbps=block_kbps,
         )
 
     def copy_ps(self, size_bytes: int, protocol: int) -> int:

@@ -14,6 +14,7 @@ after so many events; what it did in the second half of them then stands for the
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 from actors.fabric.model import Topology
@@ -140,7 +141,7 @@ class _Pairs:
     def _nvlink(self, gpu: int, index: int, numbers: Mapping[tuple[int, int], int]) -> NvlinkPlan:
         own = self._plan.inside[gpu][index]
         peer = self._inside[gpu, index]
-        return NvlinkPlan(peer[0], numbers[peer], own.flags, own.leaving, own.arriving)
+        return replace(own, peer=peer[0], index=numbers[peer])
 
 
 class _Numbered(NamedTuple):

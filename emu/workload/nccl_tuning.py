@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from actors.ncclx.operations import ALGORITHMS
+from actors.ncclx.settings import nvls_channels, search_speeds
 from actors.ncclx.tuner import Rates, Shape
 
 
@@ -29,13 +30,8 @@ _BASE: Final = {"ring": (6.6, 14.0, 8.4), "double_binary_tree": (6.8, 14.0, 8.4)
 _INSIDE: Final = {"ring": (0.6, 1.9, 3.4), "double_binary_tree": (0.6, 1.25, 4.0)}
 _BETWEEN: Final = {"ring": (2.7, 4.0, 14.0), "double_binary_tree": (5.0, 8.5, 14.0)}
 """By protocol, us: of any operation, of a hop over NVLink, of a hop over the network."""
-_NVLS: Final[tuple[tuple[float, float, tuple[int, ...]], ...]] = (
-    (600e9, 0.74, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)),
-    (0, 0.85, (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3)),
-)
-"""By the rate of a GPU's NVLinks, B/s, of Blackwell GPUs and before: the efficiency, and what a head of NVLS
-may have of each link, GB/s (`src/graph/search.cc`, ncclTopoSearchTryNvls): the first that fits once for each
-head, and once more for the GPU that is the head."""
+_NVLS_EFFICIENCY: Final = ((600, 0.74), (0, 0.85))
+"""By the GB/s of a GPU's NVLinks: of Blackwell GPUs and before."""
 _NVLS_US: Final = (25.0, 20.9)
 _POST_US: Final = 1.0
 """Of a post; three of them with Simple."""
@@ -75,7 +71,9 @@ def nccl_choice(
         return None
     _, best = min(found, key=lambda one: one[0])
     channels = shape.channels
-    if not best.algorithm.startswith("nvls"):
+    if best.algorithm.startswith("nvls"):
+        channels = nvls_channels(channels, rates.nvlink_bps)
+    else:
         place = _NAMES.index(best.protocol)
         least = _LEAST_BYTES[place] * (shape.ranks if best[:2] == ("ring", "ll") else 1)
         channels = min(max(size_bytes // least, 1), channels)
@@ -117,9 +115,11 @@ def _nccl_us(
         return 8.0 + doubled * 14.0 / 3.5 + n * 2.8 + size_bytes / (bus * 0.75)
     if not nvls or inside == 1 or channels < 2 or op in ("broadcast", "reduce"):
         return None
-    whole = rates.nvlink_bps / 8
-    efficiency, speeds = next((share, speeds) for least, share, speeds in _NVLS if whole >= least)
-    speed = next(one for one in (*speeds, 0) if one * 1e9 * (inside + 1) <= whole)
+    # The first of its speeds that fits once for each head, and once more for the GPU that is the head
+    # (`src/graph/search.cc`, ncclTopoSearchTryNvls).
+    whole = rates.nvlink_bps / 8e9
+    efficiency = next(share for least, share in _NVLS_EFFICIENCY if whole >= least)
+    speed = next(one for one in (*search_speeds(rates.nvlink_bps), 0) if one * (inside + 1) <= whole)
     own = speed * 1e3 * inside * efficiency * (inside - 1) / inside
     own *= 2 if reduces else (inside - 1) / inside
     if algorithm == "nvls":

@@ -3,13 +3,21 @@
 import pytest
 
 from actors.gpu.gpu import Gpu
-from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
+from actors.gpu.nvlink import Block, Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
 from actors.port.link import MessagePort
 from actors.wire.fault import HUNG, LOST
-from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, COPY, POST, TRANSFER
+from actors.wire.message import (
+    COMPLETED_RECEIVE,
+    COMPLETED_SEND,
+    COMPLETION,
+    COPY,
+    POST,
+    POST_PROTOCOL,
+    TRANSFER,
+)
 
 HOST, SWITCH = 3, 4
 RATE_BPS = 8 * 10**12
@@ -39,7 +47,7 @@ class Listener(Device):
 class Server:
     """Three GPUs of which each has, to each other one, a pair for data and one for flags."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel_rate_bps: int = 0) -> None:
         self.kernel = Kernel(5)
         queue = self.kernel.queue
         self.gpus = []
@@ -47,13 +55,13 @@ class Server:
             lanes = [MessagePort(queue, 512 * 10**9, 1_000, HOST, number, lane, None) for lane in range(3)]
             gpu = Gpu(number, queue, lanes[0], 24 * 10**12, 0)
             pairs = [
-                TransferPair(other, 2 * (number - (number > other)) + flags, bool(flags))
+                TransferPair(other, 2 * (number - (number > other)) + flags, bool(flags), 0)
                 for other in range(3)
                 if other != number
                 for flags in (DATA, FLAGS)
             ]
             link = NvlinkPort(queue, RATE_BPS, DELAY_PS, SWITCH, number, None)
-            gpu.domain = Domain(link, lanes[1], lanes[2], pairs)
+            gpu.domain = Domain(link, lanes[1], lanes[2], pairs, channel_rate_bps)
             self.kernel.add(gpu)
             self.gpus.append(gpu)
         self.listener = Listener(self.kernel)
@@ -62,9 +70,11 @@ class Server:
         self.switch = NvSwitch(SWITCH, queue, ports)
         self.kernel.add(self.switch)
 
-    def post(self, at_ps: int, gpu: int, to: int, size: int, immediate: int, kind: int = DATA) -> None:
+    def post(
+        self, at_ps: int, gpu: int, to: int, size: int, immediate: int, kind: int = DATA, protocol: int = 0
+    ) -> None:
         pair = 2 * (to - (to > gpu)) + kind
-        message = Message(POST, pair, immediate, size, 1, immediate, 0)
+        message = Message(POST, pair, immediate, size, 1 + POST_PROTOCOL * protocol, immediate, 0)
         message.time_ps, message.key = at_ps, pack_key(gpu, MESSAGE, 0, immediate)
         self.kernel.queue.push(message)
 
@@ -92,6 +102,43 @@ def test_transfers_of_one_gpu_leave_one_after_the_other() -> None:
     server.run()
     last = 2 * DELAY_PS + HOP_PS
     assert server.listener.received() == [(1_000_000 + last, 1, 7), (1_500_000 + last, 2, 8)]
+
+
+@pytest.mark.parametrize(("protocol", "eighths"), [(0, 8), (1, 5), (2, 7)], ids=["simple", "ll", "ll128"])
+def test_a_block_writes_one_transfer_after_another_at_its_rate(protocol: int, eighths: int) -> None:
+    """At a quarter of the link; with LL at 5/8 of that, with LL128 at 7/8. What is written has left."""
+    server = Server(RATE_BPS // 4)
+    server.post(1_000, 0, 1, 1_000_000, 7, protocol=protocol)
+    server.post(1_000, 0, 2, 500_000, 8, protocol=protocol)
+    server.run()
+    last = 1_000 + 2 * DELAY_PS + HOP_PS
+    first, second = (-(-size * 32 // eighths) for size in (1_000_000, 500_000))
+    assert server.listener.received() == [(first + last, 1, 7), (first + second + last, 2, 8)]
+    assert server.gpus[0].counters()[:2] == [1_500_000, 2]
+
+
+def test_blocks_that_write_more_than_the_link_carries_share_it() -> None:
+    server = Server(RATE_BPS // 2)
+    domain = server.gpus[0].domain
+    assert domain is not None
+    for number in range(2):
+        domain.pairs[2 * number].block = number
+    domain.blocks.append(Block())
+    for to in (1, 2):
+        for part in range(4):
+            server.post(0, 0, to, 1_000_000, 10 * to + part)
+    server.run()
+    # the first are written at 2 us, the last by the link's rate: 2 us and 7 more
+    assert server.listener.received()[-1][0] == 2_000_000 + 7_000_000 + 2 * DELAY_PS + HOP_PS
+
+
+def test_a_block_of_a_gpu_that_is_lost_writes_nothing_more() -> None:
+    server = Server(RATE_BPS // 4)
+    server.post(0, 0, 1, 1_000_000, 7)
+    server.kernel.run(1_000_000, 1000)
+    server.gpus[0].afflict(LOST, 0, [])
+    server.run()
+    assert server.listener.heard == []
 
 
 def test_transfers_to_one_gpu_share_its_link() -> None:

@@ -357,7 +357,7 @@ def took_ps(
                     "nvls_efficiency": 0.8,
                 },
             },
-            "gpu": {"copy_rate": "24T", "copy_latency": "400ns"},
+            "gpu": {"copy_rate": "24T", "copy_latency": "400ns", "channel_rate": "3600G"},
             "ncclx": {"buffsize": "2MiB", "steps": 16, "chunk_steps": 8, "slice_steps": 1} | (ncclx or {}),
             "transport": {"ack_every": 64, "ack_priority": 6},
             "jobs": ({"name": "bench", "workload": workload},),

@@ -319,6 +319,7 @@ class RingChannel(Channel):
         slice_bytes, slots, chunk_bytes = self.cuts[protocol]
         self.protocol = protocol
         self.send.limit = slots
+        self.send.sender.use(protocol)
         self.receive.limit = slots
         self.cursor.use(channels, chunk_bytes, slice_bytes)
         self.cursor.begin(op, size_bytes)

@@ -336,6 +336,7 @@ class GraphChannel(Channel):
         self.slice_bytes = slice_bytes
         for send in self.sends:
             send.limit = slots
+            send.sender.use(self.protocol)
         for receive in self.receives:
             receive.limit = slots
         self.base = 0

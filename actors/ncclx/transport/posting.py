@@ -52,7 +52,7 @@ from actors.kernel.state import (
     save_integers,
 )
 from actors.kernel.vectors import vec
-from actors.wire.message import POST_WITH_IMMEDIATE
+from actors.wire.message import POST_PROTOCOL, POST_WITH_IMMEDIATE
 
 ROUND_ROBIN: Final[i64] = 0
 SPLIT: Final[i64] = 1
@@ -77,6 +77,7 @@ _SENDER_FIELDS: Final = (
     "deferred",
     "diverted",
     "data",
+    "flags",
 )
 _RECEIVER_FIELDS: Final = ("ready", "next", "unread")
 
@@ -167,6 +168,15 @@ class Sender:
         """Slices that went to another queue pair than the next in turn, which had more outstanding."""
         self.totals: Totals = Totals()
         """Of the rank, once it has its ends."""
+        self.inside: bool = False
+        """Whether it is over NVLink."""
+        self.flags: i64 = POST_WITH_IMMEDIATE
+        """Of its POSTs."""
+
+    def use(self, protocol: i64) -> None:
+        """What is sent from now on has this protocol, which a GPU has to know."""
+        if self.inside:
+            self.flags = POST_WITH_IMMEDIATE + POST_PROTOCOL * protocol
 
     def has_room(self, size: i64) -> bool:
         """Whether a slice of so many bytes may be sent now."""
@@ -300,7 +310,7 @@ class Sender:
         piece: bytes | None = None
         if data is not None:
             piece = data[start : start + size]
-        host.post(program, port, self.pairs[place], request, size, POST_WITH_IMMEDIATE, immediate, piece)
+        host.post(program, port, self.pairs[place], request, size, self.flags, immediate, piece)
 
     def save(self) -> list[Plain]:
         """The end's state, and that of the NICs' loads."""

@@ -25,7 +25,7 @@ Not modelled: connections made on demand, several ranks on one NIC that talk to 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -89,6 +89,8 @@ class NvlinkPlan:
     index: int
     flags: bool
     """Whether it carries clear-to-sends."""
+    block: int = -1
+    """The thread block that writes what the GPU sends; -1 if none does."""
     leaving: int = 0
     """The share of the GPU's link that a transfer takes, and of the other GPU's, where the NVSwitch works on
     it (`actors.gpu.nvlink.SHARE`); else 0."""
@@ -102,6 +104,8 @@ class ConnectionBook:
         self._ends: dict[int, list[_End]] = {}
         self._turns: Counter[tuple[int, bool, bool]] = Counter()
         self._nvlink: dict[int, list[NvlinkPlan]] = {}
+        self._blocks: dict[int, dict[Hashable, int]] = {}
+        """By GPU, and by what they do."""
 
     def _note(self, nic: int, peer: int, peer_index: int, priority: int, job: int) -> None:
         """Note a queue pair that has its numbers."""
@@ -109,13 +113,26 @@ class ConnectionBook:
         self._ends.setdefault(nic, []).append(end)
 
     def connect_inside(
-        self, gpu: int, peer: int, *, flags: bool = False, leaving: int = 0, arriving: int = 0
+        self,
+        gpu: int,
+        peer: int,
+        block: Hashable = None,
+        *,
+        flags: bool = False,
+        leaving: int = 0,
+        arriving: int = 0,
     ) -> tuple[int, int]:
-        """Note a connection over NVLink; returns its index at `gpu` and at `peer`."""
+        """Note a connection over NVLink; returns its index at `gpu` and at `peer`. One thread block of
+        `gpu` writes all that has the same `block`.
+        """
         assert gpu != peer, f"GPU {gpu} cannot connect to itself"
         ends, peer_ends = self._nvlink.setdefault(gpu, []), self._nvlink.setdefault(peer, [])
         index, peer_index = len(ends), len(peer_ends)
-        ends.append(NvlinkPlan(peer, peer_index, flags, leaving, arriving))
+        number = -1
+        if block is not None:
+            blocks = self._blocks.setdefault(gpu, {})
+            number = blocks.setdefault(block, len(blocks))
+        ends.append(NvlinkPlan(peer, peer_index, flags, number, leaving, arriving))
         peer_ends.append(NvlinkPlan(gpu, index, flags))
         return index, peer_index
 
@@ -214,15 +231,21 @@ def share_domain(topology: Topology, gpu: int, peer: int) -> bool:
 
 
 def connect_inside(
-    book: ConnectionBook, gpu: int, peer: int, admitted: bool, lane: int = 0, neighbours: int = 1
+    book: ConnectionBook,
+    gpu: int,
+    peer: int,
+    admitted: bool,
+    lane: int = 0,
+    neighbours: int = 1,
+    block: Hashable = None,
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Connect two GPUs over NVLink: pairs for data, and for clear-to-sends if slices wait for them, else -1;
-    of each the index at `gpu` and at `peer`.
+    of each the index at `gpu` and at `peer`. What has the same `block` is written by one thread block.
     """
     once, every = SHARE // neighbours, SHARE * (neighbours + 1) // neighbours
     shares = {NVLS_REDUCE: (every, once), NVLS_MULTICAST: (once, every)}
     leaving, arriving = shares.get(lane, (0, 0))
-    data = book.connect_inside(gpu, peer, leaving=leaving, arriving=arriving)
+    data = book.connect_inside(gpu, peer, block, leaving=leaving, arriving=arriving)
     return data, book.connect_inside(gpu, peer, flags=True) if admitted else (-1, -1)
 
 
@@ -314,7 +337,8 @@ def connect_groups(
             both = gpus[source], gpus[destination]
             if share_domain(topology, *both):
                 neighbours = on_host[topology.host_of(both[0])] - 1
-                data, flags = connect_inside(book, *both, settings.admitted, lane, neighbours)
+                block = (job, number, channel, -1 if group.kind == COLLECTIVE else destination)
+                data, flags = connect_inside(book, *both, settings.admitted, lane, neighbours, block)
                 for place in (0, 1):
                     peer, other, mine = ranks[1 - place], both[1 - place], both[place]
                     pair, cts = (data[place],), flags[place]

@@ -174,8 +174,9 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         },
         "memory": "2048GiB",
     },
-    "gpu": {"copy_rate": "24Tbps", "copy_latency": "0s", "sms": 132},
+    "gpu": {"copy_rate": "24Tbps", "copy_latency": "0s", "channel_rate": "3.6Tbps", "sms": 132},
     "ncclx": {
+        "launch": "0s",
         "pxn": True,
         "channels": 1,
         "channels_per_peer": "auto",
@@ -207,6 +208,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "hop_inside": "3.4us",
             "nic_rate": "auto",
             "nvlink_rate": "auto",
+            "rows": [],
             "among": ["ring", "double_binary_tree"],
         },
         "watchdog": "auto",

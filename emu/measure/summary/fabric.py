@@ -110,8 +110,8 @@ def link_rows(topology: Topology, counts: Counts, ran: int) -> Iterator[Link]:
                 name=link.name,
                 data_bytes=counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, sender, port),
                 wire_bytes=wire_bytes,
-                utilisation=min(share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * ran), 1.0),
-                paused=min(share(paused_ps, ran), 1.0),
+                utilisation=share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * ran),
+                paused=share(paused_ps, ran),
                 paused_ps=paused_ps,
             )
 
@@ -187,8 +187,8 @@ def tier_rows(topology: Topology, counts: Counts, ran: int) -> list[Tier]:
             down_bytes=down[tier][0],
             up_bps=_rate_bps(up[tier][0], ran),
             down_bps=_rate_bps(down[tier][0], ran),
-            up_utilisation=min(share(up[tier][1] * BIT_PS_PER_BYTE, up[tier][-1] * ran), 1.0),
-            down_utilisation=min(share(down[tier][1] * BIT_PS_PER_BYTE, down[tier][-1] * ran), 1.0),
+            up_utilisation=share(up[tier][1] * BIT_PS_PER_BYTE, up[tier][-1] * ran),
+            down_utilisation=share(down[tier][1] * BIT_PS_PER_BYTE, down[tier][-1] * ran),
             up_xoff_frames=up[tier][2],
             down_xoff_frames=down[tier][2],
         )

@@ -91,6 +91,10 @@ class GpuSection(Section):
     """Rate of a copy between compute and channel buffer. 3 TB/s."""
     copy_latency_ps: TimePs = 0
     """Fixed time before a copy moves its first byte."""
+    channel_rate_bps: RateBps = parse_rate("24GB/s")
+    """What a channel, which is a thread block, writes over NVLink with Simple; 7/8 of it with LL128 and 5/8
+    with LL, lines included. From `host.nvlink.rate` on it is no limit. One channel of NCCL 2.30's ring moved
+    22.3 GB/s between two ranks, 26.4 among four, on one H100 (docs/ncclx.md)."""
     sms: Annotated[int, Field(ge=1, le=1024)] = 132
     """Streaming multiprocessors, which channels and computing share (`ncclx.sms_per_channel`). An H100
     SXM's."""
