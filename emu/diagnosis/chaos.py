@@ -2,9 +2,11 @@
 
 In a run that loses packets or their order, a cable that is 1 ns late changes which packet is dropped, and the
 run ends some percents, sometimes a third, sooner or later. One such run with a suspect and one without it
-show nothing. So both are emulated again with every NIC slower by a few ns, each by another number: shifting
-all alike would leave packets in their order. The suspect is accused if its runs and those without it are told
-apart by ranks (Mann and Whitney, 1947) and by their medians.
+show nothing. So both are emulated again with every NIC slower by up to some hundred ns, each by another
+number: shifting all alike would leave packets in their order, and so do shifts far below a frame's time. The
+suspect is accused if its runs and those without it are told apart by ranks (Mann and Whitney, 1947) and by
+their medians. Where nothing is lost without the suspect, what was lost was its doing, and nothing is emulated
+again.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from typing import Final
 
 NUDGES_NS: Final = (100, 200, 300, 400)
 """By how much a NIC is slower at most, in each further run."""
-CERTAIN: Final = 0.25
-"""A share of a job's time that is not asked to stand, if without the suspect nothing is lost."""
 MOST_REVERSED: Final = 2
 """Of the 25 pairs of a run with the suspect and one without, those in which the first is no worse. Of runs
 that do not differ, one comparison in sixty has so few."""

@@ -37,7 +37,7 @@ from typing import Final, NamedTuple, Protocol
 
 from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENCE
 from emu.base.units import about_time, told_apart
-from emu.diagnosis.chaos import CERTAIN, stands
+from emu.diagnosis.chaos import stands
 from emu.diagnosis.finding import (
     BIT_ERRORS,
     CONTENTION,
@@ -312,7 +312,7 @@ def accused(
             rest = [one for one in guilty if one.finding not in [two.finding for two in together]]
             return together + rest, beyond, untried
     if run.chaotic:
-        guilty = [one for one in guilty if _accused_stands(one, run, emulate)]
+        guilty = _that_stand(guilty, run, emulate)
     guilty = [one for one in guilty if one.finding.cause != CONTENTION] or guilty
     guilty = [one for one in guilty if not _waited_for(one, guilty)]
     guilty += _hidden(run, [one for one, _ in tried], guilty, shared, emulate)
@@ -349,9 +349,8 @@ def _stands(
     found, whole = emulate(healed), emulate(before) if before else None
     if found is None or (before and whole is None):
         return True
-    certain = more.mended or more.share >= CERTAIN
-    if certain and not _run(found, run).chaotic:
-        return True
+    if not _run(found, run).chaotic:
+        return True  # what was lost was lost by what is healed
 
     def at(group: Sequence[Finding], nudge_ns: int) -> float | None:
         near = emulate(group, nudge_ns)
@@ -365,10 +364,17 @@ def _stands(
     )
 
 
-def _accused_stands(one: Accused, run: Run, emulate: Emulate) -> bool:
-    """The same of a suspect beside others that are healed."""
-    assert one.gain is not None
-    return _stands(one.gain, run, one.beside, (*one.beside, one.finding), emulate)
+def _that_stand(found: Sequence[Accused], run: Run, emulate: Emulate) -> list[Accused]:
+    """Those whose gain stands; of one whose time does not, the counters, if those do."""
+    left = []
+    for one in found:
+        assert one.gain is not None
+        counted = one.gain._replace(job="", before_ps=0, after_ps=0)
+        for more in (one.gain, counted) if counted.worthwhile else (one.gain,):
+            if _stands(more, run, one.beside, (*one.beside, one.finding), emulate):
+                left.append(one._replace(gain=more))
+                break
+    return left
 
 
 def _value_of(gained: Gain, run: Run) -> float:
@@ -412,7 +418,7 @@ def _hidden(
             if not one.together and (more := _more(healed, one.found)).worthwhile
         ]
         if run.chaotic:
-            gains = [one for one in gains if _accused_stands(one, run, emulate)]
+            gains = _that_stand(gains, run, emulate)
         if not gains:
             break
         gains.sort(key=_order)
