@@ -1,7 +1,9 @@
 """Does Prometheus read back what a run counted, at the virtual times at which it did?"""
 
+import json
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from actors.kernel.device import Series
 from emu import api
 from emu.cli.main import main
 from emu.measure.collected import Sample
-from emu.measure.prometheus.exposition import openmetrics
+from emu.measure.prometheus.exposition import START_S, openmetrics
 from emu.measure.run_directory.samples import SampleReader, read_digests
 from emu.results.metrics import seconds
 from tests.measure.prometheus import INSTALLED, Prometheus
@@ -61,6 +63,24 @@ def test_the_text_is_openmetrics(exported: tuple[Path, Path]) -> None:
     assert len(families) > 5
     names = [family.name for family in families]
     assert len(names) == len(set(names))
+
+
+def test_the_text_names_the_peers_of_ports_and_when_jobs_ran(exported: tuple[Path, Path]) -> None:
+    text = exported[1].read_text(encoding="ascii")
+    families = {one.name: one.samples for one in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+    counted = {(one.labels["device"], one.labels["port"]) for one in families["emu_port_transmit_bytes"]}
+    ports = families["emu_port_info"]
+    assert counted <= {(one.labels["device"], one.labels["port"]) for one in ports}
+    assert {one.labels["direction"] for one in ports} == {"up", "down"}
+    both = {(one.labels["device"], one.labels["peer"]) for one in ports}
+    assert both == {(peer, device) for device, peer in both}
+    times = sorted({float(one.timestamp) for one in ports})
+    assert all(after - before <= 300 for before, after in pairwise(times))
+    summary = json.loads((exported[0] / "summary.json").read_text("utf-8"))
+    for name, job in summary["jobs"].items():
+        running = [one for one in families["emu_job_running"] if one.labels["job_name"] == name]
+        assert [one.value for one in running] == [1, 1, 0]
+        assert float(running[-1].timestamp) - START_S == pytest.approx(job["end_ps"] / 10**6, abs=0.001)
 
 
 def test_what_is_no_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

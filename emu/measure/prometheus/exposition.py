@@ -193,6 +193,8 @@ class StateText:
 START_S: Final = 946_684_800
 """2000-01-01T00:00:00Z."""
 STRETCH: Final = 1_000_000
+LOOK_BACK_S: Final = 240
+"""Less than the five minutes that Prometheus looks back."""
 
 Curve = list[tuple[int, int]]
 """(virtual_ps, value), by time."""
@@ -205,8 +207,13 @@ def openmetrics(
     *,
     start_s: int = START_S,
     stretch: int = STRETCH,
+    state: Mapping[str, Sequence[tuple[tuple[str, ...], Curve | None]]] | None = None,
 ) -> Iterator[str]:
-    """The lines of the text, each with its newline. `names` and `series` by device number."""
+    """The lines of the text, each with its newline.
+
+    `names` and `series` go by device number. `state` are further series by key, with the values of their
+    labels; None in place of a curve: always 1.
+    """
     times_ps, curves = _curves(series, samples)
 
     def stamp(virtual_ps: int) -> str:
@@ -226,11 +233,31 @@ def openmetrics(
             for virtual_ps, value in curve:
                 shown = shown_value(metric, value)
                 yield f"{begin} {shown} {stamp(virtual_ps)}\n"
+    whole = [(virtual_ps, 1) for virtual_ps in _often_enough(times_ps, stretch)]
+    for key, rows in (state or {}).items():
+        metric = METRIC_OF[key]
+        yield from _header(metric) if rows else ()
+        for values, own in rows:
+            pairs = zip(metric.labels, values, strict=True)
+            inside = ",".join(f'{label}="{label_text(text)}"' for label, text in pairs)
+            for virtual_ps, value in whole if own is None else own:
+                yield f"{metric.name}{{{inside}}} {shown_value(metric, value)} {stamp(virtual_ps)}\n"
     clock = METRIC_OF["virtual_ps"]
     yield from _header(clock)
     for virtual_ps in times_ps:
         yield f"{clock.name} {seconds(virtual_ps)} {stamp(virtual_ps)}\n"
     yield "# EOF\n"
+
+
+def _often_enough(times_ps: Sequence[int], stretch: int) -> Iterator[int]:
+    """Times at which a constant is written, so that Prometheus, which looks back for 5 minutes, finds it."""
+    last_ps = -1
+    for at, virtual_ps in enumerate(times_ps):
+        following_ps = times_ps[min(at + 1, len(times_ps) - 1)]
+        seconds_on = Fraction((following_ps - last_ps) * stretch, PS_PER_S)
+        if last_ps < 0 or at == len(times_ps) - 1 or seconds_on > LOOK_BACK_S:
+            yield virtual_ps
+            last_ps = virtual_ps
 
 
 def _curves(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import Any, Final, TextIO
 
 import click
 
+from actors.fabric.model import FABRIC
+from actors.kernel.units import PS_PER_S
 from emu.base.errors import UsageError
 from emu.cli.scenario_options import positive_time_ps, reading
 from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
@@ -18,6 +21,7 @@ from emu.measure.run_directory.perfetto_tracks import timeline
 from emu.measure.run_directory.run_directory import write_pieces
 from emu.measure.run_directory.sample_rows import COLUMNS, recorded, tidy_rows, write_parquet
 from emu.scenario.resolve import build_topology, resolve
+from emu.scenario.spans import direction_of
 from emu.stored_run import stored_run
 
 Command = Callable[..., Any]
@@ -88,9 +92,33 @@ def to_openmetrics(run: Path, out: Path | None, start: int, stretch: int) -> int
     At the default stretch 1 us of the run is 1 s in Prometheus, and the run begins on 1 January 2000.
     """
     names, reader = recorded(run)
+    state = _state(run, stretch)
     with _target(out) as target:
-        target.writelines(openmetrics(names, reader.series, reader, start_s=start, stretch=stretch))
+        lines = openmetrics(names, reader.series, reader, start_s=start, stretch=stretch, state=state)
+        target.writelines(lines)
     return 0
+
+
+def _state(run: Path, stretch: int) -> dict[str, list[tuple[tuple[str, ...], list[tuple[int, int]] | None]]]:
+    """Whom the ports of switches and NICs are connected to, and when jobs ran."""
+    stored = stored_run(run)
+    topology = build_topology(stored.scenario)
+    ports: list[tuple[tuple[str, ...], list[tuple[int, int]] | None]] = []
+    for number in (*topology.switches, *topology.nics):
+        own = topology.nodes[number]
+        for at, port in enumerate(topology.ports(number)):
+            if port.kind == FABRIC:
+                peer = topology.nodes[port.peer]
+                ports.append(((own.name, str(at), peer.name, direction_of(own, peer)), None))
+    step_ps = PS_PER_S // (1000 * stretch) + 1  # at least a millisecond of the timeline
+    jobs: list[tuple[tuple[str, ...], list[tuple[int, int]] | None]] = []
+    summary = json.loads((run / "summary.json").read_text("utf-8")) if (run / "summary.json").exists() else {}
+    for name, job in summary.get("jobs", {}).items():
+        begin_ps, end_ps = int(job.get("start_ps") or 0), job.get("end_ps")
+        if end_ps is not None:
+            points = {begin_ps: 1, max(int(end_ps) - step_ps, begin_ps): 1, int(end_ps): 0}
+            jobs.append(((name,), sorted(points.items())))
+    return {"port_info": ports, "job_running": jobs}
 
 
 CSV: Final = """\b
