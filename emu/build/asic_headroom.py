@@ -30,7 +30,7 @@ class Asic(NamedTuple):
     """What its ports have in all."""
     pool_bytes: int
     headroom_pool_bytes: int
-    """Of the pool, what priority groups share for what arrives after XOFF."""
+    """The part of the pool that priority groups share for what arrives after XOFF."""
     cell_bytes: int
     frame_wire_bytes: int
     """What a cell's worth takes of the wire, at worst."""

@@ -45,7 +45,7 @@ from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.schema import Scenario
 
 SHOWN_FRAMES: Final = 8
-"""Of the user's files, the deepest."""
+"""The deepest frame in the user's files."""
 MOST_HELD_BYTES: Final = 1 << 30
 """Real payload of all ranks together."""
 

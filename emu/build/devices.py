@@ -53,7 +53,7 @@ class Blocks:
     block_of: tuple[int, ...]
     """The block of each device, by number; -1 for those of other workers."""
     lookahead_ps: tuple[int, ...]
-    """Of each block: the least time from an event in it to its effect on another one."""
+    """For each block, the least time from an event in it to its effect on another one."""
 
     @property
     def slots(self) -> int:

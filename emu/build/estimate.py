@@ -74,7 +74,7 @@ LONG_S: Final = 600
 
 
 class Estimate(NamedTuple):
-    """Of a run on one worker."""
+    """The time of a run on one worker."""
 
     hops: int
     memory_bytes: int
@@ -90,7 +90,7 @@ class Estimate(NamedTuple):
 
 
 LEAST: Final = Estimate(0, START_BYTES, START_S, least=True)
-"""Of a run by rates, of which nothing is counted."""
+"""The estimate of a run by rates, of which nothing is counted."""
 
 
 def about_wall(wall_s: float) -> str:
@@ -257,7 +257,7 @@ class _Count:
             self.hops += links * count * (packets + answers)
 
     def requests(self, clients: ClientsWork) -> None:
-        """Of clients of storage, with their answers, and the acknowledgements of both."""
+        """Packet-hops of clients of storage, with their answers, and the acknowledgements of both."""
         for request in clients.requests:
             server = clients.connections[request.server][0]
             links = self._between(clients.nic, server)

@@ -184,7 +184,7 @@ def _calls(work: JobWork) -> tuple[CallPlan, ...]:
 
 
 def _shares(plan: ProgramPlan, membership: int) -> dict[int, CallShare]:
-    """Of each call of a program, by label: who takes part in a membership."""
+    """Who takes part in a membership, for each call of a program by its label."""
     ranks: dict[int, int] = {}
     callers: Counter[int] = Counter()
     for script in plan.scripts:

@@ -102,10 +102,10 @@ def recovery_warnings(section: CongestionSection, line_bps: int, mtu_bytes: int)
 
 
 MOST_DELIVERIES = 1 << 16
-"""Of messages of flows that a NIC remembers where jobs begin again and again; half are forgotten then."""
+"""Messages of flows that a NIC remembers where jobs begin again and again; half are forgotten then."""
 EVERY_DELIVERY = 1 << 40
 START_PURPOSE: Final = 6
-"""Of the random stream of `nic.jitter`."""
+"""Names the random stream of `nic.jitter`."""
 TIMED_PACKETS = 1024
 """In flight, at most, for which a control with echo hears of a round trip: 4 MB, 80 us at 400G."""
 
@@ -365,7 +365,7 @@ def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | N
 
 
 REORDERED_PS: Final = 64_000_000
-"""So long a queue at the default Kmax holds a packet, at any rate."""
+"""How long a queue at the default Kmax holds a packet, at any rate."""
 
 
 def recovery_of(transport: TransportSection, line_bps: int) -> Recovery:

@@ -61,7 +61,7 @@ class _Communicator:
     plan: ScriptPlan
     job: WiredJob
     builders: dict[int, RankBuilder]
-    """Of the ranks that live here, by place in the communicator."""
+    """The ranks that live here, by place in the communicator."""
     places: dict[tuple[object, ...], int] = field(default_factory=dict)
     """Its groups, by what their calls have in common."""
     calls: dict[int, tuple[int, int]] = field(default_factory=dict)

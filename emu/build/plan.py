@@ -131,7 +131,7 @@ def _elsewhere(scenario: Scenario, topology: Topology) -> dict[int, Delays]:
 
 
 def data_priority(scenario: Scenario, job: int) -> int:
-    """Of a job's data packets."""
+    """The priority of a job's data packets."""
     own = scenario.jobs[job].data_priority
     return scenario.transport.data_priority if own is None else own
 
@@ -150,14 +150,14 @@ FLAGS: Final[dict[str, int]] = {
     "send": int(POST_SEND),
     "read": int(POST_READ),
 }
-"""Of a work request, by the verb of a job of flows."""
+"""Flags of a work request, by the verb of a job of flows."""
 _OPCODES: Final[dict[str, tuple[int, int, int, int]]] = {
     "write": (WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_ONLY),
     "write_with_imm": (WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST_IMM, WRITE_ONLY_IMM),
     "send": (SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY),
     "read": (READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE, READ_RESPONSE_LAST, READ_RESPONSE_ONLY),
 }
-"""Of the first, a middle, the last and the only packet of a message that carries data."""
+"""Opcodes of the first, a middle, the last and the only packet of a message that carries data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class FlowWork:
     host: int
     """That posts."""
     flags: int
-    """Of what is posted."""
+    """Flags of what is posted."""
     size_bytes: int
     write_bytes: int
     start_ps: int
@@ -208,15 +208,15 @@ class ClientsWork:
     first: int
     """Number of its first client in the job."""
     scripts: tuple[ClientScript, ...]
-    """Of each; the servers of requests are places in `connections`."""
+    """The script of each client; the servers of requests are places in `connections`."""
     requests: list[Request]
-    """Of all of them, by number."""
+    """The requests of all clients, by number."""
     connections: tuple[tuple[int, int, int], ...]
     """The server's NIC, and the queue pair's index here and there."""
     copies: tuple[Copying, ...] = ()
     """What they begin with, where servers are of a known build."""
     spares: tuple[int, ...] = ()
-    """Of each, the place in `connections` of a server that it can write to if another is gone, or -1."""
+    """By client, the place in `connections` of a server that it can write to if another is gone, or -1."""
 
 
 @dataclass(frozen=True)
@@ -233,14 +233,14 @@ class JobWork:
     clients: tuple[ClientsWork, ...] = ()
     """By host."""
     manners: Manners | None = None
-    """Of clients."""
+    """How clients behave."""
     enabled: bool = True
     wired: WiredJob | None = None
     """Its ranks' scripts as the library has wired them; None for flows and clients."""
     facts: TrainingFacts | None = None
-    """Of what is told of its steps; a benchmark has none."""
+    """What the results need to know of its steps; a benchmark has none."""
     serving: ServingFacts | None = None
-    """Of a serving job."""
+    """What the results need to know of a serving job."""
     owned: bool = False
     """Whether an operator begins it, and the scenario does not have it."""
     again: bool = False
@@ -288,10 +288,10 @@ class Plan:
     """Everything a scenario asks of its hosts and NICs."""
 
     pairs: dict[int, tuple[QpPlan, ...]]
-    """Of every NIC, by index."""
+    """The queue pairs of every NIC, by index."""
     jobs: tuple[JobWork, ...]
     inside: dict[int, tuple[NvlinkPlan, ...]] = field(default_factory=dict)
-    """Of GPUs that talk over NVLink, their pairs by index."""
+    """The NVLink pairs of GPUs, by index."""
     operator: OperatorPlan | None = None
     """Who tends a job."""
 

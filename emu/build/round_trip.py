@@ -36,7 +36,7 @@ LONGEST_PS: Final = 100 * US_PS
 """What HPCC can count."""
 
 _KNOWN: Final[WeakKeyDictionary[Topology, tuple[Scenario, int]]] = WeakKeyDictionary()
-"""Of a fabric: for whom it was worked out last, and what came out; every NIC asks."""
+"""The fabric for which it was worked out last, and the result; every NIC asks."""
 
 
 def longest_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
@@ -67,7 +67,7 @@ def longest_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
 
 
 QUEUED_PS: Final = 16 * US_PS
-"""So long a queue at the default Kmin (800 KB at 400G) holds a packet, at any rate."""
+"""How long a queue at the default Kmin (800 KB at 400G) holds a packet, at any rate."""
 
 
 def loaded_round_trip_ps(scenario: Scenario, topology: Topology) -> int:

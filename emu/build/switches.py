@@ -70,7 +70,7 @@ from emu.scenario.sections.switch import (
 from emu.scenario.yaml.values import names
 
 ROUTING_PURPOSE: Final = 5
-"""Of the random stream of a switch's routing policy."""
+"""Names the random stream of a switch's routing policy."""
 
 
 def engineering_knobs(section: RoutingSection) -> EngineeringKnobs:
@@ -119,7 +119,7 @@ def give_policy(
 
 
 ECN_PURPOSE = 1 << 20
-"""Of the random streams of queues with an AQM: this, plus the queue's number."""
+"""Names the random streams of queues with an AQM: this, plus the queue's number."""
 
 OutboxFor = Callable[[int], Outbox | None]
 

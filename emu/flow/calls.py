@@ -305,12 +305,12 @@ class Calls:
         channels = operation.channels or schedule.channels
         for channel in range(channels):
             ring = schedule.ring(channel)
-            alike = len(ring) > MOST_WALKED or _alike(operation, len(ring), channels)
+            equal = len(ring) > MOST_WALKED or _equal_slices(operation, len(ring), channels)
             key = ring, schedule.channels, channel, cut, operation._replace(iteration=0, warmup=False)
             walked = self._ring_slices.setdefault(key, {})
             found: list[Carried] = []
             for at, place in enumerate(ring):
-                first = ring[0] if alike else place
+                first = ring[0] if equal else place
                 if first not in walked:
                     walked[first] = _ring_slices(schedule, operation, first, channel)
                 known = walked[first]
@@ -391,8 +391,8 @@ def _ring_slices(schedule: Schedule, operation: Operation, rank: int, channel: i
 
 
 def loops_of(schedule: Schedule, operation: Operation) -> tuple[int, int]:
-    """Of an operation that is run in part: the bytes of as many loops as are in flight at once, and how often
-    these are left out; nothing for one that is run whole.
+    """The bytes of as many loops as are in flight at once, and how often these are left out, for an operation
+    that is run in part; 0 and 0 for one that is run whole.
     """
     if is_ring(operation):
         return 0, 0
@@ -418,7 +418,7 @@ def _slices(size_bytes: int, slice_bytes: int) -> list[int]:
     return [slice_bytes] * whole + ([rest] if rest or not whole else [])
 
 
-def _alike(operation: Operation, ranks: int, channels: int) -> bool:
+def _equal_slices(operation: Operation, ranks: int, channels: int) -> bool:
     """Whether every rank of a ring sends slices of the same sizes, in the same order."""
     if operation.op != "all_reduce":
         return operation.size_bytes % ranks == 0

@@ -103,7 +103,7 @@ class ChangingProgress(Progress):
         return shape._replace(strands=tuple(found))
 
     def _count(self, shape: Shape, bits: int) -> None:
-        """So many bits more of a transfer are sent on its links."""
+        """Count bits of a transfer on its links."""
         wires = self._wires
         for one in shape.strands:
             sent = bits * one.share // UNIT // 8

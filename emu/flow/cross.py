@@ -44,8 +44,8 @@ class Difference(NamedTuple):
 
 
 def differences(packet: Summary, flow: Summary, *, by_load: bool = False) -> list[Difference]:
-    """Of everything that both know: jobs in their order, then links. `by_load`: hashes alone do not say what
-    each carries.
+    """Differences of everything that both know: jobs in their order, then links. `by_load`: hashes alone do
+    not say what each carries.
     """
     paused = bool(packet.fabric.pfc_transmit_xoff_frames)
     found: list[Difference] = []

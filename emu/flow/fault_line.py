@@ -124,7 +124,7 @@ class FaultLine:
 
 
 def _of_devices(faults: Sequence[Fault], convergence: Convergence) -> Iterator[Event]:
-    """Of routes, rates and GPUs."""
+    """Events that change routes, rates and GPUs."""
     for one in all_events(tuple(faults), convergence):
         if one.op in (ROUTE, RATE, SLOW):
             late = int(one.phase != BEGIN_FAULT)

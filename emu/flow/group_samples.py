@@ -28,9 +28,9 @@ from emu.scenario.schema import Scenario
 MOST_WHOLE_HOPS: Final = 2_500_000
 """Packet-hops of a class of which nothing is left out."""
 MOST_LINES_HOPS: Final = 500_000
-"""Of transfers of which some stand for all."""
+"""Packet-hops of transfers of which some stand for all."""
 MOST_INSIDE_HOPS: Final = 200_000
-"""Of a group inside a server, slices by links."""
+"""Slices by links of a group inside a server."""
 MOST_SAMPLED_PAIRS: Final = 3072
 """Queue pairs of a sample that is broken off."""
 FEWEST_MEMBERS: Final = 4
@@ -45,7 +45,7 @@ class Cut(NamedTuple):
     hops: int
     pairs: int
     slices: int
-    """Of the connections of one group, in the whole operation."""
+    """Slices of the connections of one group, in the whole operation."""
 
 
 class Samples:
@@ -106,7 +106,7 @@ class Samples:
         return None
 
     def _schedule(self, operation: Operation, number: int, members: int) -> Schedule | None:
-        """Of the first members of a ring, whose chunks are as large; None if they would go another way."""
+        """The schedule of the first members of a ring, with chunks as large; None if they go another way."""
         group, schedule = self._job.script.groups[number], self._job.schedules[number]
         count = len(group.members)
         if members == count:

@@ -26,9 +26,9 @@ from actors.ncclx.operations import Operation
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side, WiredJob
 from actors.switch.routing.walks import Bundle
-from emu.flow.alike import Alike
 from emu.flow.calls import Calls, Launch, Leg, has_closed_form
 from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.equal_ranks import EqualRanks
 from emu.flow.group_samples import Cut, Samples
 from emu.flow.isolated import Result
 from emu.flow.messages import Load, capacities_kbps, directed, message_load
@@ -80,7 +80,7 @@ class _Many:
 
     there: Bundle
     back: Bundle
-    """Of acknowledgements."""
+    """The links of acknowledgements."""
     pairs: int
     """Data queue pairs of a connection."""
     channels: int
@@ -96,7 +96,7 @@ class _Many:
     """By channel, how many a connection carried."""
 
     def place(self, channel: int, pair: int) -> int:
-        """Of a queue pair; `pairs` is that of clear-to-sends."""
+        """The index of a queue pair; pair number `pairs` carries clear-to-sends."""
         return channel * (self.pairs + 1) + pair
 
 
@@ -112,11 +112,13 @@ class _Recipe(NamedTuple):
 class InStepCalls:
     """The calls of one job whose groups are classes; `number` is that of a class."""
 
-    def __init__(self, scenario: Scenario, job: WiredJob, wires: Wires, delays: Delays, alike: Alike) -> None:
+    def __init__(
+        self, scenario: Scenario, job: WiredJob, wires: Wires, delays: Delays, equal_ranks: EqualRanks
+    ) -> None:
         self._scenario = scenario
         self._job = job
         self._wires = wires
-        self._alike = alike
+        self._equal_ranks = equal_ranks
         self._samples = Samples(scenario, job, wires)
         self._requests: Requests | None = None
         self.closed = False
@@ -130,8 +132,8 @@ class InStepCalls:
     # ---- connections
 
     def _connections(self) -> list[list[Side]]:
-        found: list[list[Side]] = [[] for _ in self._alike.groups]
-        of_group = self._alike.of_group
+        found: list[list[Side]] = [[] for _ in self._equal_ranks.groups]
+        of_group = self._equal_ranks.of_group
         for side in chain.from_iterable(self._job.sides):
             found[of_group[side.group]].append(side)
         return found
@@ -246,7 +248,7 @@ class InStepCalls:
 
     def copied_ps(self, number: int, operation: Operation) -> int:
         """What the sender of a transfer takes to copy it into its slots; -1 if they do not hold it."""
-        return self._calls.copied_ps(self._alike.groups[number][0], operation)
+        return self._calls.copied_ps(self._equal_ranks.groups[number][0], operation)
 
     def _recipe(self, number: int, operation: Operation) -> _Recipe | None:
         edges = self._edges
@@ -275,7 +277,7 @@ class InStepCalls:
         most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps else 0
         shape = Shape(strands, weight, most)
         leg = Leg(max(leg.first_ps for leg in legs), shape, whole, max(leg.tail_ps for leg in legs))
-        groups = self._alike.groups[number]
+        groups = self._equal_ranks.groups[number]
         cut = self._samples.cut(
             groups, self._many[number].sample[1], operation, edges.seen, edges.hops, self._many[number].pairs
         )

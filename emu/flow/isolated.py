@@ -35,7 +35,7 @@ from emu.scenario.faults.events import Fault
 SLICE_EVENTS: Final = 1 << 16
 """That the kernel executes between two looks at whether calls are over."""
 MOST_DEVICES: Final = 1 << 12
-"""Of all testbeds that are kept."""
+"""Devices of all testbeds that are kept."""
 SETTLED: Final = 0.04
 """By how much the rate of a run that is broken off may still change. Slices come in bursts: between 2 and 8
 million events, rates of rings that go in lockstep to their end differ by up to 3 %."""
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     schedule: Schedule
     """With all operations that the group may call on the same testbed."""
     number: int
-    """Of the operation, among those of the schedule."""
+    """The number of the operation among those of the schedule."""
     place: Hashable
     """What has to be the same for two calls to be run on one testbed."""
     delays_ps: tuple[int, ...] = ()
@@ -70,8 +70,8 @@ class Part(NamedTuple):
     turn: int = 0
     """The slices of all other connections, as far as that decides on their queue pairs."""
     slices: int = 0
-    """Of all connections together, where the run may be broken off; of a ring that is cut, as many as its
-    members have in the whole one."""
+    """Slices of all connections together, where the run may be broken off; a ring that is cut has as many as
+    its members have in the whole one."""
 
 
 class Result(NamedTuple):
@@ -82,7 +82,7 @@ class Result(NamedTuple):
     """By member, when its own part was done."""
 
     def times(self, whole: int, part: int) -> Result:
-        """Of a call of so many slices, if this is that of some of them."""
+        """The result of a call of `whole` slices, if this is that of `part` of them."""
         if part == whole:
             return self
         ends = tuple(one * whole // part for one in self.of_ranks)

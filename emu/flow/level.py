@@ -23,10 +23,10 @@ from actors.kernel.event import NEVER_PS
 from emu.build.buffer_sizes import is_deep, port_pools_bytes, shared_pool_bytes
 from emu.build.devices import Blueprint
 from emu.build.plan import JobWork, settings_of
-from emu.flow.alike import alike, each_alone
 from emu.flow.calls import PACKETS, Calls
 from emu.flow.changing_fabric import ChangingProgress
 from emu.flow.edges import Edges
+from emu.flow.equal_ranks import each_alone, equal_ranks
 from emu.flow.fault_line import FaultLine
 from emu.flow.flow_jobs import FlowRun
 from emu.flow.in_step import InStepCalls, InStepProgress, goes_in_step
@@ -52,7 +52,7 @@ PLACEMENT: Final = "flow"
 
 
 def buffers_of(scenario: Scenario, topology: Topology) -> Buffers | None:
-    """Of the fabric's switches, by their numbers, and of each port of modular ones; None where no port pauses
+    """The buffers of switches, by their numbers, and of each port of modular ones; None where no port pauses
     another.
     """
     if not scenario.switch.pfc.enabled:
@@ -82,7 +82,7 @@ def buffers_of(scenario: Scenario, topology: Topology) -> Buffers | None:
 
 
 FIRST_SLICE_PS: Final = 10**6
-"""Of virtual time, until the pace is known."""
+"""Virtual time of the first slice, until the speed of the run is known."""
 
 
 class FlowLevel:
@@ -100,7 +100,7 @@ class FlowLevel:
         self.storage: list[StorageRun] = []
         servers = Servers(scenario, topology)
         self.beside = Pieces()
-        """Of the front end, which shares nothing with the back end."""
+        """The pieces of the front end, which shares no link with the back end."""
         works = [work for work in plan.jobs if work.enabled and work.start_ps != NEVER_PS]
         self._open = len(works)
         over = partial(self._over)
@@ -112,7 +112,7 @@ class FlowLevel:
         if len(works) == 1 and works[0].wired is not None and goes_in_step(scenario, works[0].wired):
             (work,) = works
             assert work.wired is not None
-            parted = alike(work.wired.script)
+            parted = equal_ranks(work.wired.script)
             delays = settings_of(scenario, topology, work.job).delays
             in_step = self._in_step = InStepCalls(scenario, work.wired, self.wires, delays, parted)
             self.progress: Progress = InStepProgress(in_step)
@@ -242,7 +242,7 @@ class FlowLevel:
         self.end_ps = max(self.end_ps, end_ps + 2 * self._management_ps)
 
     def records(self) -> tuple[DeviceRecord, ...]:
-        """Of every device."""
+        """The record of every device."""
         if self._in_step is not None:
             self._in_step.flush()
         topology = self.topology

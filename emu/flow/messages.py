@@ -54,7 +54,7 @@ class Load(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def read_load(size_bytes: int, mtu_bytes: int) -> Load:
-    """Of one READ: its responses, and the request in the place of acknowledgements."""
+    """The packets of one READ: its responses, and the request in the place of acknowledgements."""
     packets = max(-(-size_bytes // mtu_bytes), 1)
     last_bytes = size_bytes - (packets - 1) * mtu_bytes
     if packets == 1:
@@ -68,7 +68,7 @@ def read_load(size_bytes: int, mtu_bytes: int) -> Load:
 
 @lru_cache(maxsize=4096)
 def message_load(size_bytes: int, mtu_bytes: int, ack_every: int, *, immediate: bool, send: bool) -> Load:
-    """Of one SEND or WRITE."""
+    """The packets of one SEND or WRITE."""
     packets = max(-(-size_bytes // mtu_bytes), 1)
     less = int(WRITE_FIRST) if send else 0
     """Opcodes of SEND begin at 0, in the same order."""
@@ -133,5 +133,5 @@ def directed(topology: Topology, ends: Iterable[tuple[int, Attachment]]) -> tupl
 
 
 def capacities_kbps(topology: Topology) -> list[int]:
-    """Of every directed link."""
+    """The rate of every directed link."""
     return [link.rate_bps // 1000 for link in topology.links for _ in (0, 1)]

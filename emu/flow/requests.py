@@ -19,13 +19,13 @@ from emu.flow.isolated import IsolatedRuns, Part, Result
 MOST_HOPS: Final = 2_500_000
 """Packet-hops of an isolated run that is never broken off."""
 MOST_WHOLE_HOPS: Final = 20_000_000
-"""Of one that is not, unless all runs together have taken many events: what `auto` takes in packets. How a
-long ring begins does not say how it goes on: with links of 10 us, ranks that set out in lockstep drift apart
-after some millions of events, and the ring is a fifth faster from then on."""
+"""Packet-hops of one that is not, unless all runs together have taken many events: what `auto` takes in
+packets. How a long ring begins does not say how it goes on: with links of 10 us, ranks that set out in
+lockstep drift apart after some millions of events, and the ring is a fifth faster from then on."""
 EVENTS_OF_HOP: Final = 4
-"""Of such a run, at most: rings take 3.3."""
+"""Events of a packet-hop at most: rings take 3.3."""
 LEAST_EVENTS: Final = 4_000_000
-"""Of one that is: at least, and at most until its rates have settled."""
+"""Events of a run that is broken off: at least, and at most until its rates have settled."""
 MOST_EVENTS: Final = 32_000_000
 MOST_PAIRS: Final = 8192
 """Queue pairs of one of a call that has one."""
@@ -53,7 +53,7 @@ class Request:
     answer: Callable[[Result | None], None]
     """To be called with the result; None: it is too large."""
     longer: Sequence[Part] = ()
-    """Of a call that is run in part: a longer part of it."""
+    """A longer part, if the call is run in part."""
     times: Fraction | int = 0
     """How often what the longer part takes more is to be added."""
     kind: Hashable = None
@@ -142,7 +142,7 @@ class Requests:
             found[one] = requests[one].of_parts(*both)
 
     def _results(self, asked: Sequence[Request], parts: Sequence[Sequence[Part]]) -> list[Result]:
-        """Of each request, that of all its parts."""
+        """The result of each request: of all its parts."""
         before = self._runs.executed
         hops = sum(one.hops for one in asked)
         sampled = any(one.sampled for one in asked)

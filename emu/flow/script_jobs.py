@@ -21,8 +21,8 @@ from actors.ncclx.script import COMPUTE, LINE, Group, Script
 from actors.ncclx.streams import NOTHING, Streams
 from actors.wire.message import MESSAGE_BYTES
 from emu.build.plan import JobWork
-from emu.flow.alike import Alike
 from emu.flow.calls import Calls, Launch, Leg
+from emu.flow.equal_ranks import EqualRanks
 from emu.flow.in_step import InStepCalls
 
 SUCCESS: Final = 0
@@ -35,7 +35,7 @@ class Sharing:
         self._took_ps = 0
         self._alone_ps = 0
         self.most = 0.0
-        """Of one transfer."""
+        """The largest of one transfer."""
 
     def add(self, took_ps: int, alone_ps: int) -> None:
         """A transfer is over."""
@@ -45,7 +45,7 @@ class Sharing:
 
     @property
     def mean(self) -> float:
-        """Of all together."""
+        """The mean over all."""
         return self._took_ps / max(self._alone_ps, 1) - 1
 
 
@@ -90,18 +90,18 @@ class ScriptRun:
         progress: Progress,
         management_delay_ps: int,
         over: Callable[[int], None],
-        alike: Alike,
+        equal_ranks: EqualRanks,
     ) -> None:
         assert work.wired is not None, work
         self.operations: list[list[int]] = []
         self.steps: list[list[int]] = []
         self.called: list[list[int]] = []
         self.sharing = Sharing()
-        """Of operations of a benchmark each by itself, of steps all calls together."""
+        """How long transfers took: of a benchmark one operation at a time, of steps all together."""
         self._work = work
         self._job = work.wired
         self._plan = work.wired.script
-        self._alike = alike
+        self._equal_ranks = equal_ranks
         self._calls = calls
         self._progress = progress
         self._over = over
@@ -110,7 +110,7 @@ class ScriptRun:
         reasons = len(self._plan.reasons)
         self._ranks = [
             _Rank(number, self._plan.scripts[members[0]], reasons, single=self._plan.single)
-            for number, members in enumerate(alike.ranks)
+            for number, members in enumerate(equal_ranks.ranks)
         ]
         self._meetings: dict[tuple[int, int], _Meeting] = {}
         self._known: dict[object, Operation] = {}
@@ -153,7 +153,7 @@ class ScriptRun:
             a, b = int(stream.a()), int(stream.b())
             stream.busy = True
             if kind == COMPUTE:
-                gpu = self._job.gpus[self._alike.ranks[rank.number][0]]
+                gpu = self._job.gpus[self._equal_ranks.ranks[rank.number][0]]
                 takes_ps = self._progress.computing_ps(gpu, a)
                 self._progress.at(now_ps + takes_ps, partial(self._computed, rank, number, takes_ps))
             elif not self._call(rank, number, a, b):
@@ -174,7 +174,7 @@ class ScriptRun:
         now_ps = self._progress.now_ps
         rank.end_ps = now_ps
         if not self._plan.single:
-            for member in self._alike.ranks[rank.number]:
+            for member in self._equal_ranks.ranks[rank.number]:
                 row = [self._job.job, member, self._operation, self._begun_ps, now_ps, rank.computed_ps]
                 self.steps.append(row + [int(one) for one in rank.streams.waited_ps])
         self._open -= 1
@@ -190,7 +190,7 @@ class ScriptRun:
 
     def _call(self, rank: _Rank, stream: int, place: int, call: int) -> bool:
         """A stream has come to a call; whether it waits for the end of it."""
-        number = self._alike.of_group[rank.script.groups[place]]
+        number = self._equal_ranks.of_group[rank.script.groups[place]]
         group = self._group(number)
         one = rank.script.calls[place][call]
         if len(group.members) < 2 or one.size_bytes == 0:
@@ -206,12 +206,12 @@ class ScriptRun:
         mine = (rank, stream, place, now_ps)
         meeting.came.append(mine)
         meeting.labels[rank.number] = one.label
-        if group.kind == LINE and rank.number == self._alike.of_rank[group.members[0]]:
+        if group.kind == LINE and rank.number == self._equal_ranks.of_rank[group.members[0]]:
             copied_ps = self._calls.copied_ps(number, operation)
             if copied_ps >= 0:
                 meeting.left.add(rank.number)
                 self._progress.at(now_ps + copied_ps, partial(self._left, mine, one.label))
-        if len(meeting.came) == self._alike.callers[number]:
+        if len(meeting.came) == self._equal_ranks.callers[number]:
             del self._meetings[key]
             early_ps = {each.number: now_ps - since_ps for each, _, _, since_ps in meeting.came}
             self._calls.begin(number, operation, early_ps, partial(self._launch, meeting))
@@ -219,7 +219,7 @@ class ScriptRun:
 
     def _group(self, number: int) -> Group:
         """The first group of a class."""
-        return self._plan.groups[self._alike.groups[number][0]]
+        return self._plan.groups[self._equal_ranks.groups[number][0]]
 
     def _launch(self, meeting: _Meeting, launch: Launch) -> None:
         """Everybody is there: let the legs of the call begin."""
@@ -265,6 +265,6 @@ class ScriptRun:
             reason = self._plan.groups[rank.script.groups[place]].reason
             rank.streams.waited_ps[reason] += now_ps - since_ps
         if label >= 0:
-            for member in self._alike.ranks[rank.number]:
+            for member in self._equal_ranks.ranks[rank.number]:
                 self.called.append([self._job.job, member, self._operation, label, since_ps, now_ps])
         self._next(rank, stream)

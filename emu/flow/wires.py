@@ -25,7 +25,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import RoutingSection
 
 _INDEX_BITS: Final = 24
-"""Of a queue pair's index, in its number."""
+"""A pair's number is its NIC's, above so many bits of its index there: a NIC has fewer than 2^24 pairs."""
 CONTROL: Final = 1 << 56
 """In the number of a pair whose messages a strand of acknowledgements stands for: clear-to-sends."""
 SPREADING: Final = ("spray", "adaptive")
@@ -57,7 +57,7 @@ class Way:
         self.pair = pair
         """Its number in strands; -1 where no path ever changes."""
         self.ends = ends
-        """Of the first path; others are as long."""
+        """The links of the first path; others are as long."""
         self.there = there
         self.back = back
         self.line_kbps = line_kbps
@@ -102,13 +102,13 @@ class Wires:
         self.rates_bps = [link.rate_bps for link in topology.links for _ in (0, 1)]
         """By directed link."""
         self.slowness: dict[int, int] = {}
-        """Of GPUs, in thousandths of the usual time."""
+        """How long computing takes on a GPU, in thousandths of the usual time."""
         self.credit_ps = {
             switch: scenario.switch.deep_buffer.credit_delay_ps
             for switch in topology.switches
             if is_deep(scenario, topology, switch)
         }
-        """Of modular switches: what a report or a grant takes."""
+        """The time that a report or a grant takes in a modular switch."""
         self.epoch = 0
         """Raised whenever something of this changes."""
         self._ways: dict[tuple[int, int], Way] = {}
@@ -126,7 +126,7 @@ class Wires:
         return [share * int(SHARE) // efficiency if share else int(SHARE) for share in shares]
 
     def way(self, nic: int, index: int) -> Way:
-        """Of a queue pair of a NIC."""
+        """The route of a queue pair of a NIC."""
         found = self._ways.get((nic, index))
         if found is None:
             found = self._ways[nic, index] = self._way(nic, index)
@@ -212,7 +212,7 @@ class Wires:
         return sum(self.credit_ps.get(end.peer, 0) for _, end in ends) if self.credit_ps else 0
 
     def mtu_bytes(self, nic: int, peer: int) -> int:
-        """Of the queue pairs between two NICs."""
+        """The MTU of the queue pairs between two NICs."""
         return path_mtu_bytes(self._scenario, self.topology, nic, peer)
 
     def acknowledged_every(self, peer: int) -> int:

@@ -13,8 +13,8 @@ from actors.flow.filling import QUIET, UNIT, Filling
 from actors.flow.footprints import DATA, Footprint, Ground, Transfer
 from emu.api import prepare, run
 from emu.flow import group_samples, in_step
-from emu.flow.alike import Alike, alike
 from emu.flow.cross import differences
+from emu.flow.equal_ranks import EqualRanks, equal_ranks
 from emu.results.summary import Summary
 
 POD = {"kind": "llama3", "pods": 1, "racks_per_pod": 4}
@@ -42,11 +42,11 @@ def step(**changes: Any) -> dict[str, Any]:
     }
 
 
-def parted(**changes: Any) -> Alike:
+def parted(**changes: Any) -> EqualRanks:
     """Who is alike in it."""
     wired = prepare(step(**changes)).plan.jobs[0].wired
     assert wired is not None
-    return alike(wired.script)
+    return equal_ranks(wired.script)
 
 
 def answer(scenario: Mapping[str, Any], fewest: int, monkeypatch: pytest.MonkeyPatch) -> Summary:

@@ -1,4 +1,4 @@
-"""Ranks that do the same: of a training step, all that have the same script and whose groups are alike.
+"""Ranks that do the same: of a training step, all that have the same script and equal groups.
 
 Two ranks are alike if they share a script and if, for each group that it names, the other members are alike,
 too. The step is then gone through once for all of them (`emu.flow.in_step`). It is the coarsest partition of
@@ -14,7 +14,7 @@ from actors.ncclx.script import LINE, Group, ScriptPlan
 
 
 @dataclass(frozen=True)
-class Alike:
+class EqualRanks:
     """A partition of the ranks of a job, and of its groups."""
 
     ranks: Sequence[Sequence[int]]
@@ -26,14 +26,14 @@ class Alike:
     """By class of groups: how many classes of ranks come to each call."""
 
 
-def each_alone(plan: ScriptPlan) -> Alike:
+def each_alone(plan: ScriptPlan) -> EqualRanks:
     """No rank is like another."""
     ranks, groups = range(len(plan.scripts)), range(len(plan.groups))
     callers = [len(group.members) for group in plan.groups]
-    return Alike([(one,) for one in ranks], ranks, [(one,) for one in groups], groups, callers)
+    return EqualRanks([(one,) for one in ranks], ranks, [(one,) for one in groups], groups, callers)
 
 
-def alike(plan: ScriptPlan) -> Alike:
+def equal_ranks(plan: ScriptPlan) -> EqualRanks:
     """Who is like whom."""
     of_rank = _numbered([(id(one.streams), *map(id, one.calls)) for one in plan.scripts])
     callers: list[list[tuple[int, int]]] = [[] for _ in plan.groups]
@@ -59,7 +59,7 @@ def alike(plan: ScriptPlan) -> Alike:
             break
         of_rank = split
     groups = _members(of_group)
-    return Alike(
+    return EqualRanks(
         _members(of_rank), of_rank, groups, of_group, [len(set(comers[number[0]])) for number in groups]
     )
 
