@@ -64,8 +64,11 @@ class Engine(Protocol):
     def start(self) -> None:
         """Let every device push its first events."""
 
+    def next_ps(self) -> int:
+        """The time of the next event, or earlier; NEVER_PS if nothing is pending."""
+
     def outlook(self) -> Outlook:
-        """What is pending."""
+        """What is pending, as of the last advance."""
 
     def post(self, post: Post) -> None:
         """Do what is posted for now."""
@@ -226,6 +229,10 @@ class LocalEngine:
         """See `Engine`."""
         for part in self._parts:
             part.start()
+
+    def next_ps(self) -> int:
+        """See `Engine`."""
+        return min(part.partition.next_time_ps() for part in self._parts)
 
     def outlook(self) -> Outlook:
         """See `Engine`."""

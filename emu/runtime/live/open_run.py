@@ -807,7 +807,7 @@ class OpenRun:
         target_ps = min(limit_ps, self._next_post_ps())
         looks = target_ps > engine.now_ps + self._look_ps
         if looks:
-            idle_until_ps = engine.outlook().next_ps
+            idle_until_ps = engine.next_ps()
             if idle_until_ps == NEVER_PS or idle_until_ps < engine.now_ps:
                 idle_until_ps = engine.now_ps
             target_ps = min(target_ps, idle_until_ps + self._look_ps)

@@ -131,9 +131,13 @@ class RayEngine:
         """See `emu.runtime.live.open_engine.Engine`."""
         self._orders.append(("start", ()))
 
+    def next_ps(self) -> int:
+        """See `Engine`; what is ordered may be for now."""
+        return self.now_ps if self._orders else self._outlook.next_ps
+
     def outlook(self) -> Outlook:
-        """As of the last advance; posts may have come since."""
-        return self._outlook._replace(next_ps=self.now_ps) if self._orders else self._outlook
+        """See `Engine`."""
+        return self._outlook
 
     def post(self, post: Post) -> None:
         """See `Engine`."""
