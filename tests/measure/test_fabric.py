@@ -184,6 +184,7 @@ def test_a_counter_that_stayed_at_zero_is_named_and_takes_no_room() -> None:
 LINE_RATE: dict[str, Any] = {
     "name": "full",
     "topology": {"kind": "star", "hosts": 2, "link": "100G"},
+    "host": {"nic_link_delay": "auto"},
     "jobs": [{"name": "job", "workload": {"kind": "flows", "flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
 }
 WIRE_PS = (512 * 4178 + 16) * 80

@@ -132,6 +132,15 @@ def test_hpn_oversubscribes_its_core_fifteen_to_one() -> None:
     assert found["core"].switches == 2 * 60
 
 
+def test_a_small_hpn_has_whole_uplinks_where_the_page_says_so() -> None:
+    small = {"kind": "hpn", "segments_per_pod": 2, "gpus_per_host": 1}
+    assert rates(fabric_of(**small, hosts_per_segment=2), "tor", "agg") == {6_250_000_000}
+    assert rates(fabric_of(**small, hosts_per_segment=2, aggs_per_plane=1), "tor", "agg") == {375 * G}
+    whole = fabric_of(**small, hosts_per_segment=2, aggs_per_plane=1, tor_oversubscription=1)
+    assert rates(whole, "tor", "agg") == {400 * G}
+    assert rates(fabric_of(**small, hosts_per_segment=32, aggs_per_plane=15), "tor", "agg") == {400 * G}
+
+
 def test_hpn_of_one_plane_joins_every_tor_to_every_aggregation_switch_of_its_pod() -> None:
     fabric = fabric_of(kind="hpn", planes=1, segments_per_pod=2, hosts_per_segment=2, aggs_per_plane=4)
     for name in ("tor-0-0-0", "tor-1-7-1"):
