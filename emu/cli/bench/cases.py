@@ -201,7 +201,6 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "control": "own_class",
         "init": {"store": "none", "operation": "125us", "lanes": 3, "barriers": "quadratic"},
         "connect": {"when": "beforehand", "pair": "1.4ms"},
-        "launch": "0s",
         "tuner": {
             "model": "nccl",
             "base": "8.4us",
@@ -211,7 +210,6 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "nvlink_rate": "auto",
             "rows": [],
             "among": ["ring", "double_binary_tree"],
-            "rows": [],
         },
         "watchdog": "auto",
         "flight_recorder": 16,
