@@ -243,7 +243,7 @@ def _from_pair(view: View, nic: int, row: Sequence[int]) -> Chain:
 
 def _held(view: View, nic: int, remote: int) -> list[str]:
     """Ports that hold frames on their way to an address, each because of the next."""
-    device, words, seen = nic, list[str](), list[int]()
+    device, words, seen, holding = nic, list[str](), list[int](), list[int]()
     while True:
         seen.append(device)
         found = _blocked_port(view, device, remote)
@@ -253,6 +253,7 @@ def _held(view: View, nic: int, remote: int) -> list[str]:
                 break
             device = onwards
             continue
+        holding.append(device)
         port, up = found
         peer, _ = view.peer(device, port)
         name = view.port_name(device, port)
@@ -260,7 +261,7 @@ def _held(view: View, nic: int, remote: int) -> list[str]:
             words.append(f"{name} holds frames and its link is down")
             return _short(words)
         words.append(f"{name} holds frames, {_why(view, peer)}")
-        if peer in seen:
+        if peer in holding:  # A device that frames only pass holds nobody up.
             words.append(f"and so on in a circle through {view.name(peer)}")
             return _short(words)
         device = peer
