@@ -26,7 +26,6 @@ import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import EmuError, Problem, ScenarioError, UsageError
-from emu.base.side_by_side import cores, side_by_side
 from emu.diagnosis.view import Moves
 from emu.flow.level import run_flow
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
@@ -321,6 +320,8 @@ def sweep(
         for values in product(*axes.values())
         for offset in range(seeds)
     ]
+    from emu.base.side_by_side import cores, side_by_side  # noqa: PLC0415  processes, only for several runs
+
     row = partial(_sweep_row, source, dict(overrides or {}), tuple(show))
     return list(side_by_side(row, runs, cores() if at_once is None else at_once))
 

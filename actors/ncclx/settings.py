@@ -16,6 +16,8 @@ _DOUBLED_BELOW: Final = 16
 """Channels between servers."""
 _PEERS_OF_A_ROUND: Final = 8
 """That a channel serves at once."""
+_GBPS: Final = 8 * 10**9
+"""Bit/s in a GB/s."""
 _HOPPER_GBPS: Final = 300
 _SPEEDS: Final = (
     (600, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)),
@@ -50,7 +52,7 @@ def channel_count(topology: Topology, gpus: Sequence[int], asked: int = 0) -> in
 
 def search_speeds(nvlink_bps: int) -> tuple[int, ...]:
     """What NCCL's search tries to give a channel of a GPU's NVLinks, GB/s, highest first."""
-    return next(speeds for least, speeds in _SPEEDS if nvlink_bps / 8e9 >= least)
+    return next(speeds for least, speeds in _SPEEDS if nvlink_bps >= least * _GBPS)
 
 
 def nvlink_channels(rate_bps: int) -> int:
@@ -60,15 +62,14 @@ def nvlink_channels(rate_bps: int) -> int:
     the highest of such, down to half of it; few or fast ones are split in two (ncclTopoDupChannels), and each
     is done on two channels.
     """
-    rate = rate_bps / 8e9
     best = rings = 0
     for speed in search_speeds(rate_bps):
-        if best and (best * rings >= rate or speed <= 0.49 * best):
+        if best and (best * rings * _GBPS >= rate_bps or 100 * speed <= 49 * best):
             break
-        many = min(int(rate / speed), MOST_CHANNELS // 2)
+        many = min(rate_bps // (speed * _GBPS), MOST_CHANNELS // 2)
         if many * speed > best * rings:
             best, rings = speed, many
-    recent = rate >= _HOPPER_GBPS
+    recent = rate_bps >= _HOPPER_GBPS * _GBPS
     if best >= 25 and not (recent and best < 50 and rings > 4):
         rings *= 2
     return min(max(2 * rings, 2), MOST_CHANNELS)
@@ -79,7 +80,7 @@ def nvls_channels(channels: int, nvlink_bps: int) -> int:
 
     NCCL 2.30, `src/transport/nvls.cc`, ncclNvlsTuning.
     """
-    return min(channels, next(most for least, most in _NVLS_CHANNELS if nvlink_bps / 8e9 >= least))
+    return min(channels, next(most for least, most in _NVLS_CHANNELS if nvlink_bps >= least * _GBPS))
 
 
 def exchange_channels(topology: Topology, gpus: Sequence[int], channels: int, asked: int = 0) -> int:

@@ -176,7 +176,7 @@ class MeasuredSection(Section):
     variant: str = ""
     """Of the scenario."""
     set: tuple[str, ...] = ()
-    """Changes of it, as of `emu run --set`."""
+    """Changes of it, as `--set` of `emu run` takes them."""
     value: SummaryPath
     """Where in its summary, like jobs.train.training.step."""
     less: SummaryPath | None = None

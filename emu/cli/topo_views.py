@@ -275,14 +275,13 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
         )
         for (model, peer, rate, delay, alike, size, shipped), count in ports.items()
     ]
-    below = [("switch", "switches", "ports", "chip", "buffer", "headroom in all", "shared pool")]
+    below = [("switch", "each of", "chip", "buffer", "headroom", "shared pool")]
     below += [
         (
-            model,
-            str(count),
-            str(many),
+            f"{count:,} {model}",
+            f"{many} ports",
             chip,
-            f"{whole:,} B{' a port' if modular else ''}",
+            f"{whole:,} B",
             f"{held:,} B{', shared' if together else ''}",
             f"{shared:,} B{' a port' if modular else ''}" if shared else "none left",
         )

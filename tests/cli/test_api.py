@@ -81,7 +81,7 @@ def test_a_run_that_is_not_diagnosed_has_the_same_answer_and_emulates_nothing_be
     whole = api.run(TINY, overrides=overrides, local=True).summary
     brief = api.run(TINY, overrides=overrides, local=True, diagnose=False).summary
     assert [one.cause for one in whole.diagnosis] == ["degraded_link"]
-    assert len(whole.counterfactuals) == 1
+    assert whole.counterfactuals
     assert (list(brief.diagnosis), list(brief.counterfactuals), brief.reference) == ([], [], None)
     assert (brief.digest, brief.jobs, brief.faults) == (whole.digest, whole.jobs, whole.faults)
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 import pytest
 
-from emu.base.shipped import scenario_named
-from emu.cli.commands.sweep import _paths
+from emu.base.shipped import CAMPAIGNS, JOB_MIXES, scenario_named
+from emu.campaign.reading import read_campaign, read_mix
+from emu.cli.commands.sweep import _paths, weeks_kind
 from emu.cli.main import cli
-from emu.cli.scenario_options import load_scenario
+from emu.cli.scenario_options import file_named, load_scenario
 from emu.scenario.load import load
 from emu.scenario.set_options import combinations, overrides_of, parse_axis
 from tests.tutorials.pages import PAGES as EXECUTED
@@ -108,6 +109,11 @@ def check(given: click.Context) -> None:
     scenario = scenario.removeprefix("/home/ray/")
     if given.info_name in OF_A_RUN:
         load_scenario(scenario, assignments, given.params.get("seed"))
+    elif given.info_name == "sweep" and (kind := weeks_kind(scenario)):
+        axes = [parse_axis(text) for text in assignments]
+        folder, read = (CAMPAIGNS, read_campaign) if kind == "campaign" else (JOB_MIXES, read_mix)
+        for values in combinations(axes):
+            read(file_named(scenario, folder, kind), overrides_of(axes, values))
     elif given.info_name == "sweep":
         axes = [parse_axis(text) for text in assignments]
         _paths(given.params["shows"])

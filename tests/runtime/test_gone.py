@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ray import exceptions as of_ray
 
-from emu.runtime.cluster.watch import fault_of, gone_errors, why_gone
+from emu.runtime.cluster.lost_servers import fault_of, gone_errors, why_gone
 
 OTHERWISE = {
     "RayError",  # the base of all

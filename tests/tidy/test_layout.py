@@ -31,6 +31,7 @@ ROOMS = {
     "emu": {
         *(
             "accept",
+            "adapters",
             "base",
             "build",
             "campaign",
@@ -85,7 +86,7 @@ MAY_KNOW_THE_MACHINE = {
         "emu.pytorch",
         "emu.report",
     ),
-    *("emu.accept", "emu.fit", "emu.reproduce", "emu.runtime"),
+    *("emu.accept", "emu.adapters", "emu.fit", "emu.reproduce", "emu.runtime"),
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}

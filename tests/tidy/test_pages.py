@@ -15,6 +15,8 @@ OF_OTHERS = {
     *("RAY_AUTH_MODE=token ray", "RAY_worker_niceness=0 ray", "emu-env/bin/pip", "python3"),
 }
 """How command lines begin whose options are not ours."""
+RECIPES = "emu/scenario/readers/training_recipe.py"
+"""Reads the options of Megatron, torchrun and Slurm, and so names those that pages may name."""
 FILES = ("docs/", "deploy/", "emu/", "actors/", "scenarios/", "tests/")
 
 
@@ -69,6 +71,7 @@ def test_every_target_of_make_exists(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_option_that_is_named_is_one_of_emu(page: str) -> None:
     ours = {*options(), "--help", "--version"}
+    ours |= {f"--{name}" for name in re.findall(r"[a-z]+(?:-[a-z]+)*", text_of(RECIPES))}
     lines = [
         line for line in text_of(page).splitlines() if not any(f"{other} " in line for other in OF_OTHERS)
     ]

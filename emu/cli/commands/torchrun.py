@@ -33,7 +33,8 @@ Examples:
   emu torchrun --ranks 8 --dry train.py
   emu torchrun --ranks 64 --fabric pod.yaml --save job.yaml train.py
   emu torchrun --ranks 64 --fabric pod.yaml --set routing.kind=spray train.py
-  emu torchrun --ranks 64 --fabric pod.yaml --what-if routing.kind=ecmp,spray train.py
+  emu torchrun --ranks 64 --fabric pod.yaml \\
+      --what-if routing.kind=ecmp,spray train.py
 """
 
 

@@ -41,7 +41,7 @@ from emu.build.captures import give_captures
 from emu.build.devices import Blueprint, fault_events
 from emu.build.switches import fabric_ports
 from emu.runtime.blueprint import RunPlan
-from emu.runtime.cluster.watch import gone_errors
+from emu.runtime.cluster.lost_servers import gone_errors
 from emu.runtime.outcome import Made
 from emu.runtime.steering import Steering
 from emu.runtime.sync.partition import Partition

@@ -23,8 +23,8 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final
 
+from emu.runtime.cluster.lost_servers import gone_errors
 from emu.runtime.cluster.nodes import Node, answering, cluster_nodes
-from emu.runtime.cluster.watch import gone_errors
 from emu.runtime.recovery.snapshots import KEPT, BrokenFile, SnapshotFiles, opened, write_file
 
 CHUNK_BYTES: Final = 1 << 22

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from emu.base.errors import UsageError
+from emu.runtime.cluster.lost_servers import gone_errors
 from emu.runtime.cluster.session import ray_session
-from emu.runtime.cluster.watch import gone_errors
 
 
 class WorkerPool:
