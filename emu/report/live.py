@@ -351,6 +351,8 @@ class _Server(ThreadingHTTPServer):
         super().__init__(listening.getsockname(), _Answering, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
+        # A connection beyond the queue would ask again after seconds, and not be told that it has no place.
+        listening.listen(4 * MOST_CLIENTS)
         port = listening.getsockname()[1]
         self.hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
         self.token = token
