@@ -37,7 +37,7 @@ FIXED: Final = (
         "time",
         parse_time("100ns"),
         parse_time("2us"),
-        parse_time("800ns"),
+        parse_time("1600ns"),
         "host and NIC: from a post to the first bit, from the last bit to the CPU",
         "0.8 us gives the published 64 B times of RoCE (arXiv 2505.09343)",
     ),

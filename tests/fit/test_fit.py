@@ -185,7 +185,7 @@ def test_what_cannot_be_fitted_is_refused(asked: Callable[[Path], object], said:
 def test_perftest_answers_by_closed_forms(operation: str, pairs: int, scenario: Path) -> None:
     log = Log("a.log", operation, 2, 2, pairs, (Measured(64, 1.0), Measured(1 << 20, 1.0)))
     model = Model(str(scenario), (), "", 1)
-    plain, late = model.ask([(log, {}), (log, {"host.nic_link_delay": "1us"})])
+    plain, late = model.ask([(log, {}), (log, {"host.nic_link_delay": "1550ns"})])
     if operation == "write_bw":  # 4,096 B of payload in a packet of 4,178 B at 400 Gbit/s
         assert plain.times_us[1] == pytest.approx((1 << 20) * 8 * 4178 / 4096 / 400e3, rel=0.05)
     else:  # both ends, 0.75 us more each

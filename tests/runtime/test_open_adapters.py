@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from actors.fabric.model import FABRIC, NVLINK
 from actors.nic.nic import Nic
 from emu import api
 from emu.adapters.astra_network import AstraNetwork
@@ -237,7 +236,7 @@ def test_keys_and_values_arrive_when_the_workload_serving_says(beside: list[dict
     # link to the host, and its proxy. Each transfer has an immediate of 4 B, which `serving` has not; among
     # packets of others that may cost one of theirs.
     prepared = api.prepare(scenario)
-    link = next(one for one in prepared.topology.links if one.kind not in (FABRIC, NVLINK))
+    link = prepared.topology.host_end(prepared.topology.nics[0])
     proxy_ps = prepared.scenario.host.proxy_cost_ps
     hears_ps = message_lookahead_ps(link.rate_bps, link.delay_ps) + proxy_ps
     slack_ps = (4096 + 82) * 20

@@ -301,6 +301,8 @@ def test_a_hook_that_returns_another_type_is_named_with_its_file(
         methods += "        self.drops_frames = True\n"
     place("odd", f"from {module} import {base}\n\n\nclass Odd({base}):\n{methods}")
     changes: dict[str, Any] = {key: "odd:Odd", "nic.corrupt_every": 2}
+    if key == RECOVERY:  # asked where a window holds packets back
+        changes |= {"transport.congestion_control.kind": "hpcc"}
     if key == AQM:  # asked where frames that may be marked wait, or lossy ones
         changes |= {"switch.ecn.enabled": True, "transport.congestion_control.kind": "dcqcn"}
         changes |= {"jobs[0].workload": {"kind": "incast", "size": "64KiB", "fan_in": 3}}

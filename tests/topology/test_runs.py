@@ -150,6 +150,7 @@ def test_hpn_as_it_comes_fills_both_ports_of_every_nic() -> None:
     given = {
         "name": "hpn",
         "topology": {"kind": "hpn", "segments_per_pod": 1, "hosts_per_segment": 2},
+        "gpu": {"channel_rate": "450GB/s"},  # ports are looked at, not thread blocks
         "jobs": [
             {
                 "name": "bench",
@@ -180,6 +181,7 @@ def test_a_pipeline_over_two_ports_begins_at_the_rate_of_the_ports_that_its_queu
             "name": "hpn",
             "topology": {"kind": "hpn", "segments_per_pod": 1, "hosts_per_segment": 2, "nic_ports": ports},
             "ncclx": {"qps_per_connection": pairs},
+            "gpu": {"channel_rate": "450GB/s"},
             "jobs": [{"name": "bench", "workload": ALL_REDUCE_64_MIB | {"algorithm": "nvls_tree"}}],
         }
         (done,) = run(given, local=True, diagnose=False).summary.jobs["bench"].collectives
