@@ -313,11 +313,11 @@ def training_lines(name: str, result: TrainingResult | None) -> list[str]:
             f"step {about_time(result.step_ps)} (mean of {result.steps})"
             + (f", MFU {result.mfu:.1%}, {result.tflops_per_gpu} TFLOP/s per GPU" if result.mfu else "")
         ),
-        *([f"of the MFU: {result.left_out}"] if result.mfu and result.left_out else []),
         (
             f"computing {result.compute:.1%}, exposed: {exposed or 'nothing'}, bubble {result.bubble:.1%}"
             f" (closed form {result.bubble_ideal:.1%}), other {result.other:.1%}"
         ),
+        *([f"the MFU counts: {result.left_out}"] if result.mfu and result.left_out else []),
         *(
             [f"with SimAI's bubble, by its formula: {about_time(result.formula_step_ps)}"]
             if result.formula_step_ps is not None
