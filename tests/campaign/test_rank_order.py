@@ -42,7 +42,8 @@ def test_pairs_brought_together_get_seven_times_what_the_core_gives_them(
         moment = tmp_path / f"{order}.yaml"
         chosen = ["--set", f"rank_order.kind={order}", "--moment", "1h", "--write", str(moment)]
         assert main(["schedule", str(mix), *chosen]) == 0
-        summary = run(moment, overrides={"ncclx.channels": 2}, local=True, diagnose=False).summary
+        chosen_ones = {"ncclx.channels": 2, "gpu.channel_rate": "2966.4G"}  # NICs alone count
+        summary = run(moment, overrides=chosen_ones, local=True, diagnose=False).summary
         busbw[order] = summary.jobs["pairs"].collectives[0].busbw or 0
         core = [link.data_bytes for link in summary.fabric.links if link.source.startswith("atsw-")]
         assert any(core) == (order == "topology"), "whether anything crosses the core"

@@ -40,11 +40,12 @@ def written(directory: Path) -> str:
 
 def test_jobs_across_an_oversubscribed_core_get_what_its_links_give(tmp_path: Path) -> None:
     busbw: dict[str, float] = {}
+    rings = {"ncclx.tuner": {"model": "hops", "among": ["ring"]}, "host.nic_link_delay": "auto"}
     for kind in ("min_cut", "scattered"):
         moment = tmp_path / f"{kind}.yaml"
         chosen = ["--set", f"placement.kind={kind}", "--moment", "1h", "--write", str(moment)]
         assert main(["schedule", written(tmp_path), *chosen]) == 0
-        result = run(moment, overrides={"ncclx.tuner": {"model": "hops", "among": ["ring"]}}, diagnose=False)
+        result = run(moment, overrides=rings, diagnose=False)
         busbw[kind] = result.summary.plain()["jobs"]["left"]["collectives"][0]["busbw"]
     # a pod of 16 NICs at 400G has 16 / 7 of that upwards; scattered, the ring leaves its pod at every rack
     assert 2 < busbw["min_cut"] / busbw["scattered"] < 7

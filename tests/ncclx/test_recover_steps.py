@@ -32,6 +32,7 @@ def ran(workload: dict[str, Any], faults: list[dict[str, Any]], **more: Any) -> 
         "name": "recover",
         "topology": more.pop("topology", {"kind": "star", "hosts": 5}),
         "ncclx": {"watchdog": "300us"},
+        "gpu": {"channel_rate": "2966.4G"},
         "jobs": [{"name": "train", "ranks": 4, "workload": workload, **more.pop("job", {})}],
         "faults": faults,
         "run": {"stall_after": "5ms"},
