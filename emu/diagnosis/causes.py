@@ -47,7 +47,6 @@ from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 from emu.measure.summary.jobs import UNFINISHED
 from emu.results.summary import Diagnosed, OperatorResult, RankFailure, Reference
-from emu.scenario.workloads.storage import StorageWorkload
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,
@@ -138,7 +137,7 @@ def _healed(
 
 def _behind_others(view: View) -> frozenset[str]:
     """Jobs that nobody waits for: those that only move files, where others run."""
-    moving = {job.name for job in view.scenario.jobs if isinstance(job.workload, StorageWorkload)}
+    moving = {job.name for job in view.scenario.jobs if job.workload.parts == ("storage",)}
     return frozenset(moving) if any(plan.name not in moving for plan in view.plans) else frozenset()
 
 
