@@ -132,6 +132,13 @@ def _healed(
         and not (guilty and one.cause in LAST)
         and not (one.cause == "rank_absent" and one.place.partition(" ")[0] in explained)
     ]
+    # A lost GPU under a job that failed is a fact, whatever the runs say that were compared.
+    named = {one.finding.place for one in guilty}
+    lost = [Accused(one) for one in suffering if one.cause == "gpu_lost" and one.place not in named]
+    sure = [one for one in guilty if one.finding.cause == "gpu_lost"]
+    others = [one for one in guilty if one.finding.cause != "gpu_lost"]
+    if sure and lost:
+        return [*sure, *lost, *others, *(Accused(one) for one in left if one.cause != "gpu_lost")]
     return guilty + [Accused(one) for one in left]
 
 
