@@ -132,7 +132,7 @@ def _healed(
         and not (guilty and one.cause in LAST)
         and not (one.cause == "rank_absent" and one.place.partition(" ")[0] in explained)
     ]
-    # A lost GPU under a job that failed is a fact, whatever the runs say that were compared.
+    # Where one lost GPU is accused, the others from which something suffered are named beside it.
     named = {one.finding.place for one in guilty}
     lost = [Accused(one) for one in suffering if one.cause == "gpu_lost" and one.place not in named]
     sure = [one for one in guilty if one.finding.cause == "gpu_lost"]
