@@ -172,10 +172,6 @@ def test_what_cannot_be_asked_is_refused_in_the_line_of_a_run_in_the_process(tmp
         with pytest.raises(UsageError) as mine:
             getattr(there, name)(*args, **keys)
         assert str(refused.value) == str(mine.value)
-    assert served.said == [
-        "caller main is ended: post(0, 1, 1): 99 ps is in the past; accepted: 100 ps or later",
-        "caller main is gone; it is ended at 100 ps",
-    ]
     other.call("close")
     with pytest.raises(
         RefusedCall, match=r"post\(\): caller other is closed; accepted: before close\(\)|has ended"
@@ -184,6 +180,10 @@ def test_what_cannot_be_asked_is_refused_in_the_line_of_a_run_in_the_process(tmp
     for one in (client, other):
         one.__exit__(OSError)
     assert served.end()
+    assert served.said[:2] == [  # all is said once the server has ended
+        "caller main is ended: post(0, 1, 1): 99 ps is in the past; accepted: 100 ps or later",
+        "caller main is gone; it is ended at 100 ps",
+    ]
 
 
 def test_strangers_are_refused_and_a_refusal_is_the_runs_own_line(tmp_path: Path) -> None:
