@@ -12,8 +12,9 @@ does not import.
   is no label per flow, queue pair or collective.
 - A counter only rises during a run. A peak is a gauge, because a restored run may set it back.
 
-To add one: declare it here, keep its attribute in the device, name it in the device's `series` and write it
-in `count`. The test of all declared counters finds one that is forgotten in either.
+To add one: declare it here, keep and increment its attribute in the device (of a NIC's transport, in the half
+that counts: `queue_pair/requester.py` or `responder.py`), name it in the device's `series` and write it in
+`count`. `tests/measure/test_every_counter.py` finds one that is forgotten, swapped, or never counted.
 
 Source of the NIC's names: the hardware counters of mlx5 (`/sys/class/infiniband/*/ports/*/hw_counters`),
 under the prefix `emu_nic_`, so that one relabel rule turns ours into theirs.

@@ -22,6 +22,7 @@ from statistics import mean, pstdev
 from typing import Any, Final, Literal, NamedTuple
 
 from actors.fabric.model import Role
+from actors.kernel.counters import NIC_DELIVERED_BYTES, PFC_WATCHDOG_STORMS, PORT_RECEIVE_FRAMES, Metric
 from emu.accept.answers import Answer, Check, Section
 from emu.api import Prepared, Result, prepare, run_prepared, scenario_schema
 from emu.base.errors import UsageError
@@ -139,7 +140,7 @@ def most_over_mean(loads: Sequence[float]) -> float:
     return max(loads) / average if average else 0.0
 
 
-def _counter(result: Result, metric: str) -> int:
+def _counter(result: Result, metric: Metric) -> int:
     return sum(
         value
         for record in result.outcome.devices
@@ -273,7 +274,7 @@ def _marking(bench: _Bench) -> Found:
     job = _job("incast", {"kind": "incast", "fan_in": 4, "size": f"{FLOW_BYTES[bench.site.scale]}B"})
     changes = {"switch.ecn.enabled": True, "transport.congestion_control": {"kind": "dcqcn"}}
     _, result = bench.run([job], changes=changes)
-    frames = _counter(result, "port_receive_frames")
+    frames = _counter(result, PORT_RECEIVE_FRAMES)
     marked = result.summary.fabric.queue_marked_frames or 0
     return [_count("frames marked", marked), _share("of all frames", marked / max(frames, 1))], [result], []
 
@@ -310,7 +311,7 @@ def _storm(bench: _Bench) -> Found:
         [{"kind": "pause_storm", "target": nic, "at": "5us"}],
         changes,
     )
-    storms = _counter(result, "pfc_watchdog_storms")
+    storms = _counter(result, PFC_WATCHDOG_STORMS)
     return (
         [Check("storms that the watchdog ended", f"{storms:,}", "above 0", storms > 0, float(storms))],
         [result],
@@ -330,7 +331,7 @@ def _balancing(bench: _Bench, kind: str, changes: Mapping[str, object]) -> Found
             changes={"routing": {"kind": kind}, **changes},
         )
         rates = _rates(result.summary.jobs["pairs"].flows)
-        frames = _counter(result, "port_receive_frames")
+        frames = _counter(result, PORT_RECEIVE_FRAMES)
         disorder = (result.summary.fabric.nic_out_of_sequence or 0) / max(frames, 1)
         checks += [
             _ratio(f"MMR, {queue_pairs} queue pairs", most_over_mean(_uplink_loads(result))),
@@ -353,7 +354,7 @@ def _library(bench: _Bench, op: str) -> Found:
     ranks = calls[0].ranks
     rates = [float(one.busbw or 0) for one in calls]
     line = _nic_bps(prepared) / len(prepared.topology.nics)
-    measured = _counter(result, "nic_delivered_bytes") / (len(calls) + 1)
+    measured = _counter(result, NIC_DELIVERED_BYTES) / (len(calls) + 1)
     factor = float(bus_factor(op, ranks))
     spread = pstdev(rates) / mean(rates) if mean(rates) else 0.0
     return (

@@ -18,6 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from actors.kernel.counters import (
+    NIC_LOCAL_ACK_TIMEOUT_ERR,
+    NIC_NP_CNP_SENT,
+    NIC_PACKET_SEQ_ERR,
+    NIC_TRANSMIT_ACKS,
+    PFC_TRANSMIT_XOFF_FRAMES,
+)
 from emu.accept.answers import Answer, Check
 from emu.api import prepare, run_prepared
 from emu.base.errors import UsageError
@@ -221,16 +228,16 @@ def _run(box: Box, wish: _Wish) -> _Seen:
     naks: dict[int, int] = {}
     timers: dict[int, int] = {}
     pauses: dict[int, int] = {}
-    totals = {"nic_transmit_acks": 0, "nic_np_cnp_sent": 0}
+    totals: dict[str, int] = {NIC_TRANSMIT_ACKS: 0, NIC_NP_CNP_SENT: 0}
     for record in result.outcome.devices:
         for series, value in zip(record.series, record.counters, strict=True):
             rank = rank_of.get(record.number)
             if rank is None:
-                if series.metric == "pfc_transmit_xoff_frames" and value:
+                if series.metric == PFC_TRANSMIT_XOFF_FRAMES and value:
                     pauses[series.priority] = pauses.get(series.priority, 0) + value
-            elif series.metric == "nic_packet_seq_err":
+            elif series.metric == NIC_PACKET_SEQ_ERR:
                 naks[rank] = naks.get(rank, 0) + value
-            elif series.metric == "nic_local_ack_timeout_err":
+            elif series.metric == NIC_LOCAL_ACK_TIMEOUT_ERR:
                 timers[rank] = timers.get(rank, 0) + value
             elif series.metric in totals:
                 totals[series.metric] += value
@@ -241,8 +248,8 @@ def _run(box: Box, wish: _Wish) -> _Seen:
         naks,
         timers,
         pauses,
-        totals["nic_transmit_acks"],
-        totals["nic_np_cnp_sent"],
+        totals[NIC_TRANSMIT_ACKS],
+        totals[NIC_NP_CNP_SENT],
         summary.fabric.queue_marked_frames or 0,
         summary.fabric.drops.congestion if summary.fabric.drops else 0,
         _busy_uplinks(summary),

@@ -54,7 +54,7 @@ def _degraded(view: View) -> Iterator[Finding]:
             parts.setdefault(name, []).append(
                 (
                     f"{spoilt} of {came} frames from {sender} came with a wrong FCS",
-                    f'{where}: port_dropped_frames reason "corrupt" {spoilt}{when}',
+                    f'{where}: {PORT_DROPPED_FRAMES} reason "corrupt" {spoilt}{when}',
                     view.since(PORT_DROPPED_FRAMES, number, port, "corrupt"),
                     spoilt,
                 )

@@ -50,7 +50,7 @@ def found(view: View) -> Iterator[Finding]:
             60,
             f"{counted(again, 'packet')} sent again though no frame was dropped: paths differ in delay and "
             f"reorder packets, and {counted(overtaken, 'packet')} came out of sequence",
-            (f"{view.name(worst)}: nic_out_of_sequence {view.total(NIC_OUT_OF_SEQUENCE, worst)}",),
+            (f"{view.name(worst)}: {NIC_OUT_OF_SEQUENCE} {view.total(NIC_OUT_OF_SEQUENCE, worst)}",),
             -1,
             alarms=True,
         )
@@ -135,7 +135,8 @@ def _bit_errors(view: View) -> Iterator[Finding]:
             f"{frames} came with a wrong FCS over {links} "
             f"that the scenario gives bit errors, most over {worst[0]}",
             tuple(
-                f'{name}: port_dropped_frames reason "corrupt" {spoilt[name]}' for name in worst[:MOST_LINES]
+                f'{name}: {PORT_DROPPED_FRAMES} reason "corrupt" {spoilt[name]}'
+                for name in worst[:MOST_LINES]
             ),
             -1,
             alarms=True,
@@ -155,7 +156,7 @@ def _drops(view: View) -> Iterator[Finding]:
             70,
             f"{counted(sum(lost.values()), 'frame')} dropped for want of room, most on {view.name(worst[0])}",
             tuple(
-                f"{view.name(number)}: port_dropped_frames {lost[number]}" for number in worst[:MOST_LINES]
+                f"{view.name(number)}: {PORT_DROPPED_FRAMES} {lost[number]}" for number in worst[:MOST_LINES]
             ),
             -1,
             alarms=True,

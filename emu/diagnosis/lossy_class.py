@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from actors.kernel.counters import PORT_DROPPED_FRAMES
 from emu.base.units import counted
 from emu.diagnosis.finding import LOSSY, Finding
 from emu.diagnosis.view import View
@@ -30,5 +31,5 @@ def found(view: View) -> Iterator[Finding]:
             continue
         dropped = sum(drops.values())
         sentence = f"{one.sentence()}: {counted(dropped, 'frame')} dropped there; {one.way_out()}"
-        lines = [f"{name}: port_dropped_frames {drops[name]} ({', '.join(DROPPED)})" for name in worst]
+        lines = [f"{name}: {PORT_DROPPED_FRAMES} {drops[name]} ({', '.join(DROPPED)})" for name in worst]
         yield Finding(LOSSY, worst[0], SCORE, sentence, tuple(lines), since_ps=-1, alarms=True, harms=True)

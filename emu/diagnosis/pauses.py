@@ -109,7 +109,7 @@ def _storm(view: View, number: int, port: int, empty: list[int], fills: Mapping[
     storms = view.total(PFC_WATCHDOG_STORMS, peer, peer_port)
     when = view.when(PFC_TRANSMIT_XOFF_FRAMES, number, port)
     evidence = [
-        f"{where}: pfc_transmit_xoff_frames {sent}{when}, its buffer held at most {held}",
+        f"{where}: {PFC_TRANSMIT_XOFF_FRAMES} {sent}{when}, its buffer held at most {held}",
         f"{view.port_name(peer, peer_port)}: pfc_paused {about_time(paused_ps)}",
         _tree(view, number, port),
     ]
@@ -150,7 +150,7 @@ def _slow_receiver(view: View, number: int, port: int, fills: Mapping[int, int])
             "behind the NIC is the root of what was paused"
         )
         evidence += [
-            f"{view.port_name(number, port)}: pfc_transmit_xoff_frames {sent}{when}",
+            f"{view.port_name(number, port)}: {PFC_TRANSMIT_XOFF_FRAMES} {sent}{when}",
             f"{view.port_name(peer, peer_port)}: pfc_paused {about_time(paused_ps)}",
             _tree(view, number, port),
         ]
@@ -177,8 +177,8 @@ def _deaf(view: View) -> Iterator[Finding]:
                 f"{view.name(number)} did not hear {sent - heard} of {sent} pauses that {view.name(peer)} "
                 f"sent; {overruns} frames were lost for want of headroom, and pauses lapsed late",
                 (
-                    f"{view.port_name(peer, peer_port)}: pfc_transmit_xoff_frames {sent}{when}",
-                    f"{where}: pfc_receive_xoff_frames {heard}",
+                    f"{view.port_name(peer, peer_port)}: {PFC_TRANSMIT_XOFF_FRAMES} {sent}{when}",
+                    f"{where}: {PFC_RECEIVE_XOFF_FRAMES} {heard}",
                     f"{view.port_name(peer, peer_port)}: headroom overruns {overruns}",
                 ),
                 -1,

@@ -8,8 +8,6 @@ import pytest
 
 from actors.kernel.counters import DEVICE_METRICS, PORT, REASON, Kind, Metric, Unit
 from actors.kernel.device import Series
-from actors.nic.nic import Nic
-from emu import api
 from emu.measure.run_directory.run_directory import ports_csv
 from emu.results.metrics import (
     CONGESTION_REASONS,
@@ -22,7 +20,6 @@ from emu.results.metrics import (
     seconds,
 )
 from emu.results.summary import Fabric
-from emu.runtime.blueprint import spread
 from tests.measure import handmade
 
 ROOT = Path(__file__).parents[2]
@@ -66,31 +63,6 @@ def test_a_sum_over_the_fabric_has_the_name_of_its_counter() -> None:
     assert len(sums) == 10
     assert sums <= set(METRIC_OF)
     assert sums <= set(Fabric.model_fields)
-
-
-OPTIONS = {
-    "nic.corrupt_every": 1000,
-    "transport.adaptive_retransmission.enabled": True,
-    "transport.receive_queue.depth": 64,
-    "transport.congestion_control": {"kind": "dcqcn"},
-    "expect": [],
-    "faults": [],
-}
-
-
-def test_every_counter_of_a_nic_is_handed_out_under_its_own_name() -> None:
-    """Each attribute that a counter declares is set to a number of its own, and found at its place."""
-    prepared = api.prepare(api.load("dual_tor_planes", OPTIONS))
-    devices = spread(prepared.blueprint, 1).partition(0).devices
-    nic = next(device for device in devices if isinstance(device, Nic) and len(device.ports()) == 2)
-    declared = [metric for metric in DEVICE_METRICS if metric.field]
-    for number, metric in enumerate(declared, 1000):
-        setattr(nic, metric.field, number)
-    counted = dict(zip([one.metric for one in nic.series()], nic.counters(), strict=True))
-    assert {metric.key: counted[metric] for metric in declared} == {
-        metric.key: number for number, metric in enumerate(declared, 1000)
-    }
-    assert len(declared) > 16
 
 
 def test_other_processes_get_the_plain_name_of_a_counter() -> None:

@@ -77,14 +77,6 @@ def test_summary_of_a_real_run_validates_and_holds_its_expectations(tmp_path: Pa
     assert [one.reason for one in result.summary.expectations if not one.passed] == []
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_counters_of_every_device_are_declared(tmp_path: Path, name: str) -> None:
-    devices = run(name, tmp_path / "run").outcome.devices
-    exposition = Exposition([(f"device-{one.number}", one.series) for one in devices])
-    series = check_format(exposition.render(tally_of([one.counters for one in devices])).decode())
-    assert len(series) == sum(len(one.series) for one in devices)
-
-
 def test_links_add_up(tmp_path: Path) -> None:
     links = run("tiny_all_reduce", tmp_path / "run").summary.fabric.links
     sent = sum(link.data_bytes for link in links if link.source.startswith("nic-"))

@@ -93,17 +93,8 @@ class Endpoint(Device):
         """Messages that are here whole: queue pair, number of the message, time, size."""
         self.out_of_sequence: i64 = 0
         self.packet_seq_err: i64 = 0
-        self.late_naks: i64 = 0
-        """NAKs that an acknowledgement of what they ask for has overtaken."""
         self.local_ack_timeout_err: i64 = 0
         self.duplicate_request: i64 = 0
-        self.transmit_naks: i64 = 0
-        self.np_cnp_sent: i64 = 0
-        self.np_ecn_marked_roce_packets: i64 = 0
-        self.rp_cnp_handled: i64 = 0
-        self.roce_adp_retrans: i64 = 0
-        self.rnr_nak_retry_err: i64 = 0
-        self.out_of_buffer: i64 = 0
         self.bond_failovers: i64 = 0
         """Queue pairs that went on through another port because theirs was down."""
 

@@ -112,6 +112,10 @@ class Requester(Endpoint):
         self.rnr_retry: i64 = settings.rnr_retry
         self.recovery: Recovery = recovery
         self.self_clocked = recovery.self_clocked
+        self.late_naks: i64 = 0
+        self.rnr_nak_retry_err: i64 = 0
+        self.roce_adp_retrans: i64 = 0
+        self.rp_cnp_handled: i64 = 0
 
     # ---- acknowledgements
 

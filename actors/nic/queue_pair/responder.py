@@ -89,6 +89,10 @@ class Responder(Requester):
         self.access: i64 = settings.access
         self.guarded = settings.receives_run_out or settings.access != ACCESS_WRITE | ACCESS_READ
         self.rnr_timer: i64 = settings.rnr_timer
+        self.transmit_naks: i64 = 0
+        self.out_of_buffer: i64 = 0
+        self.np_cnp_sent: i64 = 0
+        self.np_ecn_marked_roce_packets: i64 = 0
         self.cnp_interval_ps: i64 = 0
         self.cnp_priority: i64 = 0
         self._came: Frame | None = None

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from actors.kernel.counters import NIC_RETRANSMITTED_FRAMES, PFC_PAUSED_PS
 from emu.api import Prepared, prepare, run_prepared
 from emu.base.errors import EmuError, ScenarioError, UsageError
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
@@ -666,7 +667,7 @@ def _default_paths(summary: Summary) -> tuple[str, ...]:
         paths.append(f"jobs.{name}.end_ps")
         if job.collectives:
             paths.append(f"jobs.{name}.collectives[-1].busbw")
-    return (*paths, "drops.total", "fabric.pfc_paused_ps", "fabric.nic_retransmitted_frames")
+    return (*paths, "drops.total", f"fabric.{PFC_PAUSED_PS}", f"fabric.{NIC_RETRANSMITTED_FRAMES}")
 
 
 def _loader(given: str, variant: str, always: list[Override]) -> Loader:

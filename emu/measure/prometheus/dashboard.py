@@ -16,7 +16,24 @@ import json
 import sys
 from typing import Any, Final, NamedTuple
 
-from actors.kernel.counters import DEVICE_METRICS, Kind, Metric, Unit
+from actors.kernel.counters import (
+    BUFFER_USED_BYTES,
+    DEVICE_METRICS,
+    HOST_COMPUTE_PS,
+    HOST_COMPUTE_WORK_PS,
+    HOST_CTS_WAIT_PS,
+    NIC_LOCAL_ACK_TIMEOUT_ERR,
+    NIC_OUT_OF_SEQUENCE,
+    NIC_RETRANSMITTED_FRAMES,
+    NIC_RP_CNP_HANDLED,
+    PFC_TRANSMIT_PAUSED_PS,
+    PORT_DROPPED_FRAMES,
+    PORT_TRANSMIT_FRAMES,
+    PORT_UP,
+    Kind,
+    Metric,
+    Unit,
+)
 from emu.results.metrics import ENGINE_METRICS, STATE_METRICS
 
 WIDTH: Final = 24
@@ -93,28 +110,28 @@ QUESTIONS: Final = (
     Question(
         "Which links are down?",
         "Ports without a signal, by device",
-        f"sum by (device) (1 - emu_port_up{{{_RUN}}}) > 0 or sum by (run) (1 - emu_port_up{{{_RUN}}})",
+        f"sum by (device) (1 - {PORT_UP.name}{{{_RUN}}}) > 0 or sum by (run) (1 - {PORT_UP.name}{{{_RUN}}})",
         "short",
         "{{run}}{{device}}",
     ),
     Question(
         "Why are frames lost?",
         "Drops, by reason",
-        f"sum by (reason) (increase(emu_port_dropped_frames_total{{{_RUN}}}[10s]))",
+        f"sum by (reason) (increase({PORT_DROPPED_FRAMES.name}{{{_RUN}}}[10s]))",
         "short",
         "{{reason}}",
     ),
     Question(
         "Where are frames lost?",
         "Drops, by device",
-        _of_most(f"sum by (device) (increase(emu_port_dropped_frames_total{{{_RUN}}}[10s]))"),
+        _of_most(f"sum by (device) (increase({PORT_DROPPED_FRAMES.name}{{{_RUN}}}[10s]))"),
         "short",
         "{{device}}",
     ),
     Question(
         "What is sent again?",
         "Retransmitted frames, by NIC",
-        _of_most(f"increase(emu_nic_retransmitted_frames_total{{{_RUN}}}[10s])"),
+        _of_most(f"increase({NIC_RETRANSMITTED_FRAMES.name}{{{_RUN}}}[10s])"),
         "short",
         "{{device}}",
     ),
@@ -122,8 +139,8 @@ QUESTIONS: Final = (
         "Who notices losses?",
         "Out of sequence and ACK timeouts, by NIC",
         (
-            f"topk({MOST_CURVES}, increase(emu_nic_out_of_sequence_total{{{_RUN}}}[10s]) "
-            "+ increase(emu_nic_local_ack_timeout_err_total[10s]))"
+            f"topk({MOST_CURVES}, increase({NIC_OUT_OF_SEQUENCE.name}{{{_RUN}}}[10s]) "
+            f"+ increase({NIC_LOCAL_ACK_TIMEOUT_ERR.name}[10s]))"
         ),
         "short",
         "{{device}}",
@@ -155,14 +172,14 @@ QUESTIONS: Final = (
     Question(
         "Where do pauses come from?",
         "Ports that pause their peers most",
-        _of_most(_a_virtual_second("emu_pfc_transmit_paused_seconds_total")),
+        _of_most(_a_virtual_second(PFC_TRANSMIT_PAUSED_PS.name)),
         "percentunit",
         f"{_PORT} priority {{{{priority}}}}",
     ),
     Question(
         "Which buffers are full?",
         "Fullest buffers",
-        _of_most(f"emu_buffer_used_bytes{{{_RUN}}} / emu_buffer_pool_bytes"),
+        _of_most(f"{BUFFER_USED_BYTES.name}{{{_RUN}}} / emu_buffer_pool_bytes"),
         "percentunit",
         "{{device}}",
     ),
@@ -176,7 +193,7 @@ QUESTIONS: Final = (
     Question(
         "Which senders are slowed down?",
         "CNPs that NICs heeded, a virtual second",
-        _of_most(_a_virtual_second("emu_nic_rp_cnp_handled_total")),
+        _of_most(_a_virtual_second(NIC_RP_CNP_HANDLED.name)),
         "short",
         "{{device}}",
     ),
@@ -184,8 +201,8 @@ QUESTIONS: Final = (
         "Which GPU computes slowly?",
         "Time computing takes over the time it should",
         _of_most(
-            f"rate(emu_host_compute_seconds_total{{{_RUN}}}[10s])"
-            f" / (rate(emu_host_compute_work_seconds_total{{{_RUN}}}[10s]) > 0)"
+            f"rate({HOST_COMPUTE_PS.name}{{{_RUN}}}[10s])"
+            f" / (rate({HOST_COMPUTE_WORK_PS.name}{{{_RUN}}}[10s]) > 0)"
         ),
         "short",
         _PORT,
@@ -193,7 +210,7 @@ QUESTIONS: Final = (
     Question(
         "Does the library wait for receivers?",
         "Waits for clear-to-sends, seconds a virtual second",
-        _of_most(_a_virtual_second("emu_host_cts_wait_seconds_total")),
+        _of_most(_a_virtual_second(HOST_CTS_WAIT_PS.name)),
         "short",
         "{{device}}",
     ),
@@ -264,9 +281,7 @@ def dashboard() -> dict[str, Any]:
             "list": [
                 {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
                 _choice("run", "Run", "label_values(emu_run_info, run)"),
-                _choice(
-                    "device", "Device", f"label_values(emu_port_transmit_frames_total{{{_RUN}}}, device)"
-                ),
+                _choice("device", "Device", f"label_values({PORT_TRANSMIT_FRAMES.name}{{{_RUN}}}, device)"),
             ]
         },
         "annotations": {
