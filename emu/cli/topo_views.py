@@ -77,6 +77,30 @@ def round_trip(scenario: Scenario, topology: Topology) -> list[str]:
     return [f"longest unloaded round trip {longest_ps / 10**6:.2f}us, a full packet and its acknowledgement"]
 
 
+def room_of_planes(scenario: Scenario) -> list[str]:
+    """Lines on how large a `multi_plane` of its switches may be, and what a lost link or ToR takes."""
+    from emu.scenario.sections.topology import MultiPlane  # noqa: PLC0415 - see above
+    from emu.topology.generators.multi_plane import room  # noqa: PLC0415 - see above
+
+    section = scenario.topology
+    if not isinstance(section, MultiPlane):
+        return []
+    full, count = room(section.tiers, section.radix), section.planes
+    in_all = full.ports * count
+    size = (
+        f"a plane of {section.tiers} tiers of {section.radix}-port switches has room for {full.ports:,} ports"
+        f" of NICs on {' + '.join(f'{one:,}' for one in full.switches)} switches; {counted(count, 'plane')}:"
+        f" {in_all // section.nic_ports:,} NICs in"
+        f" {in_all // (section.gpus_per_host * section.nic_ports):,} servers,"
+        f" {sum(full.switches) * count:,} switches"
+    )
+    lost = (
+        f"a lost link above a ToR takes {200 / section.radix:.1f} % of its uplinks, a lost ToR"
+        f" {100 / count:.1f} % of the ports of each server below it"
+    )
+    return [size, lost]
+
+
 def servers(scenario: Scenario, topology: Topology) -> list[str]:
     """Where things sit in a server of the scenario's build; nothing where it has none."""
     if scenario.host.node == "none":

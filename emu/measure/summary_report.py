@@ -46,6 +46,7 @@ from emu.results.summary import (
     Init,
     Job,
     Link,
+    Plane,
     ServerLoad,
     ServingResult,
     StorageResult,
@@ -100,6 +101,24 @@ def _link_lines(title: str, links: Sequence[Link]) -> list[str]:
         for link in links
     ]
     return [title, *aligned(rows)]
+
+
+def plane_lines(planes: Sequence[Plane]) -> list[str]:
+    """What each plane of a fabric carried."""
+    if not planes:
+        return []
+    rows = [("", "from NICs", "utilisation", "to NICs", "drops")]
+    rows += [
+        (
+            f"plane {one.plane}",
+            about_size(one.up_bytes),
+            percent(one.up_utilisation),
+            about_size(one.down_bytes),
+            "-" if one.drops is None else str(one.drops),
+        )
+        for one in planes
+    ]
+    return ["planes", *aligned(rows)]
 
 
 def busiest_links(links: Sequence[Link]) -> list[Link]:
@@ -258,6 +277,7 @@ def closing_lines(summary: Summary) -> list[str]:
         operator_lines(summary.operator),
         [] if summary.operator is not None else survived_lines(summary.jobs),
         unfinished_lines(summary.jobs),
+        plane_lines(summary.fabric.planes),
         _link_lines(busiest, busiest_links(summary.fabric.links)),
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),
         balance_lines("uplinks", summary.fabric.uplinks),

@@ -508,6 +508,27 @@ class Tier(Part):
     """Those sent from it."""
 
 
+class Plane(Part):
+    """Payload between the NICs and one plane of a fabric whose planes nothing joins."""
+
+    plane: int
+    """Its number."""
+    switches: int
+    """How many it has."""
+    up_bytes: int
+    """Payload that NICs sent into it."""
+    down_bytes: int
+    """Payload that it brought to NICs."""
+    up_bps: int | None = None
+    """Payload of NICs into it over `ran_ps`; bit/s."""
+    up_utilisation: float | None = None
+    """Share of what the NICs' ports on it could have sent in `ran_ps`, preamble and gap included."""
+    drops: int | None = None
+    """Frames dropped by its switches and by the NICs' ports on it, for any reason."""
+    xoff_frames: int | None = None
+    """PFC frames that stop a priority, sent by those."""
+
+
 class SpanRates(Part):
     """Rates in a part of the run (`run.span`)."""
 
@@ -610,6 +631,8 @@ class Fabric(Part):
     down or across. Of a fabric with all its links; a port that is in several groups counts in each."""
     tiers: list[Tier]
     """Of every tier of switches from the lowest on."""
+    planes: list[Plane] = []
+    """Of every plane of the back end, where it has several that nothing joins."""
     servers: list[ServerLoad] = []
     """Every server of storage and metadata on the front end."""
     span: SpanRates | None = None

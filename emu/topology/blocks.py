@@ -29,6 +29,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "hpn": ("segment", "pod"),
     "dcn_plus": ("segment", "pod"),
     "megascale": ("block", "pod"),
+    "multi_plane": ("rack",),
     "fat_tree": ("rack", "pod"),
     "rail_only": ("segment",),
     "star": ("rack",),

@@ -50,6 +50,7 @@ from emu.topology.generators.dcn_plus import dcn_plus
 from emu.topology.generators.hpn import hpn
 from emu.topology.generators.llama3 import llama3
 from emu.topology.generators.megascale import megascale
+from emu.topology.generators.multi_plane import multi_plane
 from emu.topology.generators.textbook import fat_tree, rail_only, star
 
 GENERATORS: Final[Mapping[str, Callable[..., Topology]]] = MappingProxyType(
@@ -59,6 +60,7 @@ GENERATORS: Final[Mapping[str, Callable[..., Topology]]] = MappingProxyType(
         "hpn": hpn,
         "dcn_plus": dcn_plus,
         "megascale": megascale,
+        "multi_plane": multi_plane,
         "fat_tree": fat_tree,
         "rail_only": rail_only,
         "star": star,

@@ -8,7 +8,7 @@ from emu.base.errors import ScenarioError
 from emu.scenario.load import load, load_mapping
 from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, SMALL, refusals
 
-KINDS = "ai_zone, llama3, hpn, dcn_plus, megascale, fat_tree, rail_only, star, graph, file"
+KINDS = "ai_zone, llama3, hpn, dcn_plus, megascale, multi_plane, fat_tree, rail_only, star, graph, file"
 
 
 def test_everything_wrong_is_told_at_once() -> None:

@@ -187,7 +187,9 @@ def test_a_fabric_without_a_nic_is_refused() -> None:
 
 
 def test_every_kind_is_built_by_name_and_an_unknown_one_is_refused() -> None:
-    assert " ".join(GENERATORS) == ("ai_zone llama3 hpn dcn_plus megascale fat_tree rail_only star graph")
+    assert " ".join(GENERATORS) == (
+        "ai_zone llama3 hpn dcn_plus megascale multi_plane fat_tree rail_only star graph"
+    )
     fabric = build(
         "graph",
         nodes=SOUND_NODES,

@@ -38,6 +38,7 @@ def test_the_names_on_the_page_are_those_that_are_given() -> None:
         "hpn": "pods: 2, hosts_per_segment: 1",
         "dcn_plus": "pods: 2",
         "megascale": "pods: 2, hosts_per_block: 1",
+        "multi_plane": "tiers: 3, radix: 4, hosts: 8, planes: 2, gpus_per_host: 2",
         "fat_tree": "k: 4",
         "rail_only": "segments: 2, hosts_per_segment: 1, aggs_per_rail: 1",
     }

@@ -77,6 +77,7 @@ def command(
         say("\n\n".join(view.text for view in shown))
     elif svg is None:
         figures = [to_text(describe(topology)), *views.round_trip(loaded.scenario, topology)]
+        figures += views.room_of_planes(loaded.scenario)
         figures += views.servers(loaded.scenario, topology)
         figures += views.overrides(loaded.scenario, topology)
         say("\n".join([*figures, "", outline(topology)]))

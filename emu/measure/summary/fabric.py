@@ -59,9 +59,11 @@ from emu.results.summary import (
     GroupLoad,
     Job,
     Link,
+    Plane,
     SpanRates,
     Tier,
 )
+from emu.topology.blocks import plane_word, planes
 
 
 def share(part: int, whole: int) -> float:
@@ -196,6 +198,45 @@ def tier_rows(topology: Topology, counts: Counts, ran: int) -> list[Tier]:
     ]
 
 
+def plane_rows(topology: Topology, counts: Counts, ran: int) -> list[Plane]:
+    """What NICs and each plane exchanged, over the time `ran`; nothing of a fabric in one piece."""
+    nodes = topology.nodes
+    of_switch = {at: plane for at, plane in planes(topology).items() if nodes[at].network == "backend"}
+    numbers = sorted(dict.fromkeys(of_switch.values()))
+    if len(numbers) < 2 or plane_word(topology) != "plane":
+        return []
+    metrics = (*_OF_TIER, DROPPED)
+    up: dict[int, list[int]] = {plane: [0] * (len(metrics) + 1) for plane in numbers}
+    down_bytes = dict.fromkeys(numbers, 0)
+    for nic in topology.nics:
+        for port, end in enumerate(topology.ports(nic)):
+            if end.peer not in of_switch:
+                continue
+            plane = of_switch[end.peer]
+            for at, metric in enumerate(metrics):
+                up[plane][at] += counts.port(metric, nic, port)
+            up[plane][-1] += end.rate_bps
+            down_bytes[plane] += counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, end.peer, end.peer_port)
+    for switch, plane in of_switch.items():
+        for port in range(-1, len(topology.ports(switch))):
+            up[plane][2] += counts.port(PFC_TRANSMIT_XOFF_FRAMES, switch, port)
+            up[plane][3] += counts.port(DROPPED, switch, port)
+    switches = list(of_switch.values())
+    return [
+        Plane(
+            plane=place,
+            switches=switches.count(plane),
+            up_bytes=up[plane][0],
+            down_bytes=down_bytes[plane],
+            up_bps=_rate_bps(up[plane][0], ran),
+            up_utilisation=share(up[plane][1] * BIT_PS_PER_BYTE, up[plane][-1] * ran),
+            drops=up[plane][3],
+            xoff_frames=up[plane][2],
+        )
+        for place, plane in enumerate(numbers)
+    ]
+
+
 def span_rates(
     topology: Topology,
     records: Sequence[DeviceRecord],
@@ -268,7 +309,8 @@ UNKNOWN: Final = (
     NIC_RNR_NAK_RETRY_ERR,
     BUFFER_PEAK_BYTES,
 )
-"""What flow level does not know of the fabric; of a link how long it was paused, of a tier its pauses."""
+"""What flow level does not know of the fabric; of a link how long it was paused, of a tier its pauses, of a
+plane its pauses and drops."""
 
 
 def known_to_flows(fabric: Fabric) -> Fabric:
@@ -277,7 +319,8 @@ def known_to_flows(fabric: Fabric) -> Fabric:
     tiers = [
         tier.model_copy(update={"up_xoff_frames": None, "down_xoff_frames": None}) for tier in fabric.tiers
     ]
-    return fabric.model_copy(update=dict.fromkeys(UNKNOWN) | {"links": links, "tiers": tiers})
+    rows = [plane.model_copy(update={"drops": None, "xoff_frames": None}) for plane in fabric.planes]
+    return fabric.model_copy(update=dict.fromkeys(UNKNOWN) | {"links": links, "tiers": tiers, "planes": rows})
 
 
 TOTALS: Final = tuple(
@@ -301,6 +344,7 @@ def fabric_of(topology: Topology, counts: Counts, ran: int) -> Fabric:
         uplinks=uplinks,
         groups=list(other_group_rows(topology, counts)),
         tiers=tier_rows(topology, counts, ran),
+        planes=plane_rows(topology, counts, ran),
         ran_ps=ran,
         worst_max_over_mean=max((row.max_over_mean or 0.0 for row in used), default=None),
         idle_uplinks=sum(row.idle for row in used),

@@ -33,6 +33,7 @@ DELAY_500NS_PS: Final = parse_time("500ns")
 
 Count = Annotated[int, Field(ge=1, le=65536)]
 CountOrNone = Annotated[int, Field(ge=0, le=65536)]
+NicPorts = Annotated[int, Field(ge=1, le=8)]
 
 
 class TopologySection(Section):
@@ -146,12 +147,12 @@ class Hpn(TopologySection):
     """Servers in a segment. 128, for 1,024 GPUs in one tier (HPN)."""
     gpus_per_host: Count = 8
     """GPUs in a server, each with a NIC of its own; as many rails. 8 (HPN)."""
-    nic_ports: Literal[1, 2] = 2
-    """Fabric ports of a NIC, each on a ToR of its own: `tor-S-R-0` and `tor-S-R-1`. 2 (HPN); 1 for a single
-    ToR."""
-    planes: Literal[1, 2] = Field(default_factory=lambda known: known.get("nic_ports", 2))
-    """2: what leaves port 0 arrives on port 0 (HPN). 1: all ToRs of a pod share its aggregation switches.
-    Default: as many as `nic_ports`."""
+    nic_ports: NicPorts = 2
+    """Fabric ports of a NIC, each on a ToR of its own: `tor-S-R-0`, `tor-S-R-1` and so on. 2 (HPN); 1 for a
+    single ToR."""
+    planes: NicPorts = Field(default_factory=lambda known: known.get("nic_ports", 2))
+    """As many as `nic_ports`, the default: what leaves port 0 arrives on port 0 (HPN has 2). 1: all ToRs of a
+    pod share its aggregation switches."""
     aggs_per_plane: CountOrNone = 60
     """Aggregation switches `agg-P-L-A` in a plane L of a pod. 60 (HPN)."""
     links_per_tor_agg: Count = 1
@@ -190,8 +191,9 @@ class DcnPlus(TopologySection):
     """Servers in a segment. 16, for 128 GPUs (HPN)."""
     gpus_per_host: Count = 8
     """GPUs in a server, each with a NIC of its own. 8 (HPN)."""
-    nic_ports: Literal[1, 2] = 2
-    """Fabric ports of a NIC, each on a ToR of its own, `tor-S-0` and `tor-S-1`. 2 (HPN); 1: a single ToR."""
+    nic_ports: NicPorts = 2
+    """Fabric ports of a NIC, each on a ToR of its own, `tor-S-0`, `tor-S-1` and so on. 2 (HPN); 1: a single
+    ToR."""
     aggs_per_pod: Count = 8
     """Aggregation switches `agg-P-A` of a pod. 8 (SimAI)."""
     links_per_tor_agg: Count = 8
@@ -246,6 +248,33 @@ class MegaScale(TopologySection):
     """Rate of a NIC. 200G, half a port of the ToR (MegaScale)."""
     nic_delay_ps: DelayPs = DELAY_500NS_PS
     """Propagation between a NIC and its ToR."""
+    agg_delay_ps: DelayPs = DELAY_500NS_PS
+    """Propagation between a ToR and an aggregation switch."""
+    core_delay_ps: DelayPs = DELAY_500NS_PS
+    """Propagation between an aggregation switch and the core."""
+
+
+class MultiPlane(TopologySection):
+    """Several equal fat trees side by side, each with some ports of every server: MPFT, and MRC's fabrics."""
+
+    kind: Literal["multi_plane"] = "multi_plane"
+    """Planes of two or three tiers that nothing joins."""
+    planes: NicPorts = 8
+    """Planes. Port J of NIC I of a server is on plane (I x `nic_ports` + J) mod `planes`. 8 (MPFT, MRC)."""
+    tiers: Literal[2, 3] = 2
+    """Tiers of a plane: ToRs `tor-P-T` under `agg-P-A`, and with 3 under `core-P-C`. 2 (MPFT, MRC)."""
+    radix: Annotated[int, Field(ge=2, le=1024)] = 64
+    """Ports of a switch, half down and half up; even. 64 (MPFT); 512 (MRC)."""
+    hosts: Count | None = None
+    """Servers. Default: as many as a plane has room for, 2,048 for 16,384 GPUs (MPFT)."""
+    gpus_per_host: Count = 8
+    """GPUs in a server, each with a NIC of its own. 8 (MPFT)."""
+    nic_ports: NicPorts = 1
+    """Fabric ports of a NIC. 1, NIC I on plane I (MPFT); 8, every NIC on every plane (MRC)."""
+    link_bps: RateBps = LINK_400G_BPS
+    """Rate of one port of a NIC, and of the links between switches. 400G (MPFT); 100G (MRC)."""
+    nic_delay_ps: DelayPs = DELAY_500NS_PS
+    """Propagation between a NIC and its ToRs."""
     agg_delay_ps: DelayPs = DELAY_500NS_PS
     """Propagation between a ToR and an aggregation switch."""
     core_delay_ps: DelayPs = DELAY_500NS_PS
@@ -368,6 +397,7 @@ TOPOLOGIES: Final = OneOf(
         "hpn": Hpn,
         "dcn_plus": DcnPlus,
         "megascale": MegaScale,
+        "multi_plane": MultiPlane,
         "fat_tree": FatTree,
         "rail_only": RailOnly,
         "star": Star,

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from actors.fabric.model import (
     FABRIC,
@@ -306,8 +306,12 @@ def check_stripe(keys: tuple[str, str], aggs: int, uplinks: int, cores: int) -> 
     return [Fault((keys[1],), reason, f"a divisor of {aggs * uplinks}, or another {keys[0]}")]
 
 
+MOST_NIC_PORTS: Final = 8
+"""Fabric ports of a NIC. 8 planes of 100G at an 800G NIC are the most that is published (MRC, MPFT)."""
+
+
 def check_ports(nic_ports: int) -> list[Fault]:
-    """A fault for NICs of no or more than two fabric ports."""
-    if nic_ports in {1, 2}:
+    """A fault for NICs of no or too many fabric ports."""
+    if 1 <= nic_ports <= MOST_NIC_PORTS:
         return []
-    return [Fault(("nic_ports",), f"a NIC of {nic_ports} ports", "1 or 2")]
+    return [Fault(("nic_ports",), f"a NIC of {nic_ports} ports", f"1 to {MOST_NIC_PORTS}")]

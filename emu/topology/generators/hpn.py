@@ -6,8 +6,9 @@ tier. 15 segments make a pod of 15,360 GPUs in two tiers: a ToR has 128 x 200G d
 
 Planes. With two planes (as deployed) a pod has 60 aggregation switches in each, and the first ToR of every
 pair is joined to those of plane 0, the second to those of plane 1: what leaves port 0 of a NIC arrives on
-port 0. With one plane, every ToR is joined to all 60 aggregation switches of its pod, and both ToRs of a pair
-are reached through the same ones: how the two ports of a NIC load is left to the hash.
+port 0. NICs of up to eight ports have as many ToRs each, and port j is on plane j mod `planes`. With one
+plane, every ToR is joined to all 60 aggregation switches of its pod, and both ToRs of a pair are reached
+through the same ones: how the two ports of a NIC load is left to the hash.
 
 Core. An aggregation switch has 120 x 400G down and 8 x 400G up, 15:1; only pipeline traffic crosses pods. The
 uplinks of a plane are striped over the plane's own core switches, in every pod alike.
@@ -142,15 +143,25 @@ def hpn(
 def _check_planes(nic_ports: int, planes: int, aggs_per_plane: int) -> list[Fault]:
     """A plane needs a port of every NIC below it and switches that join its ToRs."""
     faults = check_ports(nic_ports)
-    if planes not in {1, 2}:
-        faults.append(Fault(("planes",), f"{planes} planes", "1 or 2"))
+    if planes < 1:
+        faults.append(Fault(("planes",), f"{planes} planes", "1, or as many as nic_ports"))
     elif planes > nic_ports:
-        reason = "plane 1 has no path: NICs of one port reach plane 0 only"
-        faults.append(Fault(("planes",), reason, "1 plane, or nic_ports: 2"))
+        ports = "one port" if nic_ports == 1 else f"{nic_ports} ports"
+        reason = f"plane {nic_ports} has no path: NICs of {ports} reach {_first_planes(nic_ports)} only"
+        accepted = "1 plane" if nic_ports == 1 else f"at most {nic_ports} planes"
+        faults.append(Fault(("planes",), reason, f"{accepted}, or nic_ports: {planes}"))
+    elif nic_ports % planes:
+        reason = f"{planes} planes do not divide the {nic_ports} ports of a NIC"
+        fitting = [str(count) for count in range(1, nic_ports + 1) if nic_ports % count == 0]
+        faults.append(Fault(("planes",), reason, " or ".join(fitting)))
     if aggs_per_plane < 1:
         reason = "plane 0 has no path between its ToRs without an aggregation switch"
         faults.append(Fault(("aggs_per_plane",), reason, "a whole number of at least 1"))
     return faults
+
+
+def _first_planes(count: int) -> str:
+    return "plane 0" if count == 1 else f"planes 0 to {count - 1}"
 
 
 def _check_core(pods: int, aggs: int, cores: int, uplinks: int) -> list[Fault]:
