@@ -2,7 +2,7 @@
 
 A flow is a number of messages to or (READ) from one peer. What is said of WRITEs below holds for all. It is a
 number of WRITEs to one peer, spread over its queue pairs in turn: WRITE m goes to queue pair m
-modulo their number. Each queue pair has at most `TX_DEPTH` WRITEs outstanding; a completion makes room for
+modulo their number. Each queue pair has at most `tx_depth` WRITEs outstanding; a completion makes room for
 its next one. A flow is *completed* when the sender's host has the last completion. When its last byte was
 *delivered* is logged by the receiving NIC; the two are never mixed.
 
@@ -27,8 +27,8 @@ from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.wire.message import STATUS_SUCCESS
 
-TX_DEPTH: Final[i64] = 128
-"""WRITEs outstanding on one queue pair (perftest's -t)."""
+TX_DEPTH: Final = 128
+"""WRITEs outstanding on one queue pair, unless a job says otherwise (perftest's default of -t)."""
 
 _PAIR_FIELDS: Final = ("posted", "completed", "failed")
 _FLOW_FIELDS: Final = ("begun_ps", "started_ps", "completed_ps", "status", "open_pairs")
@@ -52,12 +52,22 @@ class FlowPair:
 class Flow:
     """One flow: `write_bytes` each, the last WRITE what is left of `size_bytes`; `flags` are POST's."""
 
-    def __init__(self, number: int, start_ps: int, size_bytes: int, write_bytes: int, flags: int = 0) -> None:
+    def __init__(
+        self,
+        number: int,
+        start_ps: int,
+        size_bytes: int,
+        write_bytes: int,
+        flags: int = 0,
+        tx_depth: int = TX_DEPTH,
+    ) -> None:
         self.number: i64 = number
         self.start_ps: i64 = start_ps
         self.size_bytes: i64 = size_bytes
         self.write_bytes: i64 = write_bytes
         self.flags: i64 = flags
+        self.tx_depth: i64 = tx_depth
+        """WRITEs that each of its queue pairs has outstanding at most."""
         self.pairs: list[FlowPair] = []
         self.begun_ps: i64 = -1
         self.started_ps: i64 = -1
@@ -135,7 +145,7 @@ class FlowProgram(Program):
         """Post the flow's first WRITEs, one to each queue pair in turn, as many as the depth allows."""
         flow.begun_ps = now
         turn: i64 = 0
-        while turn < TX_DEPTH:
+        while turn < flow.tx_depth:
             for one in flow.pairs:
                 if one.posted < one.writes:
                     self._post(host, one)

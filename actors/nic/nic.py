@@ -89,7 +89,7 @@ from actors.nic.queue_pair.queue_pair import (
     QueuePair,
 )
 from actors.nic.queue_pair.requester import RNR_PORT
-from actors.nic.queue_pair.responder import Responder
+from actors.nic.queue_pair.responder import CNP_PORT, Responder
 from actors.port.link import PRIORITIES, MessagePort
 from actors.port.passage import Passage
 from actors.port.port import DEBOUNCED, afflict_port, count_port, port_is_steady, port_series
@@ -569,13 +569,7 @@ class Nic(Responder):
         if self.ahead_ps >= now:
             self.uncouple(now, self.place_now())
         if kind == RETRANSMIT:
-            if port == RNR_PORT:
-                return self.rnr_over(self.pairs[subject], now)
-            if port == RECOVERY_PORT:
-                return self.recovery_timer(self.pairs[subject], now)
-            if self.timed_out(self.pairs[subject], now):
-                self.mix_timer(RETRANSMIT, 0, subject)  # whichever port it was set at, which is no part of it
-            return False
+            return self._pair_timer(self.pairs[subject], port, now)
         if kind == RATE_TIMER:
             return self.rate_timer(self.pairs[subject], now)
         if kind == COPY_DONE:
@@ -596,6 +590,18 @@ class Nic(Responder):
         if kind == PAUSE_EXPIRY:
             return pfc.expire(subject, now)
         return pfc.refresh(subject, now)
+
+    def _pair_timer(self, pair: QueuePair, port: i64, now: i64) -> bool:
+        """A timer of a queue pair fired; its port says which."""
+        if port == RNR_PORT:
+            return self.rnr_over(pair, now)
+        if port == CNP_PORT:
+            return self.cnp_due(pair, now)
+        if port == RECOVERY_PORT:
+            return self.recovery_timer(pair, now)
+        if self.timed_out(pair, now):
+            self.mix_timer(RETRANSMIT, 0, pair.index)  # whichever port it was set at, which is no part of it
+        return False
 
     def _link_changed(self, port: i64, subject: i64, now: i64) -> bool:
         """A link has another state, or a debounce time is over. Returns whether the port changed its own."""

@@ -166,7 +166,7 @@ def _add_flows(topology: Topology, host: Host, job: JobWork) -> None:
     number = host.add(program)
     for work in job.flows_of[host.number]:
         port = _host_port(topology, work.nic)
-        flow = Flow(work.flow, work.start_ps, work.size_bytes, work.write_bytes, work.flags)
+        flow = Flow(work.flow, work.start_ps, work.size_bytes, work.write_bytes, work.flags, work.tx_depth)
         contexts = program.add(flow, [(port, index) for index in work.posting()])
         for index, context in zip(work.posting(), contexts, strict=True):
             host.bind(port, index, number, context)

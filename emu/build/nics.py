@@ -414,6 +414,7 @@ def give_control(
         return
     nic.controlled = True
     nic.cnp_interval_ps = section.cnp_interval_ps
+    nic.cnp_delay_ps = section.cnp_delay_ps
     nic.cnp_priority = section.cnp_priority
     if section.collects:
         nic.telemetry_bytes = section.telemetry_bytes

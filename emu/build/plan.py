@@ -177,6 +177,8 @@ class FlowWork:
     """Flags of what is posted."""
     size_bytes: int
     write_bytes: int
+    tx_depth: int
+    """Messages that a queue pair has outstanding at most."""
     start_ps: int
     """After the job's start."""
     pairs: tuple[tuple[int, int], ...]
@@ -478,6 +480,7 @@ def _flows(
                 flags=FLAGS[work.verb],
                 size_bytes=flow.size_bytes,
                 write_bytes=write_bytes,
+                tx_depth=work.tx_depth,
                 start_ps=flow.start_ps,
                 pairs=pairs,
                 ideal_ps=ideal.of(source, destination, flow.size_bytes, write_bytes),

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 from actors.fabric.model import Topology
+from actors.host.perftest import TX_DEPTH
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.transport.wiring import QpPlan, WiredJob
 from emu.base.errors import Problem, ScenarioError
@@ -215,6 +216,9 @@ def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
         ):
             if given:
                 yield f"{key}.{name}", "flow level does not have this", f"its default, or {PACKETS}"
+        if getattr(job.workload, "tx_depth", TX_DEPTH) != TX_DEPTH:
+            reason = "flow level does not hold a queue pair back for its depth"
+            yield f"{key}.workload.tx_depth", reason, f"{TX_DEPTH}, or {PACKETS}"
         if job.workload.flows_on_front_end:
             reason = "flow level has clients of storage on the front end, and no other flows"
             yield f"{key}.workload.network", reason, f"backend, or {PACKETS}"

@@ -21,9 +21,14 @@ are evenly spread.
 All of it is drawn in integers, so that it is the same everywhere: -ln u, for u of 62 bits, comes from the
 binary logarithm worked out bit by bit to 32 places (its error is below 1e-9).
 
+Poisson incasts, which HPCC and others add to such a background: each has its receiver and its senders drawn
+evenly, and all its flows are posted together. The rate of arrivals follows from the load as above, with
+`fan_in` times the size of a flow in the place of the mean size.
+
 Sources. web_search: DCTCP (SIGCOMM'10), figure 4, and hadoop: Inside the Social Network's (Datacenter)
 Network (SIGCOMM'15), figure 6, both as points in HPCC's traffic generator (SIGCOMM'19, `traffic_gen/`
-WebSearch_distribution.txt and FbHdp_distribution.txt).
+WebSearch_distribution.txt and FbHdp_distribution.txt); its section 5.1 has the incasts (60 senders, 500 KB
+each, 2 % of the capacity).
 
 Not modelled: locality within racks and services, requests that are answered.
 """
@@ -187,6 +192,8 @@ SIZES: Final[dict[str, Points]] = {
 
 _ARRIVALS: Final = 0x504F4953
 """Names the random stream of backgrounds ("POIS")."""
+_INCASTS: Final = 0x494E4341
+"""Names the random stream of incasts ("INCA")."""
 _LN2: Final = 2_977_044_472
 """ln 2 in 2^-32."""
 _PLACES: Final = 32
@@ -241,13 +248,48 @@ def poisson(
     points = SIZES[distribution]
     ranks = len(rates_bps)
     stream = Stream(seed, job, _ARRIVALS)
-    gap_ps = mean_bytes(points) * scale * BIT_PS_PER_BYTE / (load * sum(rates_bps))
+    gap_ps = _mean_gap_ps(mean_bytes(points) * scale, load, rates_bps)
     flows: list[Flow] = []
-    at = Fraction(0)
+    at_ps = 0
     for _ in range(count):
-        at += gap_ps * exponential(stream.draw62()) / 2**_PLACES
-        at = Fraction(int(at))
+        at_ps += int(gap_ps * exponential(stream.draw62()) / 2**_PLACES)
         src = int(stream.below(ranks))
         dst = (src + 1 + int(stream.below(ranks - 1))) % ranks
-        flows.append(Flow(src, dst, size_at(points, stream.draw62(), scale), int(at)))
+        flows.append(Flow(src, dst, size_at(points, stream.draw62(), scale), at_ps))
     return flows
+
+
+def poisson_incasts(
+    rates_bps: Sequence[int],
+    size_bytes: int,
+    fan_in: int,
+    load: Fraction,
+    count: int,
+    seed: int,
+    job: int,
+) -> list[Flow]:
+    """The flows of `count` incasts in the order of their arrivals, `fan_in` flows each. `rates_bps` has each
+    rank's link rate. Raises `PatternError` if there are too few ranks.
+    """
+    ranks = len(rates_bps)
+    if fan_in >= ranks:
+        reason = f"{fan_in} senders, but the job has {ranks - 1} other ranks"
+        raise PatternError("fan_in", reason, f"at most {ranks - 1}")
+    stream = Stream(seed, job, _INCASTS)
+    gap_ps = _mean_gap_ps(Fraction(fan_in * size_bytes), load, rates_bps)
+    flows: list[Flow] = []
+    at_ps = 0
+    for _ in range(count):
+        at_ps += int(gap_ps * exponential(stream.draw62()) / 2**_PLACES)
+        dst = int(stream.below(ranks))
+        others = [(dst + step) % ranks for step in range(1, ranks)]
+        for place in range(fan_in):
+            drawn = place + int(stream.below(ranks - 1 - place))
+            others[place], others[drawn] = others[drawn], others[place]
+            flows.append(Flow(others[place], dst, size_bytes, at_ps))
+    return flows
+
+
+def _mean_gap_ps(bytes_each: Fraction, load: Fraction, rates_bps: Sequence[int]) -> Fraction:
+    """Mean time between arrivals of so many bytes each that make up this share of what all links can send."""
+    return bytes_each * BIT_PS_PER_BYTE / (load * sum(rates_bps))

@@ -81,6 +81,7 @@ _SHARE: Final[Mapping[str, Try]] = {
 _DCQCN: Final[Mapping[str, Try]] = {
     "kind": ("", {}),
     "cnp_interval": ("5us", {}),
+    "cnp_delay": ("1us", {}),
     "cnp_priority": (0, {"jobs[0].workload.flows[3].size": "256KiB"}),
     "gain_bits": (2, {}),
     "alpha_timer": ("1us", {}),
@@ -100,6 +101,7 @@ _DELAY: Final[Mapping[str, Try]] = {
 _WINDOW: Final[Mapping[str, Try]] = {
     "kind": ("", {}),
     "cnp_interval": ("5us", {}),
+    "cnp_delay": ("1us", {}),
     "cnp_priority": (5, {}),
     "initial_window": (2, {}),
     "ecn": (True, {}),
@@ -281,12 +283,14 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
     "transport.congestion_control (kind: none)": {
         "kind": ("", {}),
         "cnp_interval": ("5us", {}),
+        "cnp_delay": ("1us", {}),
         "cnp_priority": (5, {}),
     },
     "transport.congestion_control (kind: dcqcn)": _DCQCN,
     "transport.congestion_control (kind: swift)": {
         "kind": ("", {}),
         "cnp_interval": ("5us", {}),
+        "cnp_delay": ("1us", {}),
         "cnp_priority": (5, {}),
         **_DELAY,
         "most_decrease_thousandths": (10, {"transport.congestion_control.target": "2us"}),
@@ -297,6 +301,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
     "transport.congestion_control (kind: hpcc)": {
         "kind": ("", {}),
         "cnp_interval": ("5us", {}),
+        "cnp_delay": ("1us", {}),
         "cnp_priority": (5, {}),
         "base_rtt": ("8us", {}),
         "eta": ("1/2", {}),
@@ -328,13 +333,13 @@ RESTS: Final[Mapping[str, str]] = {
     **{
         f"transport.congestion_control (kind: {name}).{key}": _UNMARKED
         for name in ("none", "swift", "hpcc")
-        for key in ("cnp_interval", "cnp_priority")
+        for key in ("cnp_interval", "cnp_delay", "cnp_priority")
     },
     "transport.congestion_control (kind: cubic).fast_convergence": "at microseconds W_est leads, not W_max",
     **{
         f"transport.congestion_control (kind: {name}).{key}": "TCP's marks come back with acknowledgements"
         for name in ("reno", "cubic")
-        for key in ("cnp_interval", "cnp_priority")
+        for key in ("cnp_interval", "cnp_delay", "cnp_priority")
     },
 }
 """By `heading.key`: why it changes nothing."""

@@ -140,6 +140,7 @@ def _control(name: str, **more: Any) -> Overrides:
 
 _RATES: Final = {
     "cnp_interval": "2us",
+    "cnp_delay": "500ns",
     "alpha_timer": "2us",
     "increase_timer": "2us",
     "byte_counter": "10KB",

@@ -137,6 +137,7 @@ REFUSED: Final[dict[str, dict[str, Any]]] = {
     "faults[0].kind": {"faults": [{"at": "10us", "kind": "link_down", "target": "rtsw-1:ctsw-0"}]},
     "faults[0]": {"faults": [{"at": "10us", "kind": "degrade", "loss": "1/10", "target": "rtsw-0:ctsw-0"}]},
     "faults[0].target": {"faults": [{"at": "10us", "kind": "link_down", "target": "busiest uplink"}]},
+    "jobs[0].workload.tx_depth": {"jobs": [{"name": "job", "workload": {**FLOWS, "tx_depth": 4}}]},
     "payload": {"payload": "real"},
     "ncclx.qp_policy": {"ncclx": {"qp_policy": "dqplb"}},
     "expect[0].value": {"expect": [{"value": "drops.total", "equals": 0}]},

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from actors.wire.message import STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from tests.ncclx.toy import US, Toy, scenario
 
@@ -46,13 +48,16 @@ def test_more_queue_pairs_than_messages_leaves_some_idle() -> None:
     assert [message for _, message in toy.plan.jobs[0].flows[0].last_messages()] == [0, 0]
 
 
-def test_at_most_128_writes_are_outstanding_on_a_queue_pair() -> None:
-    toy = Toy(scenario([flows((0, 1, "300KiB", "0ns"), message="1KiB")])).run()
+@pytest.mark.parametrize(("given", "depth"), [({}, 128), ({"tx_depth": 1}, 1), ({"tx_depth": 7}, 7)])
+def test_no_more_writes_than_the_depth_are_outstanding_on_a_queue_pair(
+    given: dict[str, int], depth: int
+) -> None:
+    toy = Toy(scenario([flows((0, 1, "300KiB", "0ns"), message="1KiB", **given)])).run()
     posted = [at for _, _, at in toy.nic(toy.plan.jobs[0].flows[0].source).posted]
     # A WRITE of 1,088 B takes 21,760 ps on the line, so the first is acknowledged after 2.02 us.
     assert len(posted) == 300
-    assert posted[127] < 1 * US
-    assert 2 * US + 21_760 <= posted[128] < 2 * US + 21_760 + 10_000
+    assert posted[depth - 1] < 1 * US
+    assert 2 * US + 21_760 <= posted[depth] < 2 * US + 21_760 + 10_000
 
 
 def test_a_flow_starts_after_its_job_and_is_completed_a_round_trip_after_its_last_byte() -> None:

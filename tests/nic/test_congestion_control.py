@@ -4,6 +4,7 @@ The recurrences are written out again here, from the papers, in plain integers. 
 a wire marks packets where a switch would.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -185,6 +186,38 @@ def test_cnps_are_50_us_apart_and_each_cuts_the_rate() -> None:
     assert control.rate_bps < 400_000_000_000 // 2**5
 
 
+def cnp_times(control: dict[str, str], until_ps: int = 300 * US) -> list[int]:
+    """When CNPs leave NIC 1, of whose packets each is marked."""
+    fabric = controlled("dcqcn", **control)
+    mark(fabric, 10**18)
+    times: list[int] = []
+
+    def seen(frame: Frame) -> bool:
+        if frame.opcode == CNP:
+            times.append(fabric.queue.now_ps)
+        return False
+
+    fabric.tap("nic-1", 0, seen)
+    fabric.post(0, 0, 8 * 2**20)
+    fabric.run(until_ps)
+    return times
+
+
+def test_a_cnp_leaves_its_delay_after_the_mark_and_the_interval_counts_from_the_mark() -> None:
+    at_once, later = cnp_times({}), cnp_times({"cnp_delay": "6us"})
+    assert later[0] - at_once[0] == 6 * US
+    assert len(later) == len(at_once)
+    for times in (at_once, later):
+        # the first mark after an interval; a sender that was cut sends a packet every few us
+        assert all(50 * US <= after - before < 60 * US for before, after in pairwise(times))
+
+
+def test_a_delay_that_is_no_shorter_than_the_interval_is_refused() -> None:
+    told = "cnp_delay: is no shorter than the interval of 50us between CNPs; accepted: less than"
+    with pytest.raises(ScenarioError, match=told):
+        controlled("dcqcn", cnp_delay="50us")
+
+
 def test_a_paced_queue_pair_sends_at_its_rate() -> None:
     fabric = controlled("dcqcn", least="50G")
     mark(fabric, 400 * US)
@@ -228,8 +261,9 @@ def test_delay_alone_keeps_the_queue_of_two_senders_short(algorithm: str) -> Non
 @pytest.mark.parametrize("algorithm", ["dcqcn", "swift", "hybrid"])
 def test_a_run_goes_on_from_its_state(algorithm: str) -> None:
     def make() -> Fabric:
-        fabric = controlled(algorithm, [(0, 1), (2, 1)])
+        fabric = controlled(algorithm, [(0, 1), (2, 1)], cnp_delay="30us")
         fabric.nics[1].corrupt_every = 0
+        mark(fabric, 10**18)
         return fabric
 
     whole, first, second = make(), make(), make()

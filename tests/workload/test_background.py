@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.workload.flows import SIZES, exponential, mean_bytes, poisson, size_at
+from emu.base.errors import ScenarioError
+from emu.preparing import prepare
+from emu.workload.flows import (
+    SIZES,
+    Flow,
+    exponential,
+    mean_bytes,
+    poisson,
+    poisson_incasts,
+    size_at,
+)
 
 RATES = [100 * 10**9] * 8
 
@@ -54,3 +64,66 @@ def test_arrivals_are_memoryless_and_ends_are_drawn_evenly() -> None:
 def test_another_job_draws_other_flows_and_the_same_job_the_same() -> None:
     drawn = [poisson(RATES, "hadoop", Fraction(1), Fraction(1, 10), 50, 3, job) for job in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def incasts(fan_in: int, load: Fraction, count: int, seed: int = 3, job: int = 0) -> list[list[Flow]]:
+    """Incasts of 500 KB a sender, each with its flows."""
+    flows = poisson_incasts(RATES, 500_000, fan_in, load, count, seed, job)
+    assert len(flows) == fan_in * count
+    return [flows[first : first + fan_in] for first in range(0, len(flows), fan_in)]
+
+
+@given(st.integers(1, 7), st.integers(0, 2**63 - 1))
+def test_every_incast_has_its_fan_in_of_different_senders_at_one_time(fan_in: int, seed: int) -> None:
+    for flows in incasts(fan_in, Fraction(1, 50), 20, seed):
+        senders = {flow.src for flow in flows}
+        (receiver,) = {flow.dst for flow in flows}
+        assert len(senders) == fan_in
+        assert receiver not in senders
+        assert {(flow.size_bytes, flow.start_ps) for flow in flows} == {(500_000, flows[0].start_ps)}
+
+
+@pytest.mark.parametrize(("fan_in", "load"), [(1, Fraction(1, 2)), (5, Fraction(1, 50)), (7, Fraction(1))])
+def test_incasts_post_their_load_at_memoryless_times_to_and_from_ranks_drawn_evenly(
+    fan_in: int, load: Fraction
+) -> None:
+    drawn = incasts(fan_in, load, 8_000)
+    starts = [flows[0].start_ps for flows in drawn]
+    mean = starts[-1] / len(starts)
+    # fan_in x 500 KB over load x 8 links of 100G; 8,000 exponential gaps are off by 1.1 % (one sigma)
+    assert mean == pytest.approx(fan_in * 500_000 * 8 / (float(load) * 800e9) * 1e12, rel=0.04)
+    gaps = [after - before for before, after in pairwise(starts)]
+    assert sum(gap > mean for gap in gaps) / len(gaps) == pytest.approx(math.exp(-1), abs=0.02)
+    for end, each in (("src", 1000 * fan_in), ("dst", 1000 * fan_in)):
+        counts = [sum(getattr(flow, end) == rank for flows in drawn for flow in flows) for rank in range(8)]
+        assert all(count == pytest.approx(each, rel=0.12) for count in counts), (end, counts)
+
+
+def test_incasts_are_drawn_apart_from_the_background_and_by_seed_and_job() -> None:
+    assert incasts(3, Fraction(1, 50), 9) == incasts(3, Fraction(1, 50), 9)
+    assert incasts(3, Fraction(1, 50), 9) != incasts(3, Fraction(1, 50), 9, seed=4)
+    assert incasts(3, Fraction(1, 50), 9) != incasts(3, Fraction(1, 50), 9, job=1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"fan_in": 4}, "workload.fan_in: 4 senders, but the job has 3 other ranks; accepted: at most 3"),
+        ({"load": 2}, "workload.load: 2 is above 1; accepted: a fraction above 0 and up to 1"),
+        (
+            {"incasts": 40_000},
+            "workload.incasts: 40000 incasts of 2 flows are 80000 flows; accepted: at most 32768",
+        ),
+        ({"tx_depth": 0}, "workload.tx_depth: "),
+    ],
+)
+def test_incasts_that_cannot_be_are_refused(keys: dict[str, object], told: str) -> None:
+    workload = {"kind": "poisson_incasts", "fan_in": 2, "size": "1KB", "incasts": 1, **keys}
+    mapping = {
+        "name": "incasts",
+        "topology": {"kind": "star", "hosts": 4, "gpus_per_host": 1},
+        "jobs": [{"name": "incasts", "workload": workload}],
+    }
+    with pytest.raises(ScenarioError) as caught:
+        prepare(mapping)
+    assert told in str(caught.value)

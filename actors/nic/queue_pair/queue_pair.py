@@ -197,6 +197,7 @@ _FIELDS: Final = (
     "timed_ps",
     "control_timer_ps",
     "cnp_from_ps",
+    "cnp_port",
     "port",
     "waits",
     "reads",
@@ -314,6 +315,8 @@ class QueuePair(Connection):
         self.control_timer_ps: i64 = 0
         self.cnp_from_ps: i64 = 0
         """As receiver: when the next CNP may go out."""
+        self.cnp_port: i64 = -1
+        """As receiver: through which port the CNP leaves that waits for its delay; below 0 for none."""
         self.max_reads: i64 = 16
         """READs that may be outstanding (max_rd_atomic)."""
         self.asked_psn: i64 = first_psn
@@ -469,6 +472,7 @@ class QueuePair(Connection):
         self.waits = 0
         self.reads = 0
         self.receives = 0
+        self.cnp_port = -1
         self.recovery_due_ps = 0
         self.resend_psn = NO_PSN
         self.expect_from(self.expected_psn)

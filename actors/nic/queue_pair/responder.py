@@ -17,8 +17,9 @@ Access. A WRITE or a READ that the queue pair's access flags forbid is answered 
 access error), and both ends are in error.
 
 Congestion (notification point). A packet that a switch marked brings forth a CNP to the sender's queue pair,
-at most one per queue pair and interval, in a class of its own. An acknowledgement takes back the telemetry
-(INT) that the packet collected which it answers. With `echoes` it repeats that packet's PSN (in AETH's 24
+at most one per queue pair and interval, in a class of its own. With `cnp_delay_ps` it leaves that much later;
+the interval counts from the mark. An acknowledgement takes back the telemetry (INT) that the packet collected
+which it answers. With `echoes` it repeats that packet's PSN (in AETH's 24
 bits), mark and UDP source port, and every packet is answered that is marked, or kept beyond a gap.
 
 Source: InfiniBand Architecture Specification volume 1, sections 9.7.3, 9.7.4, 9.7.5.1, 9.7.5.2.4 and
@@ -35,14 +36,14 @@ from typing import Final
 
 from mypy_extensions import i16, i64, u8
 
-from actors.kernel.event import Message
+from actors.kernel.event import RETRANSMIT, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import EndpointSettings
 from actors.nic.queue_pair.owed import owe_acknowledgement, owe_response
-from actors.nic.queue_pair.queue_pair import QueuePair, unwrap
+from actors.nic.queue_pair.queue_pair import ERROR, QueuePair, unwrap
 from actors.nic.queue_pair.requester import Requester
 from actors.port.link import MessagePort
 from actors.wire.frame import (
@@ -65,6 +66,8 @@ from actors.wire.frame import (
 )
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETION, STATUS_FLUSHED, STATUS_SUCCESS
 
+CNP_PORT: Final[i64] = 2045
+"""The port number of a CNP's timer, which no port has."""
 ACCESS_WRITE: Final[i64] = 1
 ACCESS_READ: Final[i64] = 2
 _TAKES: Final[i64] = 0xA31
@@ -95,6 +98,8 @@ class Responder(Requester):
         self.np_ecn_marked_roce_packets: i64 = 0
         self.cnp_interval_ps: i64 = 0
         self.cnp_priority: i64 = 0
+        self.cnp_delay_ps: i64 = 0
+        """From a marked packet until its CNP leaves; less than the interval, so a queue pair owes one."""
         self._came: Frame | None = None
         """The packet that is answered now, where answers repeat something of it."""
         self._ports: vec[NicPort] = vec[NicPort]()
@@ -264,6 +269,22 @@ class Responder(Requester):
         if self.echoes or now < pair.cnp_from_ps:
             return
         pair.cnp_from_ps = now + self.cnp_interval_ps
+        if self.cnp_delay_ps > 0:
+            pair.cnp_port = port.number
+            self.push_timer(now + self.cnp_delay_ps, RETRANSMIT, CNP_PORT, pair.index)
+        else:
+            self._send_cnp(pair, port, now)
+
+    def cnp_due(self, pair: QueuePair, now: i64) -> bool:
+        """The delay of a CNP is over. Returns whether the queue pair still owed it."""
+        port: i64 = pair.cnp_port
+        if port < 0 or pair.state == ERROR:
+            return False
+        pair.cnp_port = -1
+        self._send_cnp(pair, self._ports[port], now)
+        return True
+
+    def _send_cnp(self, pair: QueuePair, port: NicPort, now: i64) -> None:
         self.np_cnp_sent += 1
         cnp = Frame(
             CNP,

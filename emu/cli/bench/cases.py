@@ -145,7 +145,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "timeout": 14,
         "retry_count": 7,
         "recovery": {"kind": "go_back_n", "placement": "in_order", "reorder": 128, "window": "1MB"},
-        "congestion_control": {"kind": "none", "cnp_interval": "50us", "cnp_priority": 6},
+        "congestion_control": {"kind": "none", "cnp_interval": "50us", "cnp_delay": "0s", "cnp_priority": 6},
         "adaptive_retransmission": {"enabled": False, "least": "64us"},
         "receive_queue": {"depth": 0, "repost": "0s"},
         "rnr_timer": 12,
@@ -261,7 +261,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
 """Every key of a scenario but its name, and what differs from case to case: `topology`, `workload` of jobs.
 So a default that changes later changes no figure; a test demands each new key here."""
 
-_FLOWS: Final = {"verb": "write", "qps": 1, "message": "auto", "network": "backend"}
+_FLOWS: Final = {"verb": "write", "qps": 1, "tx_depth": 128, "message": "auto", "network": "backend"}
 _PERMUTATION: Final = {**_FLOWS, "kind": "permutation", "racks": "any"}
 _COLLECTIVE: Final = {
     "kind": "collective",

@@ -10,8 +10,9 @@ fast a queue pair sends, loss recovery what is sent again. Each is one line in i
 `CONTROLS` or `RECOVERIES`: its name, its class, which lists its knobs, and what it is. One of your own is
 `module:Class`.
 
-Sources: Zhu et al. (SIGCOMM'15) for CNPs 50 us apart; the controls name theirs. Llama 3's fabric ran without
-congestion control (`none`): receiver-driven admission and PFC alone. IEEE 802.1Qaz (enhanced transmission
+Sources: Zhu et al. (SIGCOMM'15) for CNPs 50 us apart; Lumina (SIGCOMM'23), which measures on NICs how long a
+CNP takes from its mark; the controls name theirs. Llama 3's fabric ran without congestion control (`none`):
+receiver-driven admission and PFC alone. IEEE 802.1Qaz (enhanced transmission
 selection) for sharing a port between classes by weight. Context cache: FaRM (NSDI'14) and Kalia et al.
 (ATC'16) for the mechanism; eRPC (NSDI'19), section 4.1, for how much: a ConnectX-5 does about 47 million
 small READs a second over few connections and half as many over 5,000, with about 375 B of state for each.
@@ -60,8 +61,18 @@ class CongestionSection(PolicySection):
     """Which algorithm."""
     cnp_interval_ps: PositiveTimePs = parse_time("50us")
     """A receiver sends at most one CNP per queue pair and interval."""
+    cnp_delay_ps: TimePs = 0
+    """From a marked packet at the receiver's queue pair until its CNP leaves; less than
+    `cnp_interval`. 0 where nobody has published a measurement."""
     cnp_priority: Priority = 6
     """Priority of CNPs."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a delay that would let a queue pair owe two CNPs."""
+        yield from super().check()
+        if self.cnp_delay_ps >= self.cnp_interval_ps:
+            reason = f"is no shorter than the interval of {format_time(self.cnp_interval_ps)} between CNPs"
+            yield Refusal(("cnp_delay",), reason, "less than `cnp_interval`")
 
     @property
     def by_packet(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from actors.host.perftest import TX_DEPTH
 from emu.scenario.section import Refusal, Section
 from emu.scenario.workloads.workload import Flows, MisfitError, Site, Workload
 from emu.scenario.yaml.values import (
@@ -23,11 +24,21 @@ from emu.scenario.yaml.values import (
     PositiveSizeBytes,
     TimePs,
 )
-from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
+from emu.workload.flows import (
+    Flow,
+    PatternError,
+    check_ranks,
+    incast,
+    permutation,
+    poisson,
+    poisson_incasts,
+)
 
 LONGEST_MESSAGE_BYTES: Final = 2**31
 """What a message may have (InfiniBand Architecture Specification volume 1, section 9.4.3): RETH's length has
 32 bits, and more than 2^31 bytes are not allowed."""
+MOST_FLOWS: Final = 2**16
+"""Flows of a job that are drawn."""
 
 Rank = Annotated[int, Field(ge=0, le=2**20)]
 
@@ -47,6 +58,8 @@ class FlowsWorkload(Workload):
     """Over which NICs: those of the GPUs, or the one of each host on the front end (`frontend.enabled`)."""
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     """Queue pairs of a flow (perftest's -q)."""
+    tx_depth: Annotated[int, Field(ge=1, le=16384)] = TX_DEPTH
+    """Messages that a queue pair of a flow has outstanding at most (perftest's -t)."""
     message_bytes: AutoPositiveSizeBytes = None
     """Bytes of one message (perftest's -s), at most 2GiB. `auto`: the flow's bytes in equal shares, one for
     each queue pair; of a flow that is longer than these can be, as many of 2GiB as it takes."""
@@ -86,7 +99,15 @@ class FlowsWorkload(Workload):
     def posted(self, flows: Sequence[Flow]) -> Flows:
         """How these flows are posted."""
         sizes = tuple(self.write_bytes_of(flow.size_bytes) for flow in flows)
-        return Flows(tuple(flows), sizes, self.verb, self.qps, self.flows_on_front_end)
+        return Flows(
+            tuple(flows), sizes, self.verb, self.qps, self.flows_on_front_end, tx_depth=self.tx_depth
+        )
+
+    def rates_bps(self, site: Site) -> list[int]:
+        """The rate of each rank's link to the fabric that the flows use."""
+        if self.flows_on_front_end:
+            return [site.environment.frontend.link_bps for _ in site.gpus]
+        return [site.topology.ports(site.topology.nics_of_gpu(gpu)[0])[0].rate_bps for gpu in site.gpus]
 
     def drawn(self, site: Site) -> Sequence[Flow]:
         """The flows of the pattern. Raises PatternError, or MisfitError."""
@@ -213,18 +234,14 @@ class Poisson(FlowsWorkload):
     """Their sizes: of DCTCP's web search (1.7 MB in the mean), or of Facebook's Hadoop (120 KB)."""
     load: PositiveFraction = Fraction(1, 10)
     """Bytes posted over bytes that the ranks' links could send, in the mean over time; at most 1."""
-    flows: Annotated[int, Field(ge=1, le=2**16)]
+    flows: Annotated[int, Field(ge=1, le=MOST_FLOWS)]
     """How many flows; the job ends with the last of them."""
     size_scale: PositiveFraction = Fraction(1)
     """What sizes are multiplied with, to make a run shorter at the same load; at most 1."""
 
     def drawn(self, site: Site) -> Sequence[Flow]:
         """Flows at random times between random ranks."""
-        if self.flows_on_front_end:
-            rates_bps = [site.environment.frontend.link_bps for _ in site.gpus]
-        else:
-            ports = (site.topology.ports(site.topology.nics_of_gpu(gpu)[0])[0] for gpu in site.gpus)
-            rates_bps = [port.rate_bps for port in ports]
+        rates_bps = self.rates_bps(site)
         return poisson(rates_bps, self.sizes, self.size_scale, self.load, self.flows, site.seed, site.job)
 
     def check(self) -> Iterator[Refusal]:
@@ -232,3 +249,34 @@ class Poisson(FlowsWorkload):
         for key, value in (("load", self.load), ("size_scale", self.size_scale)):
             if value > 1:
                 yield Refusal((key,), f"{value} is above 1", "a fraction above 0 and up to 1")
+
+
+class PoissonIncasts(FlowsWorkload):
+    """Incasts that arrive at random, as a job beside background traffic."""
+
+    kind: Literal["poisson_incasts"] = "poisson_incasts"
+    """Incasts of drawn ranks into a drawn rank, the times between them exponential."""
+    fan_in: Annotated[int, Field(ge=1, le=65535)]
+    """Senders of each incast, drawn evenly and all different."""
+    size_bytes: PositiveSizeBytes
+    """Bytes of each sender's flow."""
+    load: PositiveFraction = Fraction(1, 50)
+    """Bytes posted over bytes that the ranks' links could send, in the mean over time; at most 1."""
+    incasts: Annotated[int, Field(ge=1, le=MOST_FLOWS)]
+    """How many incasts; the job ends with the last of them."""
+
+    def drawn(self, site: Site) -> Sequence[Flow]:
+        """The flows of all incasts."""
+        rates_bps = self.rates_bps(site)
+        return poisson_incasts(
+            rates_bps, self.size_bytes, self.fan_in, self.load, self.incasts, site.seed, site.job
+        )
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse more than there can be."""
+        if self.load > 1:
+            yield Refusal(("load",), f"{self.load} is above 1", "a fraction above 0 and up to 1")
+        flows = self.incasts * self.fan_in
+        if flows > MOST_FLOWS:
+            reason = f"{self.incasts} incasts of {self.fan_in} flows are {flows} flows"
+            yield Refusal(("incasts",), reason, f"at most {MOST_FLOWS // self.fan_in}")

@@ -10,7 +10,14 @@ from pydantic import Field
 from emu.base.spelling import did_you_mean, shown
 from emu.scenario.section import Location, OneOf, Refusal, RefusedError, Section
 from emu.scenario.workloads.collective import CollectiveWorkload
-from emu.scenario.workloads.flows import FlowList, FlowTable, Incast, Permutation, Poisson
+from emu.scenario.workloads.flows import (
+    FlowList,
+    FlowTable,
+    Incast,
+    Permutation,
+    Poisson,
+    PoissonIncasts,
+)
 from emu.scenario.workloads.open_job import OpenWorkload
 from emu.scenario.workloads.program import ProgramWorkload
 from emu.scenario.workloads.recover import RecoverSection
@@ -103,6 +110,7 @@ WORKLOADS: Final = OneOf(
         "permutation": Permutation,
         "incast": Incast,
         "poisson": Poisson,
+        "poisson_incasts": PoissonIncasts,
         "flows": FlowList,
         "flow_table": FlowTable,
         "checkpoint": Checkpoint,

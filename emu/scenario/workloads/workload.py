@@ -21,6 +21,7 @@ from fractions import Fraction
 from typing import ClassVar, Final, NamedTuple
 
 from actors.fabric.model import Topology
+from actors.host.perftest import TX_DEPTH
 from actors.host.storage_clients import ClientScript, Manners
 from actors.ncclx.operations import ROOTED, TO_ALL, Operation
 from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan
@@ -137,6 +138,8 @@ class Flows(NamedTuple):
     """Queue pairs of a flow."""
     front_end: bool = False
     """Whether they go over the front-end NIC of each host."""
+    tx_depth: int = TX_DEPTH
+    """Messages that a queue pair has outstanding at most."""
     serving: ServingFacts | None = None
     """Of a job whose flows are keys and values."""
 
