@@ -488,9 +488,12 @@ def _graph_leg(edges: Sequence[Edge], result: Result) -> Leg:
     whole = max(edge.bits for edge in edges)
     strands = tuple(strand for edge in edges for strand in edge.strands(whole))
     first_ps = min(max(edge.copy_ps, edge.clear_ps) for edge in edges)
+    line_ps = max(edge.bits * PS_OF_BIT_AT_KBPS // edge.line_kbps for edge in edges)
+    # What a small call waits for overlaps, so less is left behind its last byte than the edges say.
     tail_ps = min(edge.fixed_ps + edge.copy_ps for edge in edges)
-    alone_ps = max(result.end_ps - first_ps - tail_ps, 1)
-    most = max(whole * PS_OF_BIT_AT_KBPS // alone_ps, 1)
+    tail_ps = max(min(tail_ps, result.end_ps - first_ps - line_ps), 0)
+    alone_ps = result.end_ps - first_ps - tail_ps
+    most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
     window = max(edge.slots * edge.slice_bits for edge in edges)
     weight = max(edge.pairs for edge in edges) * UNIT
     return Leg(first_ps, Shape(strands, weight, most, window), whole, tail_ps)

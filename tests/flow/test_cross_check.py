@@ -1,8 +1,8 @@
 """Does flow level answer as packet level does on fabrics of 64 to 256 GPUs?
 
 Bounds are those of `emu.flow.cross`: payload of every link the same, collectives and steps 3 %, flows 5 %, or
-10 % where ports were paused. A call that is alone takes what its packets take. Incasts, permutations and jobs
-that meet are not here: which packet is first decides on them, and rates say that they are doubtful.
+10 % where ports were paused. A call that is alone takes what its packets take. Few incasts, permutations and
+jobs that meet are here: which packet is first decides on most of them, and rates say that they are doubtful.
 """
 
 from __future__ import annotations
@@ -166,6 +166,25 @@ CASES: Final[dict[str, dict[str, Any]]] = {
             ],
         ),
     },
+    "two jobs of which one begins later, over uplinks that pause": {
+        "topology": BARE | {"hosts_per_rack": 4, "racks": 4, "spines": 1},
+        "switch": {"buffer": {"pool": "2MB"}},
+        "ncclx": {"channels": 1, "protocol": "simple"},
+        "jobs": [
+            *collective(
+                "all_gather", "ring", "8MiB", name="even", ranks=list(range(0, 16, 2)), order="strided"
+            ),
+            *collective(
+                "all_gather",
+                "ring",
+                "8MiB",
+                name="odd",
+                ranks=list(range(1, 16, 2)),
+                order="strided",
+                start="100us",
+            ),
+        ],
+    },
     "a training step of 64 with a slow GPU": {
         "topology": ZONE | {"racks": 4},
         "ncclx": {"channels": 1},
@@ -190,6 +209,7 @@ def test_rates_are_within_their_bounds(name: str) -> None:
     packet, flow = (run(dict(scenario(name, one)), local=True).summary for one in ("packet", "flow"))
     found = differences(packet, flow, by_load=bool(CASES[name].keys() & {"routing", "faults"}))
     assert len(found) > 1
+    assert ("pause" not in name) or packet.fabric.pfc_transmit_xoff_frames
     assert [one for one in found if not one.holds] == []
 
 
@@ -200,6 +220,18 @@ def test_a_call_alone_takes_what_its_packets_take(name: str) -> None:
     assert [one.part for one in found if one.what.startswith("job")] == pytest.approx([0.0], abs=1e-5)
     assert [one for one in found if one.what.startswith("payload")] == []
     assert flow.engine.doubts == []
+
+
+@pytest.mark.parametrize(("tp", "pp"), [(1, 4), (2, 4), (4, 2), (4, 4)])
+def test_a_small_step_takes_what_its_packets_take(tp: int, pp: int) -> None:
+    """Stages send so little that the waits of a transfer, added up, are more than all of it takes."""
+    small = STEP | {"scale": "1/400", "tp": tp, "pp": pp, "micro_batches": 3}
+    step = {"topology": ZONE | {"racks": 1}, "ncclx": {"channels": 1}, "jobs": flows("training", **small)}
+    packet, flow = (
+        run({"name": "cross", "fidelity": one} | step, local=True).summary for one in ("packet", "flow")
+    )
+    assert (flow.ending, flow.engine.doubts) == ("finished", [])
+    assert next(one.part for one in differences(packet, flow)) == pytest.approx(0.0, abs=0.004)
 
 
 def test_a_long_ring_is_known_from_how_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from emu import api
 from emu.base.errors import EmuError, RuntimeFailure, UsageError
 from emu.measure.collected import Changed
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
@@ -73,7 +74,6 @@ def run(
     [
         ("incast_lossy", 2, "tcp"),
         ("incast_lossy", 2, "streams"),
-        ("tiny_all_reduce", 3, "tcp"),
         ("tiny_flap", 6, "tcp"),
     ],
 )
@@ -82,6 +82,28 @@ def test_workers_on_tcp_give_the_answer_of_one_process(name: str, workers: int, 
     outcome = run(name, notes=notes, workers=workers, sockets=sockets)
     assert (outcome.ending, outcome.digest) == (Ending.FINISHED, run(name, local=True).digest)
     assert all(worker.data_address.startswith("127.0.0.1:") for worker in notes.workers)
+
+
+@pytest.mark.parametrize(("size", "chosen"), [("64KiB", "packet"), ("8GiB", "flow")])
+def test_auto_chooses_and_answers_alike_in_one_process_on_one_worker_and_on_two(
+    tmp_path: Path, size: str, chosen: str
+) -> None:
+    changes = {"fidelity": "auto", "jobs[0].workload.sizes": [size], "expect": []}
+    digests, written = set(), set()
+    for workers in (None, 1, 2):
+        out = tmp_path / str(workers)
+        result = api.run(
+            "tiny_all_reduce",
+            overrides=changes,
+            local=workers is None,
+            workers=workers,
+            out=out,
+            diagnose=False,
+        )
+        digests.add(result.summary.digest)
+        written.add((out / "scenario.yaml").read_text("utf-8"))
+    assert (len(digests), len(written)) == (1, 1)
+    assert f"fidelity: {chosen}" in written.pop()
 
 
 def test_workers_say_where_they_are_and_samples_are_whole(tmp_path: Path) -> None:
