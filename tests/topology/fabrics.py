@@ -205,7 +205,9 @@ def single_homed(draw: st.DrawFn) -> Topology:
             "hosts_per_rack": draw(small),
             "gpus_per_host": draw(small),
             "ctsws_per_pod": draw(small),
+            "links_per_rtsw_ctsw": draw(small),
             "atsws": draw(small),
+            "links_per_ctsw_atsw": draw(small),
         }
     elif kind == "megascale":
         section = {
@@ -218,7 +220,9 @@ def single_homed(draw: st.DrawFn) -> Topology:
             "cores": draw(st.sampled_from([n for n in range(1, 10) if aggs * uplinks % n == 0])),
         }
     elif kind == "fat_tree":
-        section = {"k": 2 * draw(small)}
+        half = draw(small)
+        divisor = st.sampled_from([n for n in range(1, half + 1) if half % n == 0])
+        section = {"k": 2 * half, "links_per_tor_agg": draw(divisor), "links_per_agg_core": draw(divisor)}
     else:
         section = {"hosts": draw(small), "gpus_per_host": draw(small)}
     return fabric_of(kind=kind, **section)

@@ -1,16 +1,21 @@
 """Does the bill of a fabric count what would be bought, and do parallel links keep uplinks at their rate?"""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.fabric.model import FABRIC
+from actors.fabric.model import FABRIC, TopologyError
+from actors.fabric.paths import count_paths
 from emu.cli.bill import bill_of
 from emu.cli.main import main
 from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
+from tests.topology.fabrics import fabric_of
+
+_PODS = {"kind": "llama3", "pods": 2, "racks_per_pod": 4, "ctsws_per_pod": 8, "atsws": 8}
 
 
 def topology(**keys: Any) -> Any:
@@ -51,19 +56,51 @@ def test_short_links_are_copper_without_optics() -> None:
         ({"kind": "megascale", "pods": 1, "blocks_per_pod": 2, "hosts_per_block": 4}, "aggs_per_pod"),
         ({"kind": "rail_only", "segments": 2, "hosts_per_segment": 4}, "aggs_per_rail"),
         ({"kind": "dcn_plus", "pods": 1, "segments_per_pod": 2, "hosts_per_segment": 4}, "aggs_per_pod"),
+        ({"kind": "ai_zone", "racks": 3, "hosts_per_rack": 2}, "spines uplinks_per_leaf_spine"),
+        (_PODS | {"pods": 1}, "ctsws_per_pod links_per_rtsw_ctsw"),
+        (_PODS, "atsws links_per_ctsw_atsw"),
     ],
 )
-def test_half_the_aggregation_switches_with_twice_the_links_leave_rates_as_they_were(
+def test_half_the_upper_switches_with_twice_the_links_leave_rates_and_cables_as_they_were(
     keys: dict[str, Any], aggs: str
 ) -> None:
-    fabrics = [
-        topology(**keys, **{aggs: 8}, links_per_tor_agg=1),
-        topology(**keys, **{aggs: 4}, links_per_tor_agg=2),
-    ]
+    uppers, _, links = aggs.partition(" ")
+    fabrics = [topology(**keys | {uppers: many, links or "links_per_tor_agg": 8 // many}) for many in (8, 4)]
     wide, slim = (sorted(link.rate_bps for link in one.links if link.kind == FABRIC) for one in fabrics)
     assert wide == slim
-    aggs_of = [sum(one.nodes[switch].model == "agg" for switch in one.switches) for one in fabrics]
-    assert aggs_of[0] == 2 * aggs_of[1] > 0
+    bills = [
+        Counter({(one.part, one.name): one.number for one in bill_of(fabric).items}) for fabric in fabrics
+    ]
+    fewer = {key: count for key, count in (bills[0] - bills[1]).items() if key[0] == "switch"}
+    assert [2 * count for count in fewer.values()] == [bills[0][key] for key in fewer]
+    assert len(fewer) == 1
+    assert bills[0] - bills[1] == fewer
+
+
+@pytest.mark.parametrize(("p", "q"), [(1, 1), (2, 1), (1, 4), (4, 2)])
+def test_a_fat_tree_of_parallel_links_has_switches_of_k_ports_and_as_many_fewer_of_them(
+    p: int, q: int
+) -> None:
+    k = 8
+    fabric = topology(kind="fat_tree", k=k, links_per_tor_agg=p, links_per_agg_core=q)
+    pods, tors, cores = k // q, k // (2 * p), k * k // (4 * p * q)
+    assert len(fabric.nics) == k**3 // (4 * p * q)
+    found = counts(kind="fat_tree", k=k, links_per_tor_agg=p, links_per_agg_core=q)
+    switches = {"tor": pods * tors, "agg": pods * tors, "core": cores}
+    assert {name: number for (part, name), number in found.items() if part == "switch"} == switches
+    assert found["port", "400Gbps"] == k * sum(switches.values())
+    assert all(len(fabric.ports(switch)) == k for switch in fabric.switches)
+    first, last = fabric.nics[0], fabric.nics[-1]
+    # k/2 links up from the ToR and from the aggregation switch, then q and p links down to the same ToR
+    assert count_paths(fabric, first, last) == (k // 2) ** 2 * q * p
+
+
+@pytest.mark.parametrize("key", ["links_per_tor_agg", "links_per_agg_core"])
+def test_parallel_links_that_do_not_divide_the_ports_upwards_are_refused(key: str) -> None:
+    with pytest.raises(
+        TopologyError, match=f"{key}: 3 parallel links do not divide the 4 ports .*a divisor of 4"
+    ):
+        fabric_of(kind="fat_tree", k=8, **{key: 3})
 
 
 def test_prices_are_added_up_and_shared_among_the_gpus(

@@ -52,6 +52,12 @@ class FatTree(TopologySection):
     """Ports of a switch; even."""
     gpus_per_host: Count = 1
     """GPUs in a server, each with a NIC of its own, all on one ToR; divides k/2."""
+    links_per_tor_agg: Count = 1
+    """Parallel links between a ToR and an aggregation switch; divides k/2. A pod has so many times fewer of
+    both."""
+    links_per_agg_core: Count = 1
+    """Parallel links between an aggregation and a core switch; divides k/2. There are so many times
+    fewer pods, and core switches above each aggregation switch."""
     link_bps: RateBps = LINK_400G_BPS
     """Rate of every link."""
     nic_delay_ps: DelayPs = DELAY_500NS_PS
@@ -118,8 +124,13 @@ class Llama3(TopologySection):
     """GPUs in a server, each with a NIC of its own. 8 (Llama 3)."""
     ctsws_per_pod: CountOrNone = 16
     """Spines `ctsw-P-S` of a pod. 16, for one 400G link to each rack at full bisection (derived)."""
+    links_per_rtsw_ctsw: Count = 1
+    """Parallel links between an RTSW and a CTSW: with twice as many and half the spines, uplinks keep their
+    rate."""
     atsws: CountOrNone = 28
     """Aggregation switches `atsw-A` above the pods. 192 / 7, rounded up (derived); none with a single pod."""
+    links_per_ctsw_atsw: Count = 1
+    """Parallel links between a CTSW and an ATSW."""
     rtsw_oversubscription: PositiveFraction = Fraction(1)
     """Rate below an RTSW over rate above it. Full bisection in a pod (Llama 3)."""
     ctsw_oversubscription: PositiveFraction = Fraction(7)

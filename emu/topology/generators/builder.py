@@ -276,12 +276,19 @@ def mesh(
 
 
 def stripe(
-    fabric: Assembly, aggs: Sequence[int], cores: Sequence[int], uplinks: int, rate_bps: int, delay_ps: int
+    fabric: Assembly,
+    aggs: Sequence[int],
+    cores: Sequence[int],
+    uplinks: int,
+    rate_bps: int,
+    delay_ps: int,
+    parallel: int = 1,
 ) -> None:
-    """Deal the uplinks of a pod's aggregation switches over the core."""
+    """Deal the uplinks of a pod's aggregation switches over the core, each of `parallel` links."""
     for place, agg in enumerate(aggs):
         for uplink in range(uplinks):
-            fabric.link(agg, cores[(place * uplinks + uplink) % len(cores)], rate_bps, delay_ps)
+            for _ in range(parallel):
+                fabric.link(agg, cores[(place * uplinks + uplink) % len(cores)], rate_bps, delay_ps)
 
 
 def uplink_bps(below_bps: int, oversubscription: Fraction, uplinks: int) -> int:

@@ -40,7 +40,9 @@ def llama3(
     hosts_per_rack: int = 2,
     gpus_per_host: int = 8,
     ctsws_per_pod: int = 16,
+    links_per_rtsw_ctsw: int = 1,
     atsws: int = 28,
+    links_per_ctsw_atsw: int = 1,
     rtsw_oversubscription: Fraction = Fraction(1),
     ctsw_oversubscription: Fraction = Fraction(7),
     link_bps: int,
@@ -57,12 +59,16 @@ def llama3(
         "racks_per_pod": racks_per_pod,
         "hosts_per_rack": hosts_per_rack,
         "gpus_per_host": gpus_per_host,
+        "links_per_rtsw_ctsw": links_per_rtsw_ctsw,
+        "links_per_ctsw_atsw": links_per_ctsw_atsw,
     }
     faults = check_counts(1, counts)
     faults += check_counts(0 if pods * racks_per_pod == 1 else 1, {"ctsws_per_pod": ctsws_per_pod})
     faults += check_counts(0 if pods == 1 else 1, {"atsws": atsws})
-    spine_bps = uplink_bps(hosts_per_rack * gpus_per_host * link_bps, rtsw_oversubscription, ctsws_per_pod)
-    agg_bps = uplink_bps(racks_per_pod * spine_bps, ctsw_oversubscription, atsws)
+    rack_bps = hosts_per_rack * gpus_per_host * link_bps
+    spine_bps = uplink_bps(rack_bps, rtsw_oversubscription, ctsws_per_pod * links_per_rtsw_ctsw)
+    below_ctsw_bps = racks_per_pod * links_per_rtsw_ctsw * spine_bps
+    agg_bps = uplink_bps(below_ctsw_bps, ctsw_oversubscription, atsws * links_per_ctsw_atsw)
     faults += check_links(
         {"link": link_bps, "host_link_rate": host_link_rate_bps},
         {
@@ -92,8 +98,9 @@ def llama3(
         for nic in server.nics:
             fabric.link(nic, rtsws[index // hosts_per_rack], link_bps, nic_delay_ps)
     for pod, spines in enumerate(ctsws):
-        mesh(fabric, rtsws[pod * racks_per_pod : (pod + 1) * racks_per_pod], spines, spine_bps, ctsw_delay_ps)
+        in_pod = rtsws[pod * racks_per_pod : (pod + 1) * racks_per_pod]
+        mesh(fabric, in_pod, spines, spine_bps, ctsw_delay_ps, links_per_rtsw_ctsw)
     for spines in ctsws:
-        mesh(fabric, spines, tops, agg_bps, atsw_delay_ps)
+        mesh(fabric, spines, tops, agg_bps, atsw_delay_ps, links_per_ctsw_atsw)
     add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("llama3")

@@ -4,6 +4,10 @@ Fat tree. k pods of k/2 ToRs and k/2 aggregation switches, (k/2)^2 core switches
 k/2 NICs under each ToR, k^3/4 in all. Aggregation switch a of every pod is joined to core switches a x k/2
 and the k/2 - 1 that follow. Between two pods there are (k/2)^2 shortest paths.
 
+With parallel links every switch keeps its k ports, and there are fewer switches: p links between a ToR and an
+aggregation switch leave k/2p of each in a pod, and q between an aggregation and a core switch leave k/q pods
+under k/2p x k/2q core switches. All of it is k^3/4pq NICs at full bisection.
+
 A server has one GPU and one NIC unless `gpus_per_host` says otherwise; all NICs of a server hang on one ToR.
 
 Names: `tor-<pod>-<i>`, `agg-<pod>-<a>`, `core-<c>`. A rack is a ToR.
@@ -48,6 +52,8 @@ def fat_tree(
     *,
     k: int,
     gpus_per_host: int = 1,
+    links_per_tor_agg: int = 1,
+    links_per_agg_core: int = 1,
     link_bps: int,
     nic_delay_ps: int,
     agg_delay_ps: int,
@@ -64,6 +70,10 @@ def fat_tree(
     elif gpus_per_host >= 1 and half % gpus_per_host:
         reason = f"servers of {gpus_per_host} NICs do not divide the {half} ports of a ToR"
         faults.append(Fault(("gpus_per_host",), reason, f"a divisor of {half}"))
+    for key, links in (("links_per_tor_agg", links_per_tor_agg), ("links_per_agg_core", links_per_agg_core)):
+        if half >= 1 and (links < 1 or half % links):
+            reason = f"{links} parallel links do not divide the {half} ports that a switch has upwards"
+            faults.append(Fault((key,), reason, f"a divisor of {half}"))
     faults += check_links(
         {"link": link_bps, "host_link_rate": host_link_rate_bps},
         {
@@ -79,18 +89,22 @@ def fat_tree(
 
     fabric = Assembly()
     hosts_per_tor = half // gpus_per_host
-    racks = k * half
+    in_each = half // links_per_tor_agg
+    cores_per_agg = half // links_per_agg_core
+    pods = k // links_per_agg_core
+    racks = pods * in_each
     servers = add_servers(fabric, racks * hosts_per_tor, gpus_per_host, lambda host: host // hosts_per_tor)
-    tors = [fabric.switch(f"tor-{rack // half}-{rack % half}", "tor", 1, rack) for rack in range(racks)]
-    aggs = [[fabric.switch(f"agg-{pod}-{a}", "agg", 2) for a in range(half)] for pod in range(k)]
-    cores = [fabric.switch(f"core-{c}", "core", 3) for c in range(half * half)]
+    tors = [fabric.switch(f"tor-{rack // in_each}-{rack % in_each}", "tor", 1, rack) for rack in range(racks)]
+    aggs = [[fabric.switch(f"agg-{pod}-{a}", "agg", 2) for a in range(in_each)] for pod in range(pods)]
+    cores = [fabric.switch(f"core-{c}", "core", 3) for c in range(in_each * cores_per_agg)]
     for index, server in enumerate(servers):
         for nic in server.nics:
             fabric.link(nic, tors[index // hosts_per_tor], link_bps, nic_delay_ps)
     for pod, in_pod in enumerate(aggs):
-        mesh(fabric, tors[pod * half : (pod + 1) * half], in_pod, link_bps, agg_delay_ps)
+        below = tors[pod * in_each : (pod + 1) * in_each]
+        mesh(fabric, below, in_pod, link_bps, agg_delay_ps, links_per_tor_agg)
     for in_pod in aggs:
-        stripe(fabric, in_pod, cores, half, link_bps, core_delay_ps)
+        stripe(fabric, in_pod, cores, cores_per_agg, link_bps, core_delay_ps, links_per_agg_core)
     add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("fat_tree")
 
