@@ -147,6 +147,21 @@ def _cable(topology: Topology, finding: Finding) -> Repair:
     return _cables(topology, topology.links_named(finding.place), RATE, ERRORS, DELAY)
 
 
+def _frames_of(topology: Topology, finding: Finding, *ops: int) -> Repair:
+    """What a link does to frames, at both ends. Whether it has a signal is another finding."""
+    links = [topology.links[number] for number in topology.links_named(finding.place)]
+    ends = [end for link in links for end in ((link.a, link.a_port), (link.b, link.b_port))]
+    return Repair(frozenset().union(*(_spots(node, port, *ops) for node, port in ends)))
+
+
+def _degraded(topology: Topology, finding: Finding) -> Repair:
+    return _frames_of(topology, finding, RATE, ERRORS)
+
+
+def _late(topology: Topology, finding: Finding) -> Repair:
+    return _frames_of(topology, finding, DELAY)
+
+
 def _links_of(topology: Topology, node: int) -> list[int]:
     return [end.link for end in topology.ports(node) if end.kind == FABRIC]
 
@@ -237,8 +252,8 @@ def _configuration(topology: Topology, finding: Finding) -> Repair:
 _REPAIRS: Final[Mapping[str, Callable[[Topology, Finding], Repair]]] = {
     "link_down": _cable,
     "link_flap": _cable,
-    "degraded_link": _cable,
-    "delayed_link": _cable,
+    "degraded_link": _degraded,
+    "delayed_link": _late,
     "switch_down": _device_links,
     "nic_down": _device_links,
     "nic_reset": _nic,
@@ -411,9 +426,9 @@ class Counterfactuals:
     ) -> Counterfactual | None:
         if not self.affordable:  # nor is told what another run has shown: who cannot run does not know
             return None
-        self._left -= self.events
         key = self._key(faults, changed, cabling=cabling)
         if key not in self._known:
+            self._left -= self.events
             fabric = self._fabric if cabling else self._topology
             scenario = changed.of(self._intended, fabric)
             if changed.odd:
@@ -439,7 +454,9 @@ class Counterfactuals:
         return Counterfactual(
             healed=[],
             jobs={name: took_ps for name, took_ps in times.items() if name not in left_out},
-            failed=[name for name, job in jobs.items() if job.status not in well or name in left_out],
+            failed={
+                name: job.status for name, job in jobs.items() if job.status not in well or name in left_out
+            },
             under_way=[name for name, job in jobs.items() if job.status == UNFINISHED],
             until_ps=outcome.virtual_ps,
             alarms=alarmed(shown.values()),

@@ -22,7 +22,7 @@ What is left is ranked by what healing gives back, or by how direct the evidence
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from emu.base.units import counted, shown_time
@@ -132,13 +132,6 @@ def _healed(
         and not (guilty and one.cause in LAST)
         and not (one.cause == "rank_absent" and one.place.partition(" ")[0] in explained)
     ]
-    # Where one lost GPU is accused, the others from which something suffered are named beside it.
-    named = {one.finding.place for one in guilty}
-    lost = [Accused(one) for one in suffering if one.cause == "gpu_lost" and one.place not in named]
-    sure = [one for one in guilty if one.finding.cause == "gpu_lost"]
-    others = [one for one in guilty if one.finding.cause != "gpu_lost"]
-    if sure and lost:
-        return [*sure, *lost, *others, *(Accused(one) for one in left if one.cause != "gpu_lost")]
     return guilty + [Accused(one) for one in left]
 
 
@@ -165,8 +158,7 @@ def _unexplained(view: View, harm: list[str]) -> Iterator[Finding]:
     if tended is not None and tended.restarts and _suffers(tended.job, failed, harm):
         yield _restarted(tended)
         return
-    for name in failed:
-        status = view.jobs[name].status
+    for name, status in failed.items():
         if status != UNFINISHED:
             yield Finding("unexplained_harm", name, 50, f"{name} failed ({status}), and no cause was found")
             return
@@ -175,7 +167,7 @@ def _unexplained(view: View, harm: list[str]) -> Iterator[Finding]:
         yield Finding("unexplained_harm", job, 50, f"{harm[0]}, and no cause was found")
 
 
-def _suffers(job: str, failed: list[str], harm: list[str]) -> bool:
+def _suffers(job: str, failed: Mapping[str, str], harm: list[str]) -> bool:
     """Whether a job failed, or what is harm is about it."""
     return job in failed or any(line.startswith(f"{job}:") for line in harm)
 

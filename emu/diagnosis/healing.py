@@ -21,9 +21,11 @@ counted itself is gone with it.
    before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
 5. Of three jobs that met or more, pairs are left out too: each of two may hide the other.
 6. A run that lost packets or their order is chaotic (`emu.diagnosis.chaos`): there, a gain has to stand with
-   NICs that are each some nanoseconds slower, in both of the runs that are compared.
+   NICs that are each some nanoseconds slower, in both of the runs that are compared. A job that failed is
+   mended where it does not fail in the same way: a job that lost a GPU may fail of a link instead.
 7. If none gives back anything alone, or no job that failed, all are healed at once, and those without which
-   that gives back as much are let go: each of several faults may be enough to stop a job.
+   that gives back as much are let go: each of several faults may be enough to stop a job. What gives back
+   something alone is accused too if it still does with those healed.
 8. What is left beyond the time on the intended fabric once everybody accused is healed is reported.
 """
 
@@ -198,8 +200,8 @@ class Run(NamedTuple):
 
     times: Mapping[str, int]
     """Of jobs that ended well, in ps."""
-    failed: Sequence[str]
-    """Jobs that failed, or came to no end."""
+    failed: Mapping[str, str]
+    """The status of each job that failed, or came to no end."""
     alarms: Mapping[str, int]
     under_way: Sequence[str] = ()
     """Jobs that were not done when it ended or was broken off."""
@@ -306,13 +308,13 @@ def accused(
             shared[one.key] = found.shared
     alone = sorted(((gain(run, healed), one) for one, healed in tried), key=lambda pair: pair[0].order())
     guilty = [Accused(one, back, (), shared[one.key]) for back, one in alone if back.worthwhile]
-    if not guilty or (run.failed and not guilty[0].gains_a_job):
-        together = _together(run, [one for one, _ in tried], emulate)
-        if together:
-            rest = [one for one in guilty if one.finding not in [two.finding for two in together]]
-            return together + rest, beyond, untried
+    none_alone = not guilty
     if run.chaotic:
         guilty = _that_stand(guilty, run, emulate)
+    if none_alone or (run.failed and not any(one.gains_a_job for one in guilty)):
+        together = _together(run, [one for one, _ in tried], emulate)
+        if together:
+            return together + _beside(run, together, guilty, shared, emulate), beyond, untried
     guilty = [one for one in guilty if one.finding.cause != CONTENTION] or guilty
     guilty = [one for one in guilty if not _waited_for(one, guilty)]
     guilty += _hidden(run, [one for one, _ in tried], guilty, shared, emulate)
@@ -354,13 +356,13 @@ def _stands(
 
     def at(group: Sequence[Finding], nudge_ns: int) -> float | None:
         near = emulate(group, nudge_ns)
-        return None if near is None else _value_of(more, _run(near, run))
+        return None if near is None else _value_of(more, run, _run(near, run))
 
     return stands(
         lambda nudge_ns: at(before, nudge_ns),
         lambda nudge_ns: at(healed, nudge_ns),
-        _value_of(more, run if whole is None else _run(whole, run)),
-        _value_of(more, _run(found, run)),
+        _value_of(more, run, run if whole is None else _run(whole, run)),
+        _value_of(more, run, _run(found, run)),
     )
 
 
@@ -377,15 +379,16 @@ def _that_stand(found: Sequence[Accused], run: Run, emulate: Emulate) -> list[Ac
     return left
 
 
-def _value_of(gained: Gain, run: Run) -> float:
-    """The time of the job that gains, or how often the counters rise that rise less; a job that fails takes
-    for ever.
+def _value_of(gained: Gain, run: Run, nearby: Run) -> float:
+    """What a gain is measured by in a run at a nearby delay: the mended jobs that fail there as they did in
+    `run`; the time of the job that gains, for ever where it fails; or how often the counters rise that rise
+    less. A job that a lost GPU ended, and that fails there of lost packets, is mended as far as the GPU goes.
     """
     if gained.mended:
-        return inf if gained.mended[0] in run.failed else 1.0
+        return 1.0 + sum(nearby.failed.get(name) == run.failed[name] for name in gained.mended)
     if gained.slower:
-        return inf if gained.job in run.failed else float(run.times.get(gained.job, 0))
-    return float(sum(run.alarms.get(line.partition(" ")[0], 0) for line in gained.alarms))
+        return inf if gained.job in nearby.failed else float(nearby.times.get(gained.job, 0))
+    return float(sum(nearby.alarms.get(line.partition(" ")[0], 0) for line in gained.alarms))
 
 
 def _hidden(
@@ -425,6 +428,28 @@ def _hidden(
         found += gains
         base.append(gains[0].finding)
     return found
+
+
+def _beside(
+    run: Run,
+    together: Sequence[Accused],
+    guilty: Sequence[Accused],
+    shared: Mapping[str, Mapping[str, float]],
+    emulate: Emulate,
+) -> list[Accused]:
+    """Those that give something back alone, and still do once those are healed that only help together."""
+    base = [one.finding for one in together]
+    others = [one for one in guilty if one.finding not in base]
+    healed = emulate(base)
+    if healed is None:
+        return others
+    before = _run(healed, run)
+    found = []
+    for one in others:
+        more = _more(before, emulate((*base, one.finding)))
+        if more.worthwhile:
+            found.append(Accused(one.finding, more, tuple(base), shared[one.finding.key]))
+    return _that_stand(found, run, emulate) if run.chaotic else found
 
 
 def _waited_for(timer: Accused, guilty: Sequence[Accused]) -> bool:

@@ -114,9 +114,9 @@ def _under_way(view: View, plan: JobPlan, ended: list[Done]) -> Done | None:
     return Done(kind, start_ps, start_ps + took_ps) if took_ps > longest_ps else None
 
 
-def failed_jobs(view: View) -> list[str]:
-    """Jobs that did not end well."""
-    return [name for name, job in view.jobs.items() if job.status not in (SUCCESS, DISABLED)]
+def failed_jobs(view: View) -> dict[str, str]:
+    """The status of each job that did not end well."""
+    return {name: job.status for name, job in view.jobs.items() if job.status not in (SUCCESS, DISABLED)}
 
 
 def median(values: list[int]) -> int:

@@ -77,8 +77,8 @@ class Counterfactual(Part):
     """Cause and place of each."""
     jobs: dict[str, int]
     """How long each job took that ended well, in ps; of one that repeats, its longest round."""
-    failed: list[str]
-    """Jobs that failed, or came to no end."""
+    failed: dict[str, str]
+    """Status of each job that failed, or came to no end."""
     alarms: dict[str, int]
     """What an operator is called for, and how often it was counted."""
     under_way: list[str] = []

@@ -52,12 +52,12 @@ def test_a_timer_below_the_loaded_round_trip_is_a_cause_and_told_before_the_run(
 
 
 def test_what_was_not_done_when_the_comparison_ended_did_not_fail_within_that_time() -> None:
-    broke = Run({}, ["train"], {})
+    broke = Run({}, {"train": "stalled"}, {})
     suspect = Finding("link_down", "a:b", 900, "down")
 
     def emulate(suspects: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
         return Counterfactual(
-            healed=[], jobs={}, failed=[], alarms={}, under_way=["train"], until_ps=5_000_000
+            healed=[], jobs={}, failed={}, alarms={}, under_way=["train"], until_ps=5_000_000
         )
 
     (one,), _, _ = accused(broke, [suspect], emulate)
@@ -66,11 +66,11 @@ def test_what_was_not_done_when_the_comparison_ended_did_not_fail_within_that_ti
 
 def test_a_job_that_was_not_done_when_its_run_ended_has_not_failed() -> None:
     """A live run that somebody ends, or one that comes to no end."""
-    stood = Run({}, ["train", "broken"], {}, ["train"])
+    stood = Run({}, {"train": "stalled", "broken": "failed"}, {}, ["train"])
     suspect = Finding("link_down", "a:b", 900, "down")
 
     def emulate(suspects: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
-        return Counterfactual(healed=[], jobs={"train": 5, "broken": 5}, failed=[], alarms={})
+        return Counterfactual(healed=[], jobs={"train": 5, "broken": 5}, failed={}, alarms={})
 
     (one,), _, _ = accused(stood, [suspect], emulate)
     assert one.words() == "with a:b as built, broken would not fail, train would come to an end"
@@ -139,9 +139,9 @@ def test_a_timer_that_waits_for_what_a_component_delays_is_told_for_what_it_cost
 
     def emulate(healed: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
         took = 1500 if not healed else 700 if beyond and len(healed) > 1 else 1000
-        return Counterfactual(healed=[], jobs={"train": took}, failed=[], alarms={})
+        return Counterfactual(healed=[], jobs={"train": took}, failed={}, alarms={})
 
-    found, _, _ = accused(Run({"train": 1500}, [], {}), [delay, timer], emulate)
+    found, _, _ = accused(Run({"train": 1500}, {}, {}), [delay, timer], emulate)
     assert [one.finding.cause for one in found] == ["delayed_link", *[TIMER_SHORT] * beyond]
     assert all(one.beside == (delay,) for one in found[1:])
 
@@ -157,9 +157,9 @@ def test_of_many_suspects_those_that_cost_time_are_found_by_groups(count: int, c
     def emulate(healed: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
         runs.append(len(healed))
         left = costly - {int(one.place[2:]) for one in healed}
-        return Counterfactual(healed=[], jobs={"train": 1000 + 500 * len(left)}, failed=[], alarms={})
+        return Counterfactual(healed=[], jobs={"train": 1000 + 500 * len(left)}, failed={}, alarms={})
 
-    found, beyond, untried = accused(Run({"train": 1000 + 500 * len(costly)}, [], {}), suspects, emulate)
+    found, beyond, untried = accused(Run({"train": 1000 + 500 * len(costly)}, {}, {}), suspects, emulate)
     assert {one.finding.place for one in found} == {f"a:{at}" for at in costly}
     assert (beyond, untried) == ([], 0)
     if not costly:
@@ -179,13 +179,13 @@ def test_two_neighbours_that_hide_each_other_are_named_together() -> None:
         return Counterfactual(
             healed=[],
             jobs={name: took for name, took in jobs.items() if name not in gone},
-            failed=sorted(gone),
+            failed=dict.fromkeys(sorted(gone), "failed"),
             alarms={},
             left_out=" and ".join(sorted(gone)),
         )
 
     times = {"train": 2210, "left": 1000, "right": 1000}
-    found, _, _ = accused(Run(times, [], {}), suspects, emulate)
+    found, _, _ = accused(Run(times, {}, {}), suspects, emulate)
     assert (found[0].finding.place, [one.place for one in found[0].beside]) == ("left", ["right"])
     assert found[0].words().startswith("without left and right, train would take 1ns in place of 2.21ns")
 
@@ -196,10 +196,44 @@ def test_in_a_chaotic_run_a_small_gain_has_to_stand_with_a_nanosecond_more(stand
 
     def emulate(healed: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
         took = 1000 if healed or (nudge_ns and not stands) else 1064
-        return Counterfactual(healed=[], jobs={"train": took}, failed=[], alarms={"nic_out_of_sequence": 9})
+        return Counterfactual(healed=[], jobs={"train": took}, failed={}, alarms={"nic_out_of_sequence": 9})
 
-    chaotic = Run({"train": 1064}, [], {"nic_out_of_sequence": 9})
+    chaotic = Run({"train": 1064}, {}, {"nic_out_of_sequence": 9})
     found, _, _ = accused(chaotic, [suspect], emulate)
     assert len(found) == stands
-    steady = Run({"train": 1064}, [], {"nic_out_of_sequence": 0})
+    steady = Run({"train": 1064}, {}, {"nic_out_of_sequence": 0})
     assert len(accused(steady, [suspect], emulate)[0]) == 1
+
+
+@pytest.mark.parametrize(("nearby", "mended"), [("", 1), ("retry_exceeded", 1), ("gpu_lost", 0)])
+def test_in_a_chaotic_run_a_job_is_mended_where_it_does_not_fail_in_the_same_way(
+    nearby: str, mended: int
+) -> None:
+    """The job lost its GPU. With that as built it ends; at nearby delays a link may break it all the same."""
+    suspect = Finding("gpu_lost", "gpu-1-0", 970, "")
+
+    def emulate(healed: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
+        status = (nearby if nudge_ns else "") if healed else "gpu_lost"
+        failed = {"train": status} if status else {}
+        return Counterfactual(healed=[], jobs={}, failed=failed, alarms={"nic_out_of_sequence": 9})
+
+    chaotic = Run({}, {"train": "gpu_lost"}, {"nic_out_of_sequence": 9})
+    assert len(accused(chaotic, [suspect], emulate)[0]) == mended
+
+
+@pytest.mark.parametrize("independent", [True, False])
+def test_beside_two_that_only_help_together_one_is_accused_that_still_gives_something_back(
+    independent: bool,
+) -> None:
+    """Either of two stops `train`; a timer expired because of them, or slows `other` on its own."""
+    first, second = (Finding("gpu_lost", name, 970, "") for name in ("gpu-0-0", "gpu-1-0"))
+    timer = Finding(TIMER_SHORT, "nic-0-0", 700, "")
+
+    def emulate(healed: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
+        well = {first, second} <= {*healed}
+        late = timer not in healed and (independent or not well)
+        jobs = {"other": 2000 if late else 1000} | ({"train": 10} if well else {})
+        return Counterfactual(healed=[], jobs=jobs, failed={} if well else {"train": "gpu_lost"}, alarms={})
+
+    found, _, _ = accused(Run({"other": 2000}, {"train": "gpu_lost"}, {}), [first, second, timer], emulate)
+    assert [one.finding for one in found] == [first, second, *([timer] if independent else [])]

@@ -144,12 +144,12 @@ def named_of(took_ps: dict[str, int], alarms: int, alarms_without: int) -> list[
         return Counterfactual(
             healed=[],
             jobs={"train": min(took_ps[one.place] for one in suspects)},
-            failed=[],
+            failed={},
             alarms={"nic_local_ack_timeout_err": alarms_without if jobs else alarms},
             left_out=" and ".join(jobs),
         )
 
-    run = Run({"train": 100}, [], {"nic_local_ack_timeout_err": alarms})
+    run = Run({"train": 100}, {}, {"nic_local_ack_timeout_err": alarms})
     suspects = [Finding("link_flap", "link", 900, ""), Finding(CONTENTION, "beside", 400, "")]
     return [one.finding.place for one in accused(run, suspects, emulate)[0]]
 

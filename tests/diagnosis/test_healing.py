@@ -15,7 +15,7 @@ from emu.measure.device_state import ECN, PFC
 from emu.measure.summary_report import closing_lines
 from emu.results.summary import Counterfactual, Summary
 from emu.run_diagnosis import diagnose_directory
-from tests.diagnosis.broken_runs import named, run_of, scenario
+from tests.diagnosis.broken_runs import named, run_of, said_of, scenario
 
 LINK = "rtsw-0:ctsw-0"
 FLAP = {"kind": "link_flap", "target": LINK, "at": "150us", "down": "30us", "up": "60us", "flaps": 4}
@@ -84,7 +84,7 @@ SOUND = [
 def test_healing_what_is_sound_gives_back_nothing(cause: str, place: str, item: int) -> None:
     prepared = api.prepare(scenario(FLAP, SLIGHTLY))
     events = 10**6
-    own = Counterfactual(healed=[], jobs={"train": 1}, failed=[], alarms={})
+    own = Counterfactual(healed=[], jobs={"train": 1}, failed={}, alarms={})
     runs = Counterfactuals(
         prepared.scenario, prepared.topology, prepared.jobs, own, events, 10 * events, 10**12
     )
@@ -124,3 +124,12 @@ def test_of_a_job_that_failed_by_drops_alone_the_drops_are_told() -> None:
     summary = run_of(switch=lossy, jobs=jobs)
     assert summary.jobs["train"].status == "retry_exceeded"
     assert named(summary.diagnosis) == [("drops", "rtsw-0")]
+
+
+@pytest.mark.parametrize("cable", ["delay", "degrade"])
+def test_a_cable_with_a_harmless_oddity_is_not_accused_of_its_end_that_went_down(cable: str) -> None:
+    added = {"added": "10ns"} if cable == "delay" else {"rate": "99G"}
+    odd = {"kind": cable, "target": "nic-2-0:rtsw-1", **added}
+    assert named(said_of(odd, {"kind": "nic_down", "target": "nic-2-0", "at": "150us"})) == [
+        ("link_down", "nic-2-0:rtsw-1")
+    ]

@@ -106,9 +106,9 @@ def test_of_many_jobs_the_one_that_costs_another_time_is_found_in_few_runs(harmf
         out = {one.place for one in suspects}
         quicker = {} if f"job-{harmful}" not in out else {f"job-{harmed}": 1000}
         left = {name: took for name, took in (times | quicker).items() if name not in out}
-        return Counterfactual(healed=[], jobs=left, failed=[], alarms={}, left_out=" and ".join(out))
+        return Counterfactual(healed=[], jobs=left, failed={}, alarms={}, left_out=" and ".join(out))
 
-    guilty, _, untried = accused(Run(times, [], {}), jobs, emulate)
+    guilty, _, untried = accused(Run(times, {}, {}), jobs, emulate)
     assert [one.finding.place for one in guilty] == [f"job-{harmful}"]
     assert untried == 0
     assert len(runs) <= 12 + 6 * 2 * 6 + 64  # the last: beside the guilty one each other is tried once
