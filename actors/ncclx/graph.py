@@ -332,6 +332,10 @@ class Algorithm:
         """How many loops back a step may have to wait for."""
         return self.loop(call)[1]
 
+    def content(self) -> object:
+        """What the steps follow from besides the call, if its `repr` says that; None where it does not."""
+        return None
+
 
 class _Stretch:
     """Who wrote a stretch of a buffer last, and who has read it since."""

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from actors.ncclx.algorithms.given import Given
 from actors.ncclx.checking import check
+from actors.ncclx.graph import Call, Step
 from emu import api
 from emu.base.errors import ScenarioError
 
@@ -61,6 +63,25 @@ def test_a_graph_is_proved_once_for_each_size(proved: list[int]) -> None:
     assert proved == [1 << 16, 1 << 20]
     api.prepare(scenario(ring(), ["64KiB", "1MiB", "2MiB"]))
     assert proved == [1 << 16, 1 << 20, 1 << 21]
+
+
+def test_a_graph_that_was_proved_is_not_drawn_again_for_its_sizes(
+    proved: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def noted(own: Given, call: Call, rank: int) -> list[Step]:
+        drawn.append(call.size_bytes)
+        return steps(own, call, rank)
+
+    steps = Given.steps
+    monkeypatch.setattr(Given, "steps", noted)
+    api.prepare(scenario(ring(), ["64KiB", "1MiB"]))
+    assert {1 << 16, 1 << 20} <= {*drawn}
+    drawn.clear()
+    api.prepare(scenario(ring(), ["64KiB", "1MiB"]))
+    assert not {1 << 16, 1 << 20} & {*drawn}  # connections are drawn of a call of any size
+    assert len(proved) == 2
 
 
 def test_whatever_changes_is_proved_again_and_a_wrong_graph_is_never_remembered(proved: list[int]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Algorithm, Call, Extent, Step, part, total
+from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Algorithm, Call, Extent, Extents, Step, part, total
 from actors.ncclx.operations import BLOCKWISE
 
 
@@ -37,21 +37,38 @@ class Given(Algorithm):
         self._chunks = chunks
         self._steps_of = steps_of
 
+    def content(self) -> object:
+        return self._chunks, self._steps_of
+
     def steps(self, call: Call, rank: int) -> list[Step]:
         made: list[Step] = []
+        known: dict[tuple[int, tuple[int, ...]], Extents] = {}
         for step in self._steps_of[rank]:
-            here = tuple(self._chunk(call, rank, step.buffer, chunk) for chunk in step.chunks)
-            here = tuple(extent for extent in here if extent.size_bytes)
-            copied = tuple(self._chunk(call, rank, DATA, chunk) for chunk in step.copied)
+            here = self._extents(call, rank, step.buffer, step.chunks, known)
             receive = step.receive
             if step.copied:
-                source = tuple(extent for extent in copied if extent.size_bytes)
+                source = self._extents(call, rank, DATA, step.copied, known)
             else:
                 source = here if receive == NOBODY or step.reduce else ()
             destination = here if receive != NOBODY or step.copied else ()
-            if total(here):
-                made.append(Step(receive, source, destination, step.send, total(here), step.lane))
+            if size_bytes := total(here):
+                made.append(Step(receive, source, destination, step.send, size_bytes, step.lane))
         return made
+
+    def _extents(
+        self,
+        call: Call,
+        rank: int,
+        buffer: int,
+        chunks: tuple[int, ...],
+        known: dict[tuple[int, tuple[int, ...]], Extents],
+    ) -> Extents:
+        """Where these chunks are, those with nothing in them left out."""
+        found = known.get((buffer, chunks))
+        if found is None:
+            every = (self._chunk(call, rank, buffer, chunk) for chunk in chunks)
+            found = known[buffer, chunks] = tuple(extent for extent in every if extent.size_bytes)
+        return found
 
     def _chunk(self, call: Call, rank: int, buffer: int, chunk: int) -> Extent:
         if call.op not in BLOCKWISE:
