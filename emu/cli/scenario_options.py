@@ -140,6 +140,23 @@ forcing = click.option("--force", is_flag=True, help="Replace the results of an 
 """The option of every command that keeps a run in a directory."""
 
 
+def refuse_results(option: str, out: Path | None, *, force: bool) -> None:
+    """Refuse a directory for results that is a file, or has results. Raises UsageError."""
+    if out is None:
+        return
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{option} {out} is a file; accepted: a directory")
+    if not force and out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"{option} {out} exists; accepted: another directory, or --force")
+
+
+def made(out: Path | None) -> Path | None:
+    """The directory for results, made before what takes long. OSError if it cannot be."""
+    if out is not None:
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return out
+
+
 def positive_time_ps(option: str, text: str) -> int:
     """A time above zero. Raises UsageError."""
     try:

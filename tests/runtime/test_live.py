@@ -3,9 +3,10 @@
 import json
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from emu import api
 from emu.base.errors import UsageError
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.runtime.live.control_socket import ControlSocket, ask, fault_list
+from emu.runtime.live.control_socket import ControlSocket, fault_list
 from emu.runtime.outcome import WorkerRecord
 from emu.runtime.sync.pacing import QUANTUM_S
 from emu.stored_run import StoredRun, stored_run
@@ -352,13 +353,47 @@ def test_an_order_that_is_never_made_is_refused_when_the_run_ends() -> None:
     ending.join()
 
 
-@pytest.mark.parametrize("fault", [float("inf"), float("nan"), 1.5, True, None, "0", [0], {}, 10**30, -1])
-def test_a_number_that_is_none_is_refused_by_the_control_socket(fault: object, tmp_path: Path) -> None:
+LINK = LINKS[0]
+ORDERS: tuple[dict[str, Any], ...] = (
+    {"do": "clear", "fault": 0},
+    {"do": "capture", "capture": {"ports": "nic-0-0", "for": "1ms"}},
+    {
+        "do": "inject",
+        "fault": {"kind": "link_flap", "target": LINK, "down": "2us", "up": "5us", "flaps": 2},
+    },
+    {"do": "inject", "fault": {"kind": "degrade", "target": LINK, "rate": "10G", "loss": "1/100"}},
+    {"do": "inject", "fault": {"kind": "gpu_slow", "target": "gpu-0-0", "factor": 3, "at": "1us"}},
+    {"do": "inject", "fault": {"kind": "ecn_drift", "target": "rtsw-0", "kmin": "2KB", "kmax": "9KB"}},
+)
+NO_VALUES = (
+    *("1e999", "-1e999", "NaN", "1" + "0" * 400, '"1e999"', '"1e999us"', '"nan"', '"1/0"', "-1", "true"),
+    *('""', '"\\u0000"', '"' + "9" * 5000 + '"', "[]", "{}", "[[[0]]]"),
+)
+
+
+def keys_of(order: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The path of each value of an order."""
+    for key, value in order.items():
+        yield from ((key, *more) for more in keys_of(value)) if isinstance(value, dict) else ((key,),)
+
+
+def test_a_value_that_is_none_is_refused_in_a_line_by_the_control_socket(tmp_path: Path) -> None:
     prepared = api.prepare(TINY)
-    socket = ControlSocket(tmp_path, api.Steering(prepared.scenario, prepared.topology))
-    (tmp_path / "journal.jsonl").touch()
+    served = ControlSocket(tmp_path, api.Steering(prepared.scenario, prepared.topology))
     try:
-        with pytest.raises(UsageError, match=r"accepted: the number of a fault|there is no fault"):
-            ask(tmp_path, {"do": "clear", "fault": fault})
+        for order in ORDERS:
+            for *path, last in keys_of(order):
+                changed = json.loads(json.dumps(order))
+                place = changed
+                for key in path:
+                    place = place[key]
+                place[last] = "@"
+                for raw in NO_VALUES:
+                    with socket.socket(socket.AF_UNIX) as connection:
+                        connection.connect(str(tmp_path / "control.sock"))
+                        connection.sendall(json.dumps(changed).replace('"@"', raw).encode() + b"\n")
+                        refused = json.loads(connection.makefile().readline())["refused"]
+                    assert refused == refused.splitlines()[0], (order, last, raw)
+                    assert len(refused) < 1000, (order, last, raw)
     finally:
-        socket.close()
+        served.close()

@@ -36,6 +36,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Self
@@ -217,7 +218,8 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # nor is there a place for a part
+            part.unlink(missing_ok=True)
         raise _unwritable(path, error) from error
     except BaseException:  # What was to be written could not be made.
         part.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from reprlib import repr as cut
 from typing import TYPE_CHECKING, Any, Final
 
 from emu.base.errors import RuntimeFailure, UsageError
@@ -139,12 +140,12 @@ class ControlSocket:
             order = steering.inject(dict(asked["fault"]))
         elif asked["do"] == "clear":
             if type(asked["fault"]) is not int:
-                return {"refused": f"fault {asked['fault']!r}; accepted: the number of a fault"}
+                return {"refused": f"fault {cut(asked['fault'])}; accepted: the number of a fault"}
             order = steering.clear(asked["fault"])
         elif asked["do"] == "capture":
             order = steering.capture(dict(asked["capture"]))
         else:
-            return {"refused": f"there is no request {asked['do']!r}"}
+            return {"refused": f"there is no request {cut(asked['do'])}"}
         if not order.wait(MADE_S):
             return {"refused": f"ordered, but not made within {MADE_S:.0f} s"}
         if order.capture >= 0:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import click
 
-from emu.base.errors import UsageError
 from emu.base.shipped import CAMPAIGNS
 from emu.base.units import aligned
 from emu.campaign.campaign_file import judged, shown_span
@@ -21,7 +20,7 @@ from emu.campaign.reading import CACHE, read_campaign
 from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
 from emu.cli.columns import say
-from emu.cli.scenario_options import file_named, forcing
+from emu.cli.scenario_options import file_named, forcing, made, refuse_results
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary_report import expectation_line
 from emu.scenario.set_options import parse_override
@@ -84,8 +83,7 @@ def command(
     steps, of detection and of recovery may be measured by runs of scenarios first. Exit status: 0; 1 if an
     expectation failed; 2 for bad input.
     """
-    if out is not None and out.exists() and not force:
-        raise UsageError(f"--out {out} exists; accepted: another directory, or --force")
+    refuse_results("--out", out, force=force)
     overrides = [parse_override(text) for text in assignments]
     path = file_named(campaign, CAMPAIGNS, "campaign")
     ready = read_campaign(path, overrides, cache, lambda line: click.echo(f"emu: {line}", err=True))
@@ -94,6 +92,7 @@ def command(
         click.echo(f"emu: warning: {warning}", err=True)
     numbers = range(found.seed, found.seed + seeds)
     first = weeks(course, found.seed)
+    made(out)
     every = [figures(first, course), *simulated(course, numbers[1:])]
     summary = summary_of(found.name, found.seed, course, every)
     summary["measured"] = [one._asdict() for one in measured]
@@ -102,7 +101,6 @@ def command(
         rows = sensitivities(course, numbers, float(summary["goodput"]))
         summary["sensitivity"] = {name: [round(one, 6) for one in changes] for name, changes in rows}
     if out is not None:
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(out / "summary.json", json.dumps(summary, indent=2) + "\n")
         write_whole(out / "events.csv", events_csv(first.rows))
         share = f"{every[0].kept_ms / course.lasts_ms:.1%} of {shown_span(course.lasts_ms)}"

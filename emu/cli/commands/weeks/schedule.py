@@ -19,7 +19,7 @@ from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Level, summary_of
 from emu.campaign.moment import moment_of
 from emu.campaign.reading import course_of, read_mix
-from emu.cli.scenario_options import file_named, forcing
+from emu.cli.scenario_options import file_named, forcing, made, refuse_results
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary_report import expectation_line
 from emu.scenario.section import RefusedError
@@ -68,19 +68,21 @@ def command(
     """
     if (moment is None) != (write is None):
         raise UsageError("--moment and --write go together; accepted: both, or neither")
-    for path in (out, write):
-        if path is not None and path.exists() and not force:
-            raise UsageError(f"{path} exists; accepted: another path, or --force")
+    refuse_results("--out", out, force=force)
+    if write is not None and write.exists() and not force:
+        raise UsageError(f"--write {write} exists; accepted: another path, or --force")
+    if write is not None and not write.parent.is_dir():
+        raise UsageError(f"--write {write}: there is no directory {write.parent}; accepted: one that exists")
     overrides = [parse_override(text) for text in assignments]
     ready = read_mix(file_named(mix, JOB_MIXES, "job mix"), overrides)
     found, tree = ready.mix, ready.tree
+    made(out)
     course = course_of(ready)
     summary = summary_of(found, ready.topology, course, ready.traced)
     verdicts = judged(found.expect, summary, tree)
     if moment is not None and write is not None:
         write_whole(write, moment_of(found, course.jobs, _time(moment, found)))
     if out is not None:
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(out / "summary.json", json.dumps(summary, indent=2) + "\n")
         write_whole(out / "jobs.csv", _jobs_csv(course))
         write_whole(out / "levels.csv", _csv([Level._fields, *course.levels]))
