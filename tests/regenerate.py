@@ -6,6 +6,7 @@
 What changed is then read in the diff before it is committed. A file in a merge conflict is made anew as well.
 """
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -55,13 +56,16 @@ def metrics_page(text: str) -> str:
 
 def main() -> None:
     """Write all of them."""
+    parser = argparse.ArgumentParser(prog="tests.regenerate", description=__doc__.partition("\n")[0])
+    parser.add_argument("--no-tutorials", action="store_true", help="without the tables of tutorials")
+    tutorials = not parser.parse_args().no_tutorials
     rewritten(GOLDEN / "small_effective.yaml", to_yaml(scenario()))
     wrong = (GOLDEN / "everything_wrong.yaml").read_text(encoding="utf-8")
     rewritten(GOLDEN / "everything_wrong.txt", "\n".join(refusals(wrong, *EVERYTHING_WRONG)) + "\n")
     for name in PAGES_OF_KEYS:
         rewritten(ROOT / name, keys_page((ROOT / name).read_text(encoding="utf-8"), name))
     rewritten(ROOT / "docs/metrics.md", metrics_page((ROOT / "docs/metrics.md").read_text(encoding="utf-8")))
-    for page in () if "--no-tutorials" in sys.argv[1:] else pages.PAGES.values():
+    for page in pages.PAGES.values() if tutorials else ():
         rewritten(page, pages.executed(page.read_text(encoding="utf-8"), large=emu.is_compiled())[0])
     rewritten(ROOT / map_of_modules.PAGE, map_of_modules.page())
     rewritten(ROOT / "docs/summary.schema.json", json.dumps(summary.json_schema(), indent=2) + "\n")

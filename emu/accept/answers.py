@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal, NamedTuple
-from xml.sax.saxutils import quoteattr
 
 from emu.base.errors import UsageError
 from emu.base.units import aligned
+from emu.measure.junit import Case, junit_text
 from emu.report.html_file import document, table
 
 Verdict = Literal["pass", "FAIL", "shown", "not supported"]
@@ -93,22 +93,15 @@ def plain(suite: str, answers: Sequence[Answer], sections: Sequence[Section]) ->
 
 def junit(suite: str, answers: Sequence[Answer]) -> str:
     """JUnit XML: a case for each test, as `emu run --junit` has one for each expectation."""
-    failures = sum(one.verdict == "FAIL" for one in answers)
-    skipped = sum(one.verdict == "not supported" for one in answers)
-    counts = f'tests="{len(answers)}" failures="{failures}" skipped="{skipped}" errors="0"'
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {counts}>"]
-    lines.append(f"  <testsuite name={quoteattr(suite)} {counts}>")
-    for one in answers:
-        head = f"    <testcase classname={quoteattr(suite)} name={quoteattr(f'{one.test} {one.title}')}"
-        failed = "; ".join(f"{c.what}: {c.found}, asked: {c.asked}" for c in one.checks if c.holds is False)
-        if one.verdict == "not supported":
-            lines.append(f"{head}><skipped message={quoteattr(one.reason)}/></testcase>")
-        elif failed:
-            said = f"{failed}; {one.reason}" if one.reason else failed
-            lines.append(f"{head}><failure message={quoteattr(said)}/></testcase>")
-        else:
-            lines.append(head + "/>")
-    return "\n".join([*lines, "  </testsuite>", "</testsuites>"]) + "\n"
+    return junit_text(suite, [_case(one) for one in answers])
+
+
+def _case(one: Answer) -> Case:
+    name = f"{one.test} {one.title}"
+    if one.verdict == "not supported":
+        return Case(name, skipped=one.reason)
+    failed = "; ".join(f"{c.what}: {c.found}, asked: {c.asked}" for c in one.checks if c.holds is False)
+    return Case(name, failed and "; ".join(filter(None, (failed, one.reason))))
 
 
 def page(title: str, answers: Sequence[Answer], sections: Sequence[Section]) -> str:

@@ -28,6 +28,10 @@ from emu.base.errors import EmuError
 from emu.base.shipped import commit
 from emu.cli.columns import say_whole
 
+# Pydantic would look through all installed packages for plug-ins, of which this has none: a twentieth of a
+# short run.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 COMMANDS: Final = {
     "run": "Run a scenario and judge its expectations.",
     "perf": "Run one collective over a range of sizes, as nccl-tests does.",

@@ -11,15 +11,11 @@ beforehand; the time left is what the rate so far makes of the rest.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TextIO
-
-from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-from rich.text import Text
+from typing import TYPE_CHECKING, TextIO
 
 from emu.base.units import about_time
 from emu.build.estimate import about_wall
@@ -31,13 +27,50 @@ from emu.measure.summary_report import closing_lines
 from emu.results.summary import Summary
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
 
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
-class _VirtualTime(ProgressColumn):
-    """The virtual time reached."""
 
-    def render(self, task: Task) -> Text:
-        """E.g. "412.3us"."""
-        return Text(about_time(int(task.fields["virtual_ps"])).rjust(8))
+class Lines:
+    """Where lines are shown: on a terminal by rich, which a bar can share; as they are where nobody looks,
+    since loading rich takes a tenth of a short run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_terminal = stream.isatty() or "FORCE_COLOR" in os.environ
+        if self.is_terminal:
+            from rich.console import Console  # noqa: PLC0415
+
+            self._console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+            self.is_terminal = self._console.is_terminal
+
+    def show(self, text: str, style: str = "") -> None:
+        """A line, in a style of rich's."""
+        if self.is_terminal:
+            self._console.print(text, style=style or None)
+        else:
+            self._stream.write(f"{text}\n")
+
+    def bar(self, total: int) -> Bar:
+        """A bar of progress with the virtual time reached, below the lines."""
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+        bar = Progress(
+            TextColumn("{task.description}"),
+            TextColumn("{task.fields[virtual]}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+        bar.add_task("virtual time", total=total, virtual=_virtual(0))
+        return bar
+
+
+def _virtual(now_ps: int) -> str:
+    """E.g. " 412.3us"."""
+    return about_time(now_ps).rjust(8)
 
 
 def _style(line: str) -> str:
@@ -86,10 +119,8 @@ class Terminal(Observer):
     """Shows one run. `quiet` shows nothing but errors (`--json` keeps standard output for the summary)."""
 
     def __init__(self, jobs: Sequence[JobPlan], quiet: bool = False, stream: TextIO | None = None) -> None:
-        self._console = Console(
-            file=stream or sys.stdout, highlight=False, soft_wrap=True, emoji=False, markup=False
-        )
-        self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
+        self._console = Lines(stream or sys.stdout)
+        self._errors = Lines(sys.stderr)
         self._quiet = quiet
         self._table = NcclTable(jobs)
         self._planned_bytes = planned_bytes(jobs)
@@ -100,16 +131,7 @@ class Terminal(Observer):
         """The heading: the scenario, and lines about fabric and engine."""
         self._lines([title, *facts])
         if not self._quiet and self._console.is_terminal:
-            self._bar = Bar(
-                TextColumn("{task.description}"),
-                _VirtualTime(),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-            )
-            self._bar.add_task("virtual time", total=max(self._planned_bytes, 1), virtual_ps=0)
+            self._bar = self._console.bar(max(self._planned_bytes, 1))
             self._bar.start()
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
@@ -131,7 +153,7 @@ class Terminal(Observer):
             self._tell(line, "yellow")
         if self._bar is not None:
             done = min(progress.delivered_bytes, self._planned_bytes)
-            self._bar.update(self._bar.task_ids[0], completed=done, virtual_ps=progress.virtual_ps)
+            self._bar.update(self._bar.task_ids[0], completed=done, virtual=_virtual(progress.virtual_ps))
 
     def sampled(self, changed: Changed, mixed: Mapping[int, Sequence[int]]) -> None:
         """Nothing is shown of single samples."""
@@ -170,10 +192,10 @@ class Terminal(Observer):
         """On standard error, line by line."""
         for line in text.splitlines():
             shown = wrapped(line, columns()) if self._errors.is_terminal else line
-            self._errors.print(Text(shown, style=style))
+            self._errors.show(shown, style)
 
     def _lines(self, lines: Iterable[str]) -> None:
         if not self._quiet:
             for line in lines:
                 text = wrapped(line, columns())
-                self._console.print(Text(text, style=_style(line)))
+                self._console.show(text, _style(line))

@@ -18,7 +18,6 @@ from html import escape
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
-from xml.sax.saxutils import quoteattr
 
 from emu.base.units import (
     about_rate,
@@ -31,6 +30,7 @@ from emu.base.units import (
     shown_time,
     told_apart,
 )
+from emu.measure.junit import Case, junit_text
 from emu.measure.summary.recoveries import operator_lines
 from emu.measure.summary.servers import limit_line
 from emu.measure.summary.timers import timer_lines
@@ -498,31 +498,13 @@ def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}{rest}</table>"
 
 
-def junit_text(summary: Summary, exit_status: int) -> str:
-    """The text of the file."""
+def junit(summary: Summary, exit_status: int) -> str:
+    """A run's expectations and its ending as JUnit XML."""
+    broke = "" if exit_status in (0, 1) else f"the run ended {summary.ending}, exit status {exit_status}"
     cases = [
-        _test_case(
-            summary, f"{one.value} {one.relation} {one.expected}", "" if one.passed else expectation_line(one)
-        )
+        Case(f"{one.value} {one.relation} {one.expected}", "" if one.passed else expectation_line(one))
         for one in summary.expectations
     ]
-    broke = "" if exit_status in (0, 1) else f"the run ended {summary.ending}, exit status {exit_status}"
-    cases.append(_test_case(summary, "ending", broke))
-    failures = sum(not one.passed for one in summary.expectations) + bool(broke)
-    counts = f'tests="{len(cases)}" failures="{failures}" errors="0" time="{summary.engine.wall_s}"'
-    name = quoteattr(summary.scenario.name)
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {counts}>"]
-    lines += [f"  <testsuite name={name} {counts}>", *cases, "  </testsuite>", "</testsuites>"]
-    return "\n".join(lines) + "\n"
-
-
-def _test_case(summary: Summary, name: str, failure: str) -> str:
-    head = f"    <testcase classname={quoteattr(summary.scenario.name)} name={quoteattr(_plain(name))}"
-    if not failure:
-        return head + "/>"
-    return f"{head}><failure message={quoteattr(_plain(failure))}/></testcase>"
-
-
-def _plain(text: str) -> str:
-    """Without the control characters that XML does not have."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+    return junit_text(
+        summary.scenario.name, [*cases, Case("ending", broke)], f'time="{summary.engine.wall_s}"'
+    )

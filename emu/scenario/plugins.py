@@ -24,14 +24,14 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic import GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails
 
 from actors.kernel.errors import RuntimeFailure
 from actors.nic.queue_pair.queue_pair import QueuePair
 from emu.base.spelling import listed, shown
 from emu.scenario.knobs import PolicySection, section_of
-from emu.scenario.section import OneOf, RefusedError, Section, refused
+from emu.scenario.section import OneOf, RefusedError, Section, refused, under_kind
 
 SEPARATOR = ":"
 VARIABLE: Final = "EMU_PLUGINS"
@@ -148,45 +148,29 @@ class OneOfOrPlugin(OneOf):
         except RefusedError as error:
             raise RefusedError(f"{kind!r} does not load: {error.reason}", error.accepted) from error
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        table = super().__get_pydantic_core_schema__(source, handler)
-
-        def written(value: Any, inner: core_schema.SerializerFunctionWrapHandler) -> Any:
-            if isinstance(value, Section) and SEPARATOR in self.chosen(value):
-                return value.model_dump(mode="json", by_alias=True)
-            return inner(value)
-
-        def validate(value: Any, inner: core_schema.ValidatorFunctionWrapHandler) -> Any:
-            kind = self.chosen(value) if isinstance(value, dict) else ""
-            if isinstance(value, Section) and SEPARATOR in self.chosen(value):
-                return value
-            if SEPARATOR not in kind:
-                return inner(value)
-            try:
-                return self._section(kind).model_validate(value)
-            except RefusedError as error:
-                problem = refused(error.reason, error.accepted)
-                details = InitErrorDetails(type=problem, loc=(self.key,), input=kind)
-                raise ValidationError.from_exception_data(kind, [details]) from error
-            except ValidationError as error:
-                raise _under_kind(kind, error) from error
-
-        return core_schema.no_info_wrap_validator_function(
-            validate,
-            table,
-            serialization=core_schema.wrap_serializer_function_ser_schema(written, schema=table),
-        )
+    def read(self, value: object) -> Section:
+        """The section that a value asks for, of the table or of others' class."""
+        kind = self.chosen(value) if isinstance(value, (dict, Section)) else ""
+        if SEPARATOR not in kind:
+            return super().read(value)
+        if isinstance(value, Section):
+            return value
+        try:
+            return self._section(kind).model_validate(value)
+        except RefusedError as error:
+            problem = refused(error.reason, error.accepted)
+            details = InitErrorDetails(type=problem, loc=(self.key,), input=kind)
+            raise ValidationError.from_exception_data(kind, [details]) from error
+        except ValidationError as error:
+            raise under_kind(kind, error) from error
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        described = dict(handler(schema))
+        described = super().__get_pydantic_json_schema__(schema, handler)
         plugin = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"}
         other = {"type": "object", "properties": {self.key: plugin}, "required": [self.key]}
-        for together in ("oneOf", "anyOf"):
-            if together in described:
-                described[together] = [*described[together], other]
-        return described
+        return described | {"oneOf": [*described["oneOf"], other]}
 
 
 _MADE: Final[dict[tuple[Any, str, Any], type[PolicySection]]] = {}
@@ -199,21 +183,6 @@ def _made(base: type[PolicySection], kind: str, policy: type[Any]) -> type[Polic
         found = section_of(base, kind, policy, (policy.__doc__ or kind).partition("\n")[0])
         _MADE[base, kind, policy] = found
     return found
-
-
-def _under_kind(kind: str, error: ValidationError) -> ValidationError:
-    """The same faults, at locations that name the kind."""
-    details = []
-    for item in error.errors(include_url=False):
-        context = item.get("ctx", {})
-        problem: str | PydanticCustomError = item["type"]
-        if problem == "refused":
-            problem = refused(context["reason"], context["accepted"])
-        one = InitErrorDetails(type=problem, loc=(f"<{kind}>", *item["loc"]), input=item["input"])
-        if context and isinstance(problem, str):
-            one["ctx"] = dict(context)
-        details.append(one)
-    return ValidationError.from_exception_data(kind, details)
 
 
 _CHECKED: Final[dict[Any, type[Any]]] = {}

@@ -26,7 +26,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
 from emu.base.spelling import listed, shown
 
@@ -75,6 +75,11 @@ def errors_below(location: Location, error: ValidationError) -> Iterator[InitErr
         yield InitErrorDetails(type=kind, loc=place, input=item["input"], ctx=context)
 
 
+def under_kind(kind: str, error: ValidationError) -> ValidationError:
+    """The same faults, at locations that name the kind."""
+    return ValidationError.from_exception_data(kind, list(errors_below((f"<{kind}>",), error)))
+
+
 class Section(BaseModel):
     """Base of all sections: frozen, strict, keys without units, faults collected."""
 
@@ -84,6 +89,7 @@ class Section(BaseModel):
         strict=True,
         alias_generator=yaml_name,
         allow_inf_nan=False,
+        defer_build=True,
     )
 
     def check(self) -> Iterator[Refusal]:
@@ -181,11 +187,35 @@ class OneOf:
         kind = self.chosen(value)
         return f"<{kind}>" if kind else None
 
+    def read(self, value: object) -> Section:
+        """The section that a value asks for.
+
+        Only the kind that is asked for is ever built: building all of them takes as long as a short run.
+        """
+        kind = self.chosen(value) if isinstance(value, (dict, Section)) else ""
+        model = self.table.get(kind)
+        if model is not None and isinstance(value, (dict, model)):
+            try:
+                return model.model_validate(value)
+            except ValidationError as error:
+                raise under_kind(kind, error) from error
+        discriminator = f"{type(self).__name__}.key"
+        if not kind:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": discriminator})
+        expected = ", ".join(f"'<{one}>'" for one in self.table)
+        facts = {"discriminator": discriminator, "tag": f"<{kind}>", "expected_tags": expected}
+        raise PydanticKnownError("union_tag_invalid", facts)
+
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.tagged_union_schema(
-            {f"<{kind}>": handler.generate_schema(model) for kind, model in self.table.items()},
-            discriminator=self._tag,
-        )
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        for model in self.table.values():
+            model.model_rebuild()
+        kinds = {f"<{kind}>": model.__pydantic_core_schema__ for kind, model in self.table.items()}
+        return dict(handler(core_schema.tagged_union_schema(kinds, discriminator=self._tag)))
 
 
 class OneOfKeys(OneOf):

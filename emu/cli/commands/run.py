@@ -24,9 +24,9 @@ from emu.cli.commands.estimate import costs
 from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
+from emu.measure import summary_report
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.summary_report import junit_text
 from emu.report.live_link import Linked, LiveLink
 from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
@@ -132,7 +132,7 @@ def show_run(
     finally:
         terminal.close()
     if junit is not None:
-        write_whole(junit, junit_text(result.summary, result.exit_status))
+        write_whole(junit, summary_report.junit(result.summary, result.exit_status))
     if as_json:
         click.echo(result.summary.json_text(), nl=False)
     _explain(result, terminal)

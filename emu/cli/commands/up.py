@@ -31,12 +31,12 @@ from emu.cli.commands.run import page_of
 from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import Terminal
+from emu.measure import summary_report
 from emu.measure.collected import JobPlan
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.jobs import status_name
 from emu.measure.summary.recoveries import entry_line, operator_entries
-from emu.measure.summary_report import junit_text
 from emu.report.live_link import Linked
 from emu.runtime.live.control_socket import ControlSocket
 from emu.runtime.live.stepping import check_unattended
@@ -323,5 +323,5 @@ def command(
     early = result.exit_status == JOB_FAILED_STATUS and result.outcome.ending is Ending.FINISHED
     status = 0 if early and not broken else result.exit_status
     if junit is not None:
-        write_whole(junit, junit_text(result.summary, status))
+        write_whole(junit, summary_report.junit(result.summary, status))
     return status
