@@ -32,6 +32,7 @@ class Part(BaseModel):
         populate_by_name=True,
         allow_inf_nan=False,
         ser_json_inf_nan="null",
+        defer_build=True,
     )
 
 
