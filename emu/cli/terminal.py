@@ -28,6 +28,7 @@ from emu.results.summary import Summary
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress as Bar
 
 
@@ -37,19 +38,25 @@ class Lines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.is_terminal = stream.isatty() or "FORCE_COLOR" in os.environ
-        if self.is_terminal:
+        self.console: Console | None = None
+        """What else is shown below the lines is shown by this; None where nobody looks."""
+        if stream.isatty() or "FORCE_COLOR" in os.environ:
             from rich.console import Console  # noqa: PLC0415
 
-            self._console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
-            self.is_terminal = self._console.is_terminal
+            console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+            self.console = console if console.is_terminal else None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks."""
+        return self.console is not None
 
     def show(self, text: str, style: str = "") -> None:
         """A line, in a style of rich's."""
-        if self.is_terminal:
-            self._console.print(text, style=style or None)
-        else:
+        if self.console is None:
             self._stream.write(f"{text}\n")
+        else:
+            self.console.print(text, style=style or None)
 
     def bar(self, total: int) -> Bar:
         """A bar of progress with the virtual time reached, below the lines."""
@@ -61,7 +68,7 @@ class Lines:
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeRemainingColumn(),
-            console=self._console,
+            console=self.console,
             transient=True,
         )
         bar.add_task("virtual time", total=total, virtual=_virtual(0))

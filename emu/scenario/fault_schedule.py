@@ -18,9 +18,7 @@ from actors.kernel.mixing import Stream
 from emu.base.errors import Problem, ScenarioError
 from emu.base.spelling import shown_location
 from emu.scenario.faults.base import FaultSection, RecurringFault
-from emu.scenario.faults.draws import DRAWS_PURPOSE, RandomFaults, aim_of, draws
 from emu.scenario.faults.events import MOST_FAULTS, Fault
-from emu.scenario.faults.link_faults import Miscabling
 from emu.scenario.faults.targets import Candidate, Spot, candidates, is_any, is_measured, spots_of
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location
@@ -125,10 +123,10 @@ def occurrences(
     aims: Aims = MappingProxyType({}),
 ) -> list[Fault]:
     """Every occurrence of one fault, numbered from `first`. Raises ScenarioError where it does not fit."""
-    if isinstance(section, RandomFaults):
+    if section.drawn:
         return _random(section, entry, first, scenario, topology)
     spots = _spots(section, entry, scenario, topology)
-    if isinstance(section, Miscabling):
+    if section.swapped_links(topology) is not None:
         return []
     problems = [
         _problem(scenario, ("faults", entry, one.key), one.reason, one.accepted)
@@ -210,8 +208,16 @@ def _flawed(scenario: Scenario, entry: int, flaw: Flaw) -> Problem:
 
 
 def _random(
-    section: RandomFaults, entry: int, first: int, scenario: Scenario, topology: Topology
+    section: FaultSection, entry: int, first: int, scenario: Scenario, topology: Topology
 ) -> list[Fault]:
+    from emu.scenario.faults.draws import (  # noqa: PLC0415 - kinds are loaded when they are asked for
+        DRAWS_PURPOSE,
+        RandomFaults,
+        aim_of,
+        draws,
+    )
+
+    assert isinstance(section, RandomFaults), section.kind
     found: list[Fault] = []
     events = 0
     for at, one in enumerate(section.failure_classes()):

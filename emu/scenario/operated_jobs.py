@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from actors.control.operator import Incarnation, OperatorPlan, Test, replaced
 from actors.fabric.model import Topology
@@ -22,13 +22,13 @@ from actors.kernel.units import serialisation_ps
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Refusal
 from emu.scenario.sections.operator import OperatorSection
-from emu.scenario.workloads.collective import CollectiveWorkload
-from emu.scenario.workloads.flows import FlowList
 from emu.scenario.workloads.jobs import JobSection
-from emu.scenario.workloads.storage import Checkpoint
 from emu.scenario.workloads.workload import Flows, Workload
 from emu.topology.server_presets import copy_rates_bps
 from emu.workload.flows import Flow
+
+if TYPE_CHECKING:
+    from emu.scenario.workloads.flows import FlowList
 
 TRAINS: Final = "trains"
 SAVES: Final = "saves"
@@ -248,6 +248,8 @@ def _checkpoint(
     operator: OperatorSection, job: JobSection, name: str, ranks: tuple[int, ...], role: str
 ) -> OwnedJob:
     """A job that saves or loads a checkpoint."""
+    from emu.scenario.workloads.storage import Checkpoint  # noqa: PLC0415 - kinds are loaded when they are asked for
+
     given = operator.checkpoint
     assert given is not None
     size, block = f"{given.size_bytes}B", f"{given.block_bytes}B"
@@ -259,6 +261,8 @@ def _checkpoint(
 
 def _knobs(size_bytes: int) -> FlowList:
     """How the flows of tests are posted."""
+    from emu.scenario.workloads.flows import FlowList  # noqa: PLC0415 - kinds are loaded when they are asked for
+
     return FlowList.model_validate({"flows": ({"src": 0, "dst": 1, "size": f"{size_bytes}B"},)})
 
 
@@ -313,6 +317,8 @@ def _collective(
     colours: tuple[int, ...],
 ) -> tuple[OwnedJob, dict[int, int], tuple[tuple[int, ...], ...]]:
     """A collective among ranks of one colour."""
+    from emu.scenario.workloads.collective import CollectiveWorkload  # noqa: PLC0415 - kinds are loaded when they are asked for
+
     facts = {"op": op, "algorithm": "default", "sizes": (f"{size_bytes}B",), "split": colours}
     workload = CollectiveWorkload.model_validate(facts)
     groups: dict[int, list[int]] = {}

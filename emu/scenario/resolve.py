@@ -32,7 +32,6 @@ from emu.base.errors import Problem, ScenarioError
 from emu.base.spelling import shown_location
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
-from emu.scenario.faults.link_faults import Miscabling
 from emu.scenario.operated_jobs import TRAINS, free_hosts, objections, operated
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Refusal
@@ -44,7 +43,6 @@ from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.switch import StaticRoute
 from emu.scenario.workloads.jobs import ALONE, TWO, JobSection
 from emu.scenario.workloads.recover import RecoverSection
-from emu.scenario.workloads.storage import MOST_REQUESTS, memory_refusal
 from emu.scenario.workloads.workload import Clients, Flows, MisfitError, Scripts, Site
 from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
@@ -370,12 +368,13 @@ def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:
 def _as_cabled(scenario: Scenario, topology: Topology) -> Topology:
     """The fabric with the cables swapped that faults say were."""
     for index, fault in enumerate(scenario.faults):
-        if isinstance(fault, Miscabling):
-            try:
-                topology = swapped(topology, *fault.pair(topology))
-            except TopologyError as error:
-                problems = [of_flaw(scenario, ("faults", index, "target"), flaw) for flaw in error.faults]
-                raise ScenarioError(problems) from error
+        try:
+            links = fault.swapped_links(topology)
+            if links is not None:
+                topology = swapped(topology, *links)
+        except TopologyError as error:
+            problems = [of_flaw(scenario, ("faults", index, "target"), flaw) for flaw in error.faults]
+            raise ScenarioError(problems) from error
     return topology
 
 
@@ -411,6 +410,8 @@ def _with_operator(
     faults: tuple[Fault, ...],
 ) -> tuple[tuple[ResolvedJob, ...], tuple[Fault, ...], OperatorPlan]:
     """The jobs, and those that an operator may begin. Raises ScenarioError."""
+    from emu.scenario.workloads.storage import MOST_REQUESTS, memory_refusal  # noqa: PLC0415 - kinds are loaded when they are asked for
+
     assert scenario.operator is not None
     index = [job.name for job in jobs].index(scenario.operator.job)
     tended = jobs[index]

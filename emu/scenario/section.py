@@ -16,6 +16,7 @@ and `OneOf` turns a table into a field's type. A new kind is a new model and one
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any, Final, NamedTuple, Self
 
 from pydantic import (
@@ -146,6 +147,31 @@ class PartOf:
     ) -> dict[str, Any]:
         del schema, handler
         return {"type": "object"}
+
+
+class Kinds(Mapping[str, type[Section]]):
+    """A table of kinds whose modules are loaded as each kind is asked for.
+
+    `places` maps each kind to where its model is, `flows:FlowList` of a module of `package`.
+    """
+
+    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+        self._package = package
+        self._places = places
+
+    def __getitem__(self, kind: str) -> type[Section]:
+        module, _, name = self._places[kind].partition(":")
+        model: type[Section] = getattr(import_module(f"{self._package}.{module}"), name)
+        return model
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 class OneOf:

@@ -30,7 +30,7 @@ from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.report.live_link import Linked, LiveLink
 from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
-from emu.scenario.faults.draws import accelerations
+from emu.scenario.faults.base import notices
 from emu.scenario.traffic_classes import class_warnings
 
 
@@ -210,7 +210,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
     return (
         f"{counts}; seed {prepared.scenario.seed}",
         f"run {where}; packet path {emu.compiled_state()}{'' if emu.is_compiled() else f', {SLOWER}'}",
-        *accelerations(prepared.scenario.faults),
+        *notices(prepared.scenario.faults),
         *(f"note: {line}" for line in prepared.notes),
         *(f"warning: {line}" for line in costs(prepared)),
         *(f"warning: {line}" for line in class_warnings(prepared.scenario, topology)),

@@ -42,7 +42,7 @@ from emu.runtime.live.control_socket import ControlSocket
 from emu.runtime.live.stepping import check_unattended
 from emu.runtime.outcome import Ending, Progress, RunOptions
 from emu.runtime.steering import Steering
-from emu.scenario.faults.draws import accelerations
+from emu.scenario.faults.base import notices
 from emu.scenario.live_changes import Change, end_of
 from emu.scenario.schema import Scenario
 
@@ -96,7 +96,9 @@ class LiveTerminal(Terminal):
         """The heading, and the status line where somebody looks."""
         self._lines([title, *facts])
         if not self._quiet and self._console.is_terminal:
-            self._live = Live(Text("starting"), console=self._console, transient=True, auto_refresh=False)
+            self._live = Live(
+                Text("starting"), console=self._console.console, transient=True, auto_refresh=False
+            )
             self._live.start(refresh=True)
 
     def progressed(self, progress: Progress) -> None:
@@ -305,7 +307,7 @@ def command(
             prepared.scenario.name,
             (
                 f"{len(prepared.topology.gpus)} GPUs, {len(prepared.topology.switches)} switches; {speed}",
-                *accelerations(prepared.scenario.faults),
+                *notices(prepared.scenario.faults),
                 f"break it: emu fault inject {shown} KIND TARGET (`emu fault kinds`); end it: Ctrl-C",
             ),
         )

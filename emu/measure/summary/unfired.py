@@ -61,7 +61,6 @@ from emu.base.units import about_size, counted, format_time, shown_time, told_ap
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.device_state import PAIR_ERROR
 from emu.results.summary import Drops, Fabric, FaultEffect, Unfired
-from emu.scenario.faults.link_faults import Degrade
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.nic import TransportSection
 from emu.scenario.sections.routing import HashedSection
@@ -126,7 +125,7 @@ def _routes(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         for key in ("down_debounce", "up_debounce"):
             if getattr(link, f"{key}_ps"):
                 yield Unfired(feature=f"link.{key}", reason="no link lost its signal")
-    silent = any(isinstance(fault, Degrade) and fault.loss == 1 for fault in scenario.faults)
+    silent = any(fault.loses_all for fault in scenario.faults)
     drained = any(fault.kind == "switch_drain" for fault in scenario.faults)
     if counts.total(PORT_LINK_DOWNED) or silent or drained:
         return

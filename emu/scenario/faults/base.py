@@ -85,6 +85,19 @@ class FaultSection(Section):
         """Begin and end (0 for never) of each occurrence before the end of the run."""
         yield self.at_ps, self.at_ps + self.lasts_ps if self.lasts_ps else 0
 
+    @property
+    def loses_all(self) -> bool:
+        """Whether a link carries nothing and keeps its signal."""
+        return False
+
+    def swapped_links(self, topology: Topology) -> tuple[int, int] | None:
+        """Two links, by number, whose ends are swapped from the start."""
+        return None
+
+    def notice(self) -> str:
+        """What is said of it as a run begins; empty for nothing."""
+        return ""
+
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """What an occurrence changes at one spot."""
         raise NotImplementedError
@@ -92,6 +105,11 @@ class FaultSection(Section):
     def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """What speaks against it at one spot."""
         yield from ()
+
+
+def notices(faults: Iterable[FaultSection]) -> list[str]:
+    """A line for each fault of which something is said as a run begins."""
+    return [f"faults[{at}]: {line}" for at, section in enumerate(faults) if (line := section.notice())]
 
 
 class RecurringFault(FaultSection):

@@ -20,7 +20,7 @@ The Llama 3 Herd of Models, table 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -144,6 +144,10 @@ class RandomFaults(FaultSection):
         """How often one of so many components of a class breaks, on a fabric of so many GPUs."""
         return one.per_hour if self.table is None else one.per_hour * gpus / components
 
+    def notice(self) -> str:
+        """How much faster than in life failures come."""
+        return f"failures come {float(self.acceleration):g} times as often as in life"
+
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """It is the drawn faults that strike."""
         raise NotImplementedError
@@ -151,15 +155,6 @@ class RandomFaults(FaultSection):
     def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """None: what does not exist does not break."""
         yield from ()
-
-
-def accelerations(faults: Iterable[FaultSection]) -> list[str]:
-    """A line for each section that draws failures: how much faster than in life they come."""
-    return [
-        f"faults[{at}]: failures come {float(section.acceleration):g} times as often as in life"
-        for at, section in enumerate(faults)
-        if isinstance(section, RandomFaults)
-    ]
 
 
 def aim_of(one: FailureClass) -> Aim:

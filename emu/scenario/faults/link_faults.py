@@ -139,6 +139,11 @@ class Degrade(OneWayFault):
     bit_errors: ErrorRate | None = None
     """Errors per bit, on top of `link.bit_error_rate`."""
 
+    @property
+    def loses_all(self) -> bool:
+        """Whether a link carries nothing and keeps its signal."""
+        return self.loss == 1
+
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The sending end for the rate, the receiving end for what is spoilt."""
         changes = []
@@ -273,7 +278,7 @@ class Miscabling(FaultSection):
         if self.at_ps:
             yield Refusal(("at",), "cables are swapped from the start, never while a run goes on", "no `at`")
 
-    def pair(self, topology: Topology) -> tuple[int, int]:
+    def swapped_links(self, topology: Topology) -> tuple[int, int]:
         """The two links by number. Raises TopologyError."""
         found = []
         for name in (self.target, self.swapped_with):

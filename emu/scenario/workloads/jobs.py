@@ -8,23 +8,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.base.spelling import did_you_mean, shown
-from emu.scenario.section import Location, OneOf, Refusal, RefusedError, Section
-from emu.scenario.workloads.collective import CollectiveWorkload
-from emu.scenario.workloads.flows import (
-    FlowList,
-    FlowTable,
-    Incast,
-    Permutation,
-    Poisson,
-    PoissonIncasts,
-)
-from emu.scenario.workloads.open_job import OpenWorkload
-from emu.scenario.workloads.program import ProgramWorkload
+from emu.scenario.section import Kinds, Location, OneOf, Refusal, RefusedError, Section
 from emu.scenario.workloads.recover import RecoverSection
-from emu.scenario.workloads.serving import ServingWorkload
-from emu.scenario.workloads.storage import Checkpoint, Reads, Rebalance, Repair
-from emu.scenario.workloads.trace import ChakraTrace, SimaiTrace
-from emu.scenario.workloads.training import TrainingWorkload
 from emu.scenario.workloads.workload import Workload
 from emu.scenario.yaml.values import (
     AutoPriority,
@@ -105,25 +90,28 @@ OrderChoice = Annotated[
 
 WORKLOADS: Final = OneOf(
     "kind",
-    {
-        "collective": CollectiveWorkload,
-        "permutation": Permutation,
-        "incast": Incast,
-        "poisson": Poisson,
-        "poisson_incasts": PoissonIncasts,
-        "flows": FlowList,
-        "flow_table": FlowTable,
-        "checkpoint": Checkpoint,
-        "reads": Reads,
-        "repair": Repair,
-        "rebalance": Rebalance,
-        "serving": ServingWorkload,
-        "training": TrainingWorkload,
-        "simai_trace": SimaiTrace,
-        "chakra_trace": ChakraTrace,
-        "program": ProgramWorkload,
-        "open": OpenWorkload,
-    },
+    Kinds(
+        "emu.scenario.workloads",
+        {
+            "collective": "collective:CollectiveWorkload",
+            "permutation": "flows:Permutation",
+            "incast": "flows:Incast",
+            "poisson": "flows:Poisson",
+            "poisson_incasts": "flows:PoissonIncasts",
+            "flows": "flows:FlowList",
+            "flow_table": "flows:FlowTable",
+            "checkpoint": "storage:Checkpoint",
+            "reads": "storage:Reads",
+            "repair": "storage:Repair",
+            "rebalance": "storage:Rebalance",
+            "serving": "serving:ServingWorkload",
+            "training": "training:TrainingWorkload",
+            "simai_trace": "trace:SimaiTrace",
+            "chakra_trace": "trace:ChakraTrace",
+            "program": "program:ProgramWorkload",
+            "open": "open_job:OpenWorkload",
+        },
+    ),
 )
 
 
