@@ -30,17 +30,37 @@ _BASE: Final = {"ring": (6.6, 14.0, 8.4), "double_binary_tree": (6.8, 14.0, 8.4)
 _INSIDE: Final = {"ring": (0.6, 1.9, 3.4), "double_binary_tree": (0.6, 1.25, 4.0)}
 _BETWEEN: Final = {"ring": (2.7, 4.0, 14.0), "double_binary_tree": (5.0, 8.5, 14.0)}
 """By protocol, us: of any operation, of a hop over NVLink, of a hop over the network."""
-_NVLS_EFFICIENCY: Final = ((600, 0.74), (0, 0.85))
-"""By the GB/s of a GPU's NVLinks: of Blackwell GPUs and before."""
+
+
+class _Limits(NamedTuple):
+    """Constants of a GPU generation: GB/s, those of a channel by servers: one, two, and more."""
+
+    nvls_efficiency: float
+    ll: tuple[float, float, float]
+    """Of all channels with LL; between servers those of Intel CPUs."""
+    ring_ll128: float
+    tree_ll128: tuple[float, float, float]
+    tree: tuple[float, float, float]
+    nvls_tree: tuple[float, float, float]
+
+
+_HOPPER: Final = _Limits(
+    0.85, (141.0, 39.0, 20.4), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), (0.0, 57.7, 45.5)
+)
+_BLACKWELL: Final = _Limits(
+    0.74, (282.0, 39.0, 20.4), 40.0, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0), (0.0, 96.0, 80.0)
+)
+_BLACKWELL_GBPS: Final = 600
+"""GB/s of a GPU's NVLinks, from which it is a Blackwell GPU."""
 _NVLS_US: Final = (25.0, 20.9)
 _POST_US: Final = 1.0
 """Of a post; three of them with Simple."""
 _CORRECTION: Final = (
-    (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10),
-    (10, 10, 10, 10, 10, 9, 8, 8, 8, 7, 6, 6, 6, 6, 6, 6, 8, 9, 9, 9, 9, 10, 10),
-    (9, 9, 9, 9, 9, 9, 9, 8, 7, 6, 6, 5, 5, 5, 5, 6, 7, 8, 7, 7, 8, 9, 9),
+    (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10, 10),
+    (10, 10, 10, 10, 10, 9, 8, 8, 8, 7, 6, 6, 6, 6, 6, 6, 8, 9, 9, 9, 9, 10, 10, 10),
+    (9, 9, 9, 9, 9, 9, 9, 8, 7, 6, 6, 5, 5, 5, 5, 6, 7, 8, 7, 7, 8, 9, 9, 9),
 )
-"""Tenths of a tree's bandwidth, by protocol and power of two from 64 B on."""
+"""Tenths of a tree's bandwidth, by protocol and power of two from 64 B on; the last is for NVLSTree alone."""
 _LEAST_BYTES: Final = (512 * 8, 640 * 8, 512 * 64)
 """That a channel has, by protocol: threads x bytes of each; with LL on a ring, of each rank."""
 
@@ -73,7 +93,7 @@ def nccl_choice(
     channels = shape.channels
     if best.algorithm.startswith("nvls"):
         channels = nvls_channels(channels, rates.nvlink_bps)
-    else:
+    elif best.algorithm != "pat":
         place = _NAMES.index(best.protocol)
         least = _LEAST_BYTES[place] * (shape.ranks if best[:2] == ("ring", "ll") else 1)
         channels = min(max(size_bytes // least, 1), channels)
@@ -86,65 +106,75 @@ def _nccl_us(
     """The time of the table, in us; None where it has no such thing."""
     n, servers, inside, channels = shape.ranks, shape.servers, shape.inside, shape.channels
     reduces = op == "all_reduce"
-    simple = place == 2
-    steps = _steps(op, n)
     link = rates.nvlink_bps if servers == 1 else rates.nic_bps * min(channels, shape.nics * inside)
     bus = link / 8e6  # bytes in a us
-    per_channel = channels * 1e3
-    doubled = (servers - 1).bit_length()
+    nvlink_gbps = rates.nvlink_bps / 8e9
+    blackwell = nvlink_gbps >= _BLACKWELL_GBPS
+    limits = _BLACKWELL if blackwell else _HOPPER
+    known = min(servers, 3) - 1
     if algorithm == "ring":
-        return _ring_us(place, op, shape, size_bytes, bus)
+        return _ring_us(place, op, shape, size_bytes, bus, limits)
+    hops = servers.bit_length() - 1
     if algorithm == "double_binary_tree":
         if not reduces:
             return None
-        bus = min(bus * 0.92, 36.0 * per_channel)
-        limit = 141e3 if servers == 1 else 39e3 if servers == 2 else 20.4e3
+        searched = _searched(channels) * 1e3
+        bus = min(bus * 0.92, limits.tree[known] * searched)
         lines = 7 / 9 if servers == 1 else 120 / 128
-        bus = (min(bus / 3.8, limit), min(bus * lines, 29.0 * per_channel), bus)[place]
-        power = (size_bytes >> 6).bit_length() - 1
-        if 0 <= power < len(_CORRECTION[place]):
-            bus *= _CORRECTION[place][power] / 10
+        line_bus = min(bus * lines, limits.tree_ll128[known] * searched)
+        bus = (min(bus / 3.8, limits.ll[known] * 1e3), line_bus, bus)[place]
+        bus *= _correction(place, size_bytes, len(_CORRECTION[place]) - 1)
         hop, far = _INSIDE[algorithm][place], _BETWEEN[algorithm][place]
-        latency = _BASE[algorithm][place] + 2 * ((inside - 1) * hop + (servers.bit_length() - 1) * far)
+        latency = _BASE[algorithm][place] + 2 * ((inside - 1) * hop + hops * far)
         return latency + size_bytes / (bus / 2)
-    if not simple:
+    if place != 2:
         return None
     if algorithm == "pat":
         if reduces or inside > 1 or servers != n or op in ("broadcast", "reduce"):
             return None
-        return 8.0 + doubled * 14.0 / 3.5 + n * 2.8 + size_bytes / (bus * 0.75)
+        return 8.0 + hops * 14.0 / 3.5 + n * 2.8 + size_bytes / (bus * 0.75)
     if not nvls or inside == 1 or channels < 2 or op in ("broadcast", "reduce"):
         return None
     # The first of its speeds that fits once for each head, and once more for the GPU that is the head
     # (`src/graph/search.cc`, ncclTopoSearchTryNvls).
-    whole = rates.nvlink_bps / 8e9
-    efficiency = next(share for least, share in _NVLS_EFFICIENCY if whole >= least)
-    speed = next(one for one in (*search_speeds(rates.nvlink_bps), 0) if one * (inside + 1) <= whole)
-    own = speed * 1e3 * inside * efficiency * (inside - 1) / inside
+    speed = next(one for one in (*search_speeds(rates.nvlink_bps), 0) if one * (inside + 1) <= nvlink_gbps)
+    own = speed * 1e3 * inside * limits.nvls_efficiency * (inside - 1) / inside
     own *= 2 if reduces else (inside - 1) / inside
+    of_ring = n / _steps(op, n) if reduces else 1
     if algorithm == "nvls":
-        if servers > 1:
-            return None
-        return _NVLS_US[0] + size_bytes / (own * (n / steps if reduces else 1))
+        return None if servers > 1 else _NVLS_US[0] + size_bytes / (own * of_ring)
     if servers == 1 or not reduces:
         return None
-    bus = min(own, bus * (2 if servers == 2 else 1), 45.5 * per_channel)
-    latency = _NVLS_US[0] + 2 * (servers.bit_length() - 1) * _NVLS_US[1]
-    return latency + size_bytes / (bus * n / steps)
+    bus = min(own, bus * (2 if servers == 2 else 1), limits.nvls_tree[known] * inside * 1e3)
+    if blackwell:
+        bus *= _correction(place, size_bytes, len(_CORRECTION[place]))
+    return _NVLS_US[0] + 2 * hops * _NVLS_US[1] + size_bytes / (bus * of_ring)
 
 
-def _ring_us(place: int, op: str, shape: Shape, size_bytes: int, bus: float) -> float:
+def _searched(channels: int) -> int:
+    """The channels that NCCL's search found: a communicator does each on two (`src/graph/connect.cc`)."""
+    return max(channels // 2, 1)
+
+
+def _correction(place: int, size_bytes: int, powers: int) -> float:
+    """The part of its bandwidth that a tree has at a size, of so many powers of two that are known."""
+    power = (size_bytes >> 6).bit_length() - 1
+    return _CORRECTION[place][power] / 10 if 0 <= power < powers else 1.0
+
+
+def _ring_us(place: int, op: str, shape: Shape, size_bytes: int, bus: float, limits: _Limits) -> float:
     n, servers, inside, channels = shape.ranks, shape.servers, shape.inside, shape.channels
     reduces = op == "all_reduce"
     steps = _steps(op, n)
     simple = place == 2
-    per_channel = channels * 1e3
-    limit = 141e3 if servers == 1 else 39e3 if servers == 2 else 20.4e3
-    bus = (min(limit, bus / 2), min(bus * 0.92, 36.7 * per_channel), bus)[place]
+    ll = limits.ll[min(servers, 3) - 1] * 1e3
+    bus = (min(ll, bus / 2), min(bus * 0.92, limits.ring_ll128 * _searched(channels) * 1e3), bus)[place]
     hop = _INSIDE["ring"][place]
     latency = _BASE["ring"][place]
     if op in ("broadcast", "reduce"):
-        latency += n * (_BETWEEN if servers > 1 else _INSIDE)["ring"][place]
+        # Rings that all channels have in the same order count one hop, as those of an NVSwitch do.
+        far = _BETWEEN["double_binary_tree" if simple else "ring"][place]
+        latency += hop if servers == 1 else n * far
     else:
         between = 0 if servers == 1 else (1 + reduces) * (servers - 1)
         if servers > 1:

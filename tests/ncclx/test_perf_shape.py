@@ -2,9 +2,10 @@
 
 The measure is NCCL 2.30's own table (`src/graph/tuning.cc`, worked by hand in
 `tests/workload/test_nccl_tuning.py`), by which it expects 6.8 + 2 (7 x 0.6 + 3 x 5.0) = 45.2 us of the
-smallest sizes (a tree with LL), 82.5 us and more of a tree with LL128, and 150.4 us and 400 GB/s of busbw of
-trees of NVSwitches; and the line: each byte goes up and down the 7 edges of a tree of 8 servers, 2 x 7 S / 8
-a server and an eighth of that by each of its NICs, as 4,096 B of payload in 4,178 B on a wire of 400G.
+smallest sizes (a tree with LL), 82.5 us and more of a tree with LL128, 150.4 us and 364 GB/s of busbw (8
+heads of 45.5) of trees of NVSwitches, 819 us and 400 GB/s of a ring; and the line: each byte goes up and down
+the 7 edges of a tree of 8 servers, 2 x 7 S / 8 a server and an eighth of that by each of its NICs, as 4,096 B
+of payload in 4,178 B on a wire of 400G. A ring has as much to carry.
 """
 
 from __future__ import annotations
@@ -66,16 +67,17 @@ def scanned(*sizes: int) -> dict[int, float]:
 
 
 def test_the_scan_has_its_knees_where_nccl_s_table_has_them() -> None:
-    """LL until 128 KiB, LL128 until 32 MiB, then the NVSwitches; channels grow with the size."""
+    """LL to 128 KiB, LL128 to 8 MiB, NVSwitches to 1 GiB, then a ring; channels grow with the size."""
     chosen = {size: choice(size) for size in (8 << power for power in range(31))}
     ways = [(one.algorithm, one.protocol) for one in chosen.values()]
     assert list(dict.fromkeys(ways)) == [
         ("double_binary_tree", "ll"),
         ("double_binary_tree", "ll128"),
         ("nvls_tree", "simple"),
+        ("ring", "simple"),
     ]
     knees = [large for small, large in pairwise(chosen) if chosen[small][:2] != chosen[large][:2]]
-    assert knees == [256 * KIB, 64 * MIB]
+    assert knees == [256 * KIB, 16 * MIB, 2 * GIB]
     channels = [one.channels for one in chosen.values()]
     assert channels == sorted(channels)
     assert (channels[0], channels[-1]) == (1, 16)

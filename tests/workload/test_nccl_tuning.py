@@ -1,4 +1,14 @@
-"""Does `protocol: auto` choose what the table in NCCL 2.30, `src/graph/tuning.cc`, does? Worked by hand."""
+"""Does `protocol: auto` choose what the table in NCCL 2.30, `src/graph/tuning.cc`, does?
+
+`nccl_choices.csv` has what NCCL 2.30.7 itself chose: `ncclTopoTuneModel`, `ncclTopoGetAlgoTime` and
+`topoGetAlgoInfo` of its sources, compiled by themselves and called with graphs of as many channels and as
+much bandwidth as here (Intel CPUs; `channels` are those of the communicator, half of them are in the graph).
+A row lists the powers of two from which on something else is chosen, from 8 B to 1 GiB.
+"""
+
+import csv
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -6,6 +16,8 @@ from actors.ncclx.tuner import Rates, Shape
 from emu.workload.nccl_tuning import Choice, _nccl_us, nccl_choice
 
 RATES = Rates(400 * 10**9, 2_966_400_000_000)
+CHOICES: Final = Path(__file__).with_name("nccl_choices.csv")
+NVLINK_BPS: Final = {"hopper": 2_966_400_000_000, "blackwell": 5_774_400_000_000}
 SERVERS = Shape(64, 8, 8, 16)
 """64 GPUs on 8 servers with a NIC for each, 16 channels."""
 
@@ -19,8 +31,8 @@ SERVERS = Shape(64, 8, 8, 16)
         ("ring", 0, 64, 6.6 + 112 + 37.8 + 64 / (20400 * 64 / 126)),
         # (8.4 + 112 x 3.4 + 14 x 14) x 1.4; 400 GB/s x 64 / 126
         ("ring", 2, 64 << 20, 585.2 * 1.4 + (64 << 20) / (400e3 * 64 / 126)),
-        # 25 + 2 x 3 x 20.9; 400 GB/s is less than 8 x 40 x .85 x 2 x 7 / 8 = 476
-        ("nvls_tree", 2, 64 << 20, 150.4 + (64 << 20) / (400e3 * 64 / 126)),
+        # 25 + 2 x 3 x 20.9; 8 heads of 45.5 GB/s are less than 400 and than 8 x 40 x .85 x 2 x 7 / 8 = 476
+        ("nvls_tree", 2, 64 << 20, 150.4 + (64 << 20) / (364e3 * 64 / 126)),
     ],
 )
 def test_a_row_of_the_table(algorithm: str, protocol: int, size: int, time_us: float) -> None:
@@ -62,6 +74,24 @@ def test_small_sizes_take_a_tree_with_ll_on_one_channel_and_large_ones_nvls() ->
     assert chosen[1 << 20] == Choice("double_binary_tree", "ll128", 16)
     assert chosen[64 << 20] == Choice("nvls_tree", "simple", 16)
     assert nccl_choice("all_to_all", SERVERS, 8, RATES, nvls=True) is None
+
+
+def test_every_choice_is_nccl_s_own() -> None:
+    """160 shapes and operations of 28 sizes."""
+    with CHOICES.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 160
+    for row in rows:
+        servers, inside, channels = (int(row[key]) for key in ("servers", "inside", "channels"))
+        shape = Shape(servers * inside, inside, 0 if servers == 1 else servers, channels)
+        rates = Rates(int(row["nic_gbps"]) * 10**9, NVLINK_BPS[row["gpu"]])
+        theirs = dict(one.split(":") for one in row["choices"].split())
+        expected = ""
+        for power in range(3, 31):
+            expected = theirs.get(str(power), expected)
+            ours = nccl_choice(row["op"], shape, 1 << power, rates, nvls=inside > 1)
+            assert ours is not None
+            assert "/".join(map(str, ours)) == expected, (row, power)
 
 
 def test_one_gpu_a_server_gathers_by_pat_and_nobody_else() -> None:
