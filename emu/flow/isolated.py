@@ -194,8 +194,8 @@ class Testbed:
     def call(self, parts: Sequence[Part], least: int = 0, most: int = 0) -> list[Result]:
         """Run calls that begin together; what each took. With `least` and `most`, break off when rates have
         settled: after `least` events, or twice as many, again and again, until the rate differs by less than
-        `SETTLED` from the one before, or there were `most`. What each call did since the last but one mark
-        stands for what it had left of its `slices`.
+        `SETTLED` from the one before, or there were `most`; but not before each call has moved on. What each
+        did since the last but one mark stands for what it had left of its `slices`.
         """
         kernel = self._kernel
         base_ps = kernel.now_ps() + PAUSE_PS
@@ -220,7 +220,8 @@ class Testbed:
             )
             if used < step:
                 break
-            if len(marks) > 1 and (executed >= most or _settled(marks)):
+            moving = len(marks) > 1 and _all_move(parts, marks[-2:])
+            if moving and (executed >= most or _settled(marks)):
                 return self._extrapolated(parts, marks[-2:], base_ps)
             step = executed if len(marks) > 1 else step
         self._run([program for each in self._programs for _, program in each])
@@ -348,6 +349,17 @@ def _settled(marks: Sequence[tuple[int, list[int]]]) -> bool:
     took = [now - before for (before, _), (now, _) in zip(marks[-3:], marks[-2:], strict=False)]
     earlier, later = ((sent[at + 1] - sent[at]) / max(took[at], 1) for at in (0, 1))
     return abs(later - earlier) < SETTLED * earlier
+
+
+def _all_move(parts: Sequence[Part], marks: Sequence[tuple[int, list[int]]]) -> bool:
+    """Whether each part sent as many slices between two marks as it has connections. Slices count as sent
+    when they are posted: all slots at once at the beginning, and then none until the first are through.
+    """
+    (_, halves), (_, lasts) = marks
+    return all(
+        last - half >= len(part.members) * part.schedule.channels
+        for part, half, last in zip(parts, halves, lasts, strict=True)
+    )
 
 
 def _programs(kernel: Kernel, work: JobWork) -> list[tuple[Host, ScriptProgram]]:

@@ -131,6 +131,8 @@ def test_first_members_and_slices_of_rings_stand_for_the_others(monkeypatch: pyt
     whole, part = (_dp_ps(large, most, monkeypatch) for most in (None, 600_000))
     assert part != whole
     assert part == pytest.approx(whole, rel=0.05)
+    # of so few events nothing is posted in the second half: no rate follows from that
+    assert _dp_ps(large, 100_000, monkeypatch) < whole
 
 
 def _dp_ps(scenario: Mapping[str, Any], most_events: int | None, monkeypatch: pytest.MonkeyPatch) -> float:
@@ -139,7 +141,7 @@ def _dp_ps(scenario: Mapping[str, Any], most_events: int | None, monkeypatch: py
         monkeypatch.setattr(group_samples, "MOST_WHOLE_HOPS", 0)
         monkeypatch.setattr(group_samples, "MOST_SAMPLED_PAIRS", 768)
         monkeypatch.setattr("emu.flow.requests.MOST_HOPS", 0)
-        monkeypatch.setattr("emu.flow.requests.MOST_EVENTS", most_events)
+        monkeypatch.setattr("emu.flow.requests.LEAST_EVENTS", most_events)
     training = run(scenario, local=True, diagnose=False).summary.jobs["train"].training
     assert training is not None
     assert training.step_ps is not None
