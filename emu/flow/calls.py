@@ -36,8 +36,12 @@ from emu.flow.requests import Request, Requests
 PACKETS: Final = "fidelity: packet"
 MOST_WALKED: Final = 1024
 """Ranks of a ring of which each one's slices are looked at; of more, the first one's count for all."""
-FEWEST: Final = 4
-"""How many times as many loops as are under way at once a call has that is not gone through whole."""
+SETTLED: Final = 4
+"""How many times as many loops as are under way at once go before those whose cost stands for others. After
+one, a loop of a tree still takes up to a tenth more than later ones: slices of all begin at once, and drift
+apart until each finds its links free."""
+FEWEST: Final = 7
+"""How many times as many a call has at least that is not gone through whole."""
 
 DIRECT: Final = (
     "all_to_all",
@@ -392,14 +396,14 @@ def _ring_slices(schedule: Schedule, operation: Operation, rank: int, channel: i
 
 def loops_of(schedule: Schedule, operation: Operation) -> tuple[int, int]:
     """The bytes of as many loops as are in flight at once, and how often these are left out, for an operation
-    that is run in part; 0 and 0 for one that is run whole.
+    that is run in part: with `SETTLED` times as many, and once more; 0 and 0 for one that is run whole.
     """
     if is_ring(operation):
         return 0, 0
     loop_bytes, fill = schedule.loop(operation)
     more_bytes = loop_bytes << (fill - 1).bit_length()  # a power of two, as sizes are: same parts of all
-    loops = operation.size_bytes // more_bytes - 1 if more_bytes else 0
-    return (more_bytes, loops) if loops >= FEWEST - 1 else (0, 0)
+    fills = operation.size_bytes // more_bytes if more_bytes else 0
+    return (more_bytes, fills - SETTLED) if fills >= FEWEST else (0, 0)
 
 
 def has_closed_form(operation: Operation) -> bool:
