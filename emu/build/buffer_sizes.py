@@ -15,7 +15,7 @@ from actors.fabric.model import Attachment, Role, Topology
 from actors.switch.buffer import ALPHA_BITS, headroom_bytes
 from actors.wire.frame import LARGEST_HEADERS_BYTES, PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from emu.base.errors import Problem, ScenarioError
-from emu.base.units import format_size
+from emu.base.units import format_rate, format_size
 from emu.build.asic_headroom import ASICS, Asic, smallest_for
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import POOL_BYTES, QUANTUM_BYTES, BufferProfile
@@ -123,6 +123,30 @@ def needed_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, e
     response = pause_response_ps(scenario, topology, end.peer, end.rate_bps)
     ingress = ingress_latency_ps(scenario, topology, switch)
     return headroom_bytes(end.rate_bps, end.delay_ps, largest_frame_bytes(scenario), response, ingress)
+
+
+def pool_notes(scenario: Scenario, topology: Topology) -> Iterator[str]:
+    """A line where a pool is given and nothing says whose headroom goes with it: `auto` is then less than a
+    box ships."""
+    for switch in () if scenario.credited else topology.switches:
+        section = scenario.at(topology, switch).switch
+        buffer = section.buffer
+        profiles = buffer.profiles_of()
+        auto = any(profiles[one].headroom_bytes is None for one in section.pfc.priorities)
+        given = buffer.pool_bytes is not None and buffer.asic == "auto"
+        if not (given and auto and section.pfc.enabled) or is_deep(scenario, topology, switch):
+            continue
+        end = max(topology.ports(switch), key=lambda port: port.rate_bps)
+        needed = needed_headroom_bytes(scenario, topology, switch, end)
+        box = fitting_asic(topology, switch)
+        shipped = box.headroom_bytes(end.rate_bps, end.delay_ps)
+        if shipped > needed:
+            yield (
+                f"switch.buffer.pool is given, so `headroom: auto` of {topology.nodes[switch].name} is what "
+                f"a port of {format_rate(end.rate_bps)} needs here, {needed:,} B; a box ships {shipped:,} B"
+                " (switch.buffer.asic chooses one)"
+            )
+            return
 
 
 def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import indent, wrap
@@ -66,6 +67,27 @@ KNOWN: Final = (
     "(.et), a trace of PyTorch's profiler, a dump of its flight recorder, a script that sets NCCL's "
     "variables or has Megatron's arguments, a TOML of torchtitan, a log of NCCL, or a topology of NCCL (XML)"
 )
+GZIP: Final = b"\x1f\x8b"
+_BEGINNING: Final = 1 << 16
+"""Bytes by which a file is told."""
+_NOT_READ: Final = (
+    (
+        (b'"workload_graph"',),
+        "is a Chakra trace written as JSON",
+        "the .et from which it was written",
+    ),
+    (
+        (b'"schema"', b'"nodes"', b'"inclusive_dur"'),
+        "is a linked trace of PyTorch that is not converted yet",
+        "the .et that chakra_converter makes of it, or the trace of torch.profiler alone",
+    ),
+    (
+        (b'"schema"', b'"nodes"'),
+        "is an execution trace of PyTorch's host (ExecutionTraceObserver), which has no times of a GPU",
+        "the trace of torch.profiler of the same run, or both linked and converted (.et)",
+    ),
+)
+"""What a JSON file contains near its beginning, what it is, and what is read in its place."""
 _RANKED: Final = re.compile(r"\.\d+$")
 _NAMED: Final = re.compile(r"(?<=name: )\w+")
 
@@ -124,7 +146,7 @@ def imported(
     theirs = [path for path in paths if others is not None and others.know(path)]
     parts = [others.job(theirs)] if others is not None and theirs else []
     given, paths = paths, [path for path in paths if path not in theirs]
-    texts = {path: "" if path.suffix == ".et" else decode(read_file(path), str(path)) for path in paths}
+    texts = {path: "" if path.suffix == ".et" else _text_in(path, read_file(path)) for path in paths}
     numbers = next((ranks_of(text) for text in texts.values() if _kind(text) == "ns3"), None)
     sets: dict[Path, Path] = {}
     for path, text in texts.items():
@@ -145,6 +167,23 @@ def imported(
 def _set_of(path: Path) -> Path:
     """The traces of all ranks that a Chakra trace belongs to, without rank and ending; else the file."""
     return path.with_name(_RANKED.sub("", path.stem)) if path.suffix == ".et" else path
+
+
+def _text_in(path: Path, data: bytes) -> str:
+    """The text of a file. ScenarioError if it is none, or known to be of a form that is not read."""
+    begins = data[:_BEGINNING]
+    packed = begins.startswith(GZIP)
+    if packed:
+        try:
+            begins = zlib.decompressobj(wbits=31).decompress(begins, _BEGINNING)
+        except zlib.error as error:
+            raise ScenarioError([Problem(str(path), 1, "", f"cannot be unpacked: {error}", "gzip")]) from None
+    for marks, reason, accepted in _NOT_READ:
+        if begins.lstrip().startswith(b"{") and all(mark in begins for mark in marks):
+            raise ScenarioError([Problem(str(path), 1, "", reason, accepted)])
+    if packed:
+        raise ScenarioError([Problem(str(path), 1, "", "is packed by gzip", f"unpacked, {KNOWN}")])
+    return decode(data, str(path))
 
 
 def _kind(text: str) -> str:

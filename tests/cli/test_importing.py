@@ -1,5 +1,6 @@
 """Does `emu import` write scenarios that load, and say what they come from?"""
 
+import gzip
 from pathlib import Path
 from shutil import copy
 
@@ -89,6 +90,10 @@ def test_gpus_that_share_a_nic_are_drawn_node_by_node(tmp_path: Path) -> None:
     assert (scenario.host.pcie.enabled, scenario.host.pcie.rate_bps) == (True, 126 * 10**9)
 
 
+HOST_TRACE = '{"schema": "1.1.0-chakra.0.0.4", "nodes": [{"id": 2, "name": "aten::add", "ctrl_deps": 1}]}'
+LINKED_TRACE = HOST_TRACE.replace('"ctrl_deps"', '"inclusive_dur": 7, "ctrl_deps"')
+
+
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
@@ -100,13 +105,21 @@ def test_gpus_that_share_a_nic_are_drawn_node_by_node(tmp_path: Path) -> None:
         ([("a.sh", "NCCL_NET=Socket\n")], "ncclx.env.NCCL_NET: 'Socket': only RDMA is modelled"),
         ([("a.txt", FLOWS), ("a.yaml", "")], "a.yaml:1: is no file that emu knows"),
         ([("a.et", "x")], "out.yaml (not written):11: jobs[0].workload.traces[0]"),
+        ([("a.json", HOST_TRACE)], "a.json:1: is an execution trace of PyTorch's host"),
+        ([("a.json.gz", HOST_TRACE)], "a.json.gz:1: is an execution trace of PyTorch's host"),
+        ([("a.json", LINKED_TRACE)], "a.json:1: is a linked trace of PyTorch that is not converted yet"),
+        ([("a.json.gz", '{"workload_graph": []}')], "a.json.gz:1: is a Chakra trace written as JSON"),
+        ([("a.txt.gz", EDGES)], "a.txt.gz:1: is packed by gzip"),
+        ([("a.gz", "\x1f\x8b" + 20 * "x")], "a.gz:1: cannot be unpacked"),
     ],
 )
 def test_what_cannot_be_imported_is_one_line_and_nothing_is_written(
     tmp_path: Path, files: list[tuple[str, str]], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, text in files:
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        data = text.encode("latin-1")
+        packed = name.endswith(".gz") and text[:1] != "\x1f"
+        (tmp_path / name).write_bytes(gzip.compress(data) if packed else data)
     out = tmp_path / "out.yaml"
     assert main(["import", *(str(tmp_path / name) for name, _ in files), "-o", str(out)]) == 2
     assert reason in capsys.readouterr().err

@@ -72,6 +72,15 @@ def test_process_groups_come_from_the_trace_or_from_the_scenario() -> None:
         plan(*[et.trace(called)] * 2)
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_caller_that_the_converter_left_out_is_not_waited_for(packed: bool) -> None:
+    """Traces from PyTorch name the operator above as ctrl_deps, the root (0) and threads among them."""
+    called = et.node(5, et.COMPUTE, [0, 3], 7, control=True, packed=packed)
+    plain_ = et.node(5, et.COMPUTE, (), 7)
+    scripts = [plan(et.trace(BARE, one)).scripts[0] for one in (called, plain_)]
+    assert scripts[0].streams == scripts[1].streams
+
+
 def test_sizes_count_what_one_rank_puts_in() -> None:
     kinds = (et.ALL_REDUCE, et.ALL_GATHER, et.REDUCE_SCATTER, et.ALL_TO_ALL, et.BARRIER)
     nodes = [et.node(at, et.COLLECTIVE, attributes=coll(kind, 4096)) for at, kind in enumerate(kinds)]
@@ -218,7 +227,7 @@ WRONG_GROUPS = (
         (et.trace(et.node(1, 2)), "message 2: MEM_LOAD_NODE is not modelled"),
         (et.trace(et.node(1, 99)), "message 2: there is no node type 99"),
         (et.trace(BARE, BARE), "message 3: node 1 is there already"),
-        (et.trace(et.node(1, et.COMPUTE, [8])), "message 2: waits for node 8"),
+        (et.trace(et.node(1, et.COMPUTE, [8])), "message 2: waits for data of node 8"),
         (et.trace(et.node(1, et.COMPUTE, micros=10**9 + 1)), "takes 1000000001 us"),
         (et.trace(et.node(1, et.COLLECTIVE, attributes=coll(77, 1))), "comm_type is 77"),
         (et.trace(et.node(1, et.COLLECTIVE, attributes=coll(0, -1))), "comm_size is -1"),

@@ -8,6 +8,7 @@ from actors.fabric.model import Topology
 from emu.base.errors import Problem, ScenarioError
 from emu.base.shipped import scenario_named
 from emu.base.units import counted
+from emu.build.buffer_sizes import pool_notes
 from emu.build.storage_warnings import storage_warnings
 from emu.cli.columns import say_whole
 from emu.cli.scenario_options import load_scenario, overriding, reading
@@ -47,7 +48,8 @@ def command(
                     click.echo(to_yaml(loaded.scenario))
                 else:
                     say_whole(described(loaded, prepared.topology))
-                for line in prepared.notes if not effective else ():
+                notes = (*prepared.notes, *pool_notes(loaded.scenario, prepared.topology))
+                for line in notes if not effective else ():
                     say_whole(f"{loaded.source.file}: note: {line}")
                 warnings = (
                     *class_warnings(loaded.scenario, prepared.topology),

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from emu.base.errors import EmuError, FormatError
@@ -245,6 +245,8 @@ class Node(NamedTuple):
     tag: int = 0
     root: int = -1
     """Of a rooted collective, by rank; below zero where nothing is said."""
+    called_by: tuple[int, ...] = ()
+    """The ctrl_deps among `after`: in traces from PyTorch, the operator that called this one."""
 
 
 class Trace(NamedTuple):
@@ -289,11 +291,18 @@ def read_chakra(data: bytes) -> Trace:
     if not nodes:
         raise ChakraError(max(message, 1), "ends before the first node", "GlobalMetadata, then Nodes")
     _check_posted(nodes)
-    for node in nodes:
-        for one in node.after:
-            if one not in seen:
-                raise ChakraError(node.message, f"waits for node {one}", "nodes of the same file")
-    return Trace(tuple(nodes), groups)
+    return Trace(tuple(_with_those_there(node, seen) for node in nodes), groups)
+
+
+def _with_those_there(node: Node, seen: Mapping[int, int]) -> Node:
+    """A node without the callers that Chakra's converter left out (the root, threads, operators without a
+    kernel). Data of a node that is not there is refused.
+    """
+    left_out = [one for one in node.after if one not in seen]
+    for one in left_out:
+        if one not in node.called_by:
+            raise ChakraError(node.message, f"waits for data of node {one}", "nodes of the same file")
+    return node._replace(after=tuple(one for one in node.after if one in seen)) if left_out else node
 
 
 def _check_posted(nodes: Sequence[Node]) -> None:
@@ -317,13 +326,18 @@ def _metadata(data: bytes, start: int, end: int) -> None:
 
 def _node(data: bytes, start: int, end: int, message: int, groups: dict[str, tuple[int, ...]]) -> Node:
     number, kind, micros = 0, 0, 0
-    after: list[int] = []
+    data_of: list[int] = []
+    called_by: list[int] = []
     attributes: Attributes = {}
     many = 0
     listed: Field | None = None
     for field in fields(data, start, end):
         if field.number in (4, 5):
-            after += numbers(data, field)
+            found = numbers(data, field)
+            if field.number == 4:
+                called_by += found
+            else:
+                data_of += found
         elif field.number in (8, 10):
             if field.kind != LENGTH:
                 raise WireError(start, "an attribute is no message")
@@ -348,7 +362,10 @@ def _node(data: bytes, start: int, end: int, message: int, groups: dict[str, tup
         raise ChakraError(message, f"there is no node type {kind}", "those of Chakra's et_def.proto")
     if kind == METADATA and listed is not None:
         _process_groups(data, listed, message, groups)
-    return _said(Node(number, message, TYPES[kind], tuple(sorted(dict.fromkeys(after)))), micros, attributes)
+    after = tuple(sorted({*data_of, *called_by}))
+    only_called_by = tuple(sorted({*called_by} - {*data_of}))
+    node = Node(number, message, TYPES[kind], after, called_by=only_called_by)
+    return _said(node, micros, attributes)
 
 
 def _said(node: Node, micros: int, attributes: Attributes) -> Node:
