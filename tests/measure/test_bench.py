@@ -4,15 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from emu import api
 from emu.base.errors import RuntimeFailure
 from emu.cli.bench.cases import CASES, EVERY, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
 from emu.cli.bench.posts import POSTING, measure_posts, scenario_of
+from emu.cli.bench.whole import WHOLE, wait_for
 from emu.cli.commands.bench import only_digest, run_once
 from emu.cli.main import main
 from emu.scenario.dump import to_mapping
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.routing import POLICIES
+from emu.scenario.sections.topology import Llama3
 from emu.scenario.workloads.collective import CollectiveWorkload
 
 HOSTS = {
@@ -160,8 +163,28 @@ def test_posts_over_a_socket_are_those_of_the_process() -> None:
     assert min(inside.cpu_s, outside.cpu_s) > 0
 
 
-def test_cases_of_posts_are_a_question_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--case", "open-posts"]) == 2
-    assert "or --posts --case open-posts" in capsys.readouterr().err
+def test_a_whole_command_costs_more_than_its_engine_and_its_files_are_gone() -> None:
+    found = wait_for(WHOLE["tiny"])
+    assert 0 < found.engine_cpu_s < found.cpu_s
+    assert found.packet_hops > 0
+    assert found.digest == api.run("tiny_all_reduce", local=True, diagnose=False).summary.digest
+    with pytest.raises(RuntimeFailure, match="bench tiny: `emu run` ended with status 2"):
+        wait_for(WHOLE["tiny"]._replace(shipped="no such scenario"))
+
+
+def test_the_idle_cluster_is_that_of_llama_3() -> None:
+    scenario = WHOLE["idle-24576"].scenario
+    assert scenario is not None
+    fabric = load_mapping(scenario()).scenario.topology
+    assert isinstance(fabric, Llama3)
+    assert fabric.pods * fabric.racks_per_pod * fabric.hosts_per_rack * fabric.gpus_per_host == 24_576
+
+
+def test_cases_of_posts_and_of_whole_commands_are_questions_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for case, option in (("open-posts", "--posts"), ("tiny", "--whole")):
+        assert main(["bench", "--case", case]) == 2
+        assert f"or {option} --case {case}" in capsys.readouterr().err
     assert main(["bench", "--posts", "--case", "ring-64"]) == 2
     assert "accepted: open-posts, open-outstanding, open-socket" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_size
 from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
 from emu.cli.bench.posts import POSTING, PostCase, Posted
+from emu.cli.bench.whole import WHOLE, Waited, WholeCase, wait_for
 from emu.measure.prometheus.exposition import Exposition
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.scenario.load import load_mapping
@@ -54,6 +55,13 @@ SCRAPE: Final = (
     ("cost", 7),
 )
 SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8), ("of wall", 8))
+WHOLE_COMMAND: Final = (
+    ("case", 16),
+    ("CPU s", 8),
+    ("of engine", 9),
+    ("wall s", 8),
+    ("memory", 9),
+)
 POSTS: Final = (
     ("case", 16),
     ("posts", 7),
@@ -65,7 +73,7 @@ POSTS: Final = (
 
 
 CASES_LISTED: Final = "\b\nCases:\n" + indent(
-    fill(", ".join([*EVERY, *POSTING]), 76, break_on_hyphens=False, break_long_words=False), "  "
+    fill(", ".join([*EVERY, *POSTING, *WHOLE]), 76, break_on_hyphens=False, break_long_words=False), "  "
 )
 
 
@@ -79,10 +87,10 @@ RENDERINGS: Final = 25
     "--case",
     "names",
     multiple=True,
-    type=click.Choice([*EVERY, *POSTING]),
+    type=click.Choice([*EVERY, *POSTING, *WHOLE]),
     metavar="CASE",
     help="Only this; repeatable. Those with-..., all-to-all-512 and permutation-64-long run only by name; "
-    "--scrapes takes the last by default, --posts those of open-....",
+    "--scrapes takes the last by default, --posts those of open-..., --whole tiny to idle-24576.",
 )
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
 @click.option("--workers", type=click.IntRange(2, 64), help="Compare 1 worker with N, in alternating pairs.")
@@ -91,6 +99,7 @@ RENDERINGS: Final = 25
     "--scrapes", is_flag=True, help="Show what scraping twice a second costs, in alternating pairs."
 )
 @click.option("--posts", is_flag=True, help="Show what a post to an open run and its completion cost.")
+@click.option("--whole", is_flag=True, help="Show what whole commands cost, start and results included.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON at the end, and nothing else.")
 def command(
     names: tuple[str, ...],
@@ -99,6 +108,7 @@ def command(
     snapshots: bool,
     scrapes: bool,
     posts: bool,
+    whole: bool,
     as_json: bool,
 ) -> None:
     """Measure packet-hops per CPU second on fixed cases; print medians.
@@ -107,25 +117,28 @@ def command(
     with payload alone, `events` what devices did, over NVLink and in copies, too. The last column divides by
     rounds per CPU second of a fixed Python loop timed in turn, for comparisons between machines and days.
     """
-    if snapshots + scrapes + posts + (workers is not None) > 1:
-        raise UsageError("--snapshots, --scrapes, --posts and --workers are questions of their own; ask one")
-    strange = [name for name in names if (name in POSTING) != posts]
-    if strange:
-        accepted = ", ".join(POSTING) if posts else f"the others, or --posts --case {strange[0]}"
-        raise UsageError(f"--case {strange[0]}: accepted: {accepted}")
+    if snapshots + scrapes + posts + whole + (workers is not None) > 1:
+        raise UsageError(
+            "--snapshots, --scrapes, --posts, --whole and --workers are questions of their own; ask one"
+        )
+    fitting = POSTING if posts else WHOLE if whole else EVERY
+    for name in names:
+        if name not in fitting:
+            option = "--posts" if name in POSTING else "--whole" if name in WHOLE else ""
+            accepted = ", ".join(fitting) if posts or whole else f"the others, or {option} --case {name}"
+            raise UsageError(f"--case {name}: accepted: {accepted}")
     columns: Sequence[tuple[str, int]] = SINGLE if workers is None else PAIR
-    if snapshots or scrapes or posts:
-        columns = SNAPSHOT if snapshots else SCRAPE if scrapes else POSTS
+    if snapshots or scrapes or posts or whole:
+        columns = SNAPSHOT if snapshots else SCRAPE if scrapes else POSTS if posts else WHOLE_COMMAND
     told: list[dict[str, Any]] = []
     if not as_json:
         click.echo(f"packet path: {emu.compiled_state()}; medians")
         click.echo(_row([name for name, _ in columns], columns))
-    usual = {LONG.name} if scrapes else POSTING if posts else CASES
-    every: list[Case | PostCase] = [*EVERY.values(), *POSTING.values()]
-    for case in every:
-        if case.name not in (names or usual):
-            continue
-        if isinstance(case, PostCase):
+    usual = {LONG.name} if scrapes else fitting if posts or whole else CASES
+    for case in [one for one in fitting.values() if one.name in (names or usual)]:
+        if isinstance(case, WholeCase):
+            result, cells = _whole(case, repeat or REPEATS)
+        elif isinstance(case, PostCase):
             result, cells = _posts(case, repeat or REPEATS)
         elif snapshots:
             result, cells = _snapshots(case, repeat or REPEATS)
@@ -251,6 +264,28 @@ def _posts(case: PostCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
     return told, [case.name, *cells, about_size(peak_bytes)]
 
 
+def _whole(case: WholeCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
+    """Run one command `repeat` times; the medians, and their row."""
+    runs = [wait_for(case) for _ in range(repeat)]
+    cpu_s = median(run.cpu_s for run in runs)
+    engine_s = median(run.engine_cpu_s for run in runs)
+    wall_s = median(run.wall_s for run in runs)
+    peak_bytes = max(run.peak_rss_bytes for run in runs)
+    told: dict[str, Any] = {
+        "case": case.name,
+        "title": case.title,
+        "repeats": repeat,
+        "cpu_s": cpu_s,
+        "cpu_s_runs": [run.cpu_s for run in runs],
+        "engine_cpu_s": engine_s,
+        "wall_s": wall_s,
+        "packet_hops": runs[0].packet_hops,
+        "peak_rss_bytes": peak_bytes,
+        "digest": only_digest(case, runs),
+    }
+    return told, [case.name, f"{cpu_s:.2f}", f"{engine_s:.2f}", f"{wall_s:.2f}", about_size(peak_bytes)]
+
+
 def _snapshots(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     """Run one case with snapshots `repeat` times; the medians, and their row."""
     runs = [run_once(case, 0, "snapshots") for _ in range(repeat)]
@@ -300,7 +335,7 @@ def _scrapes(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     return told, [case.name, *cells, f"{median(told['scrapes']):g}", f"{each_s * 1000:.1f}", f"{cost:.1%}"]
 
 
-def only_digest(case: Case | PostCase, runs: Sequence[Measured | Posted]) -> str:
+def only_digest(case: Case | PostCase | WholeCase, runs: Sequence[Measured | Posted | Waited]) -> str:
     """The digest that all runs of a case have. RuntimeFailure if they do not have one."""
     digests = list(dict.fromkeys(run.digest for run in runs))
     if len(digests) != 1:
