@@ -303,7 +303,10 @@ def recomputed(one: Packet) -> None:
     ],
 )
 def test_scapy_recomputes_every_icrc(tmp_path: Path, name: str) -> None:
-    overrides: dict[str, Any] = {"run.capture": [{"ports": "nic-*", "for": "30us"}], "expect": []}
+    capture = {"ports": "nic-*", "for": "30us"}
+    if name == "nic/verb_read":
+        capture["snap_length"] = "131B"  # packets that are cut are whole to a reader, too
+    overrides: dict[str, Any] = {"run.capture": [capture], "expect": []}
     if name == "congestion/hpcc":
         overrides |= {"run.max_time": "40us", "jobs[0].workload.size": "64KiB"}
     if name == "start/tiny_all_reduce":
@@ -399,10 +402,13 @@ def test_what_cannot_be_captured_is_refused_in_one_line(entry: dict[str, Any], m
 
 
 @NEEDS_TSHARK
-def test_tshark_dissects_every_packet_without_options(tmp_path: Path) -> None:
-    file, _ = captured(tmp_path, CONGESTED)
+@pytest.mark.parametrize("snap_length", ["64KiB", "128B", "90B"])
+def test_tshark_dissects_every_packet_without_options(tmp_path: Path, snap_length: str) -> None:
+    entry = CONGESTED["run"]["capture"][0] | {"snap_length": snap_length}
+    file, _ = captured(tmp_path, CONGESTED, {"run.capture": [entry]})
     assert TSHARK is not None
-    fields = [f"-e{name}" for name in ("frame.protocols", "_ws.malformed", "infiniband.bth.psn")]
+    names = ("frame.protocols", "_ws.malformed", "infiniband.bth.psn", "frame.len", "_ws.col.Info")
+    fields = [f"-e{name}" for name in names]
     words = [TSHARK, "-r", str(tmp_path / "run/captures/0.pcapng"), "-Tfields", *fields]
     told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
     rows = [line.split("\t") for line in told]
@@ -412,3 +418,7 @@ def test_tshark_dissects_every_packet_without_options(tmp_path: Path) -> None:
     assert sum(count for kind, count in kinds.items() if "infiniband" in kind) == roce
     assert sum(count for kind, count in kinds.items() if "macc" in kind) == len(file.packets) - roce
     assert [int(row[2]) for row in rows if row[2]] == [one.psn for one in file.packets if one.roce]
+    assert [int(row[3]) for row in rows] == [one.length for one in file.packets]
+    assert [row[4] for row in rows if "Malformed" in row[4] or "limited" in row[4]] == []
+    if snap_length != "64KiB":
+        assert any(len(one.data) < one.length for one in file.packets)

@@ -83,6 +83,30 @@ def test_the_text_names_the_peers_of_ports_and_when_jobs_ran(exported: tuple[Pat
         assert float(running[-1].timestamp) - START_S == pytest.approx(job["end_ps"] / 10**6, abs=0.001)
 
 
+def test_the_text_has_each_collective_at_its_end_as_the_summary_has_it(tmp_path: Path) -> None:
+    run, file = tmp_path / "run", tmp_path / "run.om"
+    api.run(ROOT / "scenarios/start/tiny_all_reduce.yaml", local=True, out=run)
+    assert main(["export", "openmetrics", str(run), "--out", str(file)]) == 0
+    text = file.read_text(encoding="ascii")
+    families = {one.name: one.samples for one in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+    summary = json.loads((run / "summary.json").read_text("utf-8"))
+    for name, job in summary["jobs"].items():
+        done = job["collectives"]
+        assert len(done) > 1
+        for family, expected in (
+            ("emu_collectives", [number + 1 for number, _ in enumerate(done)]),
+            ("emu_collective_exec_time_seconds", [(one["end_ps"] - one["start_ps"]) / 1e12 for one in done]),
+            ("emu_collective_bus_bandwidth_bytes_per_second", [one["busbw"] // 8 for one in done]),
+            ("emu_collective_algorithm_bandwidth_bytes_per_second", [one["algbw"] // 8 for one in done]),
+        ):
+            shown = [one for one in families[family] if one.labels["comm_name"] == name]
+            at_end = {round(float(one.timestamp) - START_S, 3): one.value for one in shown}
+            assert [at_end[one["end_ps"] // 1000 / 1000] for one in done] == pytest.approx(expected)
+            assert {
+                (one.labels["nranks"], one.labels["n_nodes"], one.labels["collective"]) for one in shown
+            } == {(str(done[0]["ranks"]), "2", "AllReduce")}
+
+
 def test_what_is_no_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "openmetrics", str(tmp_path)]) == 2
     assert "samples.jsonl: not found" in capsys.readouterr().err

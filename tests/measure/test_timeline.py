@@ -175,7 +175,7 @@ def test_packets_sent_again_are_those_that_the_nics_count(tmp_path: Path) -> Non
     assert found == expected
 
 
-def test_rates_of_a_port_add_up_to_what_it_sent(tmp_path: Path) -> None:
+def test_rates_and_drops_of_a_port_add_up_to_what_it_sent_and_lost(tmp_path: Path) -> None:
     trace, result = exported(tmp_path, "tiny_flap")
     sent = {
         (row["device"], int(row["port"])): int(row["port_transmit_bytes"])
@@ -192,6 +192,16 @@ def test_rates_of_a_port_add_up_to_what_it_sent(tmp_path: Path) -> None:
             )
             assert bits / 8000 == pytest.approx(sent.pop((device, int(port.split()[1]))), rel=1e-9)
     assert not sent
+    dropped: dict[tuple[str, int], int] = defaultdict(int)
+    for (name, number, _), frames in counted(tmp_path / "run", "port_dropped_frames").items():
+        dropped[name, number] += frames
+    assert dropped
+    shown = {path: values for path, values in trace.counters.items() if path.endswith("/dropped")}
+    assert {
+        (path.split("/")[1], int(path.split("/")[2].split()[1])): int(values[-1][1])
+        for path, values in shown.items()
+    } == dropped
+    assert all(sorted(values, key=lambda one: one[1]) == values for values in shown.values())
     faults = [one for path, slices in trace.slices.items() if path.startswith("Faults/") for one in slices]
     assert [(one.begin, one.end) for one in faults] == [
         (one.at_ps, one.until_ps or result.summary.virtual_ps) for one in result.summary.faults

@@ -6,6 +6,9 @@ UDP checksum 0, IPv4 identification 0 and don't-fragment, virtual address and R_
 size. MAC addresses are 02, the device's number in three bytes, the port's in two. Telemetry (INT) and the
 padding of a least frame follow the ICRC, so the length is that on the wire without preamble and FCS.
 
+A packet that is cut has the payload that fits, lengths of IP and UDP and an ICRC to match; its record alone
+has the length on the wire. tshark calls a RoCE packet malformed whose payload is not there whole.
+
 The ICRC is the CRC-32 over the packet from the IP header on, after eight bytes of ones, with the fields that
 switches change as ones: type of service, TTL, checksums, and the byte of BTH that has FECN and BECN.
 
@@ -105,17 +108,19 @@ def packet(row: Row, data: bytes, source: bytes, target: bytes, snap_bytes: int)
 
 
 def _rocev2(row: Row, data: bytes, source: bytes, target: bytes, snap_bytes: int) -> tuple[bytes, int]:
-    opcode, payload_bytes = row.opcode, row.payload_bytes
-    pad = -payload_bytes % 4
+    opcode = row.opcode
     extended = b""
     if opcode in _RETH:
-        extended = struct.pack(">QII", 0, 0, row.message_bytes or payload_bytes)
+        extended = struct.pack(">QII", 0, 0, row.message_bytes or row.payload_bytes)
     elif opcode in _AETH:
         extended = struct.pack(">I", (row.syndrome << 24) | (row.immediate & 0xFFFFFF))
     elif opcode == CNP:
         extended = _ZEROS[:_CNP_BYTES]
     if opcode in _IMMDT:
         extended += struct.pack(">I", row.immediate)
+    room_bytes = snap_bytes - (14 + 20 + 8 + 12 + len(extended) + 4)
+    payload_bytes = min(row.payload_bytes, max(room_bytes & ~3, 0))
+    pad = -payload_bytes % 4
     udp_bytes = 8 + 12 + len(extended) + payload_bytes + pad + 4
     first = (0x45, (row.dscp << 2) | row.ecn, 20 + udp_bytes, 0, _DONT_FRAGMENT, row.ttl, _UDP)
     addresses = (_NET | row.src, _NET | row.dst)
@@ -133,9 +138,7 @@ def _rocev2(row: Row, data: bytes, source: bytes, target: bytes, snap_bytes: int
     )
     length = max(row.wire_bytes - int(PREAMBLE_GAP_BYTES) - FCS_BYTES, 14 + 20 + udp_bytes)
     head = target + source + b"\x08\x00" + ip + headers + extended
-    body = data if row.flags & LOADED else _ZEROS[: min(payload_bytes, snap_bytes)]
-    if 14 + 20 + udp_bytes > snap_bytes:
-        return (head + body + _ZEROS[:pad])[:snap_bytes], length
+    body = data[:payload_bytes] if row.flags & LOADED else _ZEROS[:payload_bytes]
     masked = b"".join(
         (
             _ONES * 8,

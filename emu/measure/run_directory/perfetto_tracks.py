@@ -6,10 +6,10 @@
                           waits for clear-to-sends
     NICs / NIC            packets sent again; below, each port
     Switches / SWITCH     each port
-    ... / port N to PEER  pauses by class; the rate at which it sent, its queue
+    ... / port N to PEER  pauses by class; the rate at which it sent, its queue, its drops
 
-Operations, faults, rates and queues are of every run. The rest is the event log's (`run.event_log`). What had
-not ended when the run did ends there, with `open` among its arguments.
+Operations, faults, rates, queues and drops are of every run. The rest is the event log's (`run.event_log`).
+What had not ended when the run did ends there, with `open` among its arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from actors.fabric.model import Role, Topology
-from actors.kernel.counters import PORT_TRANSMIT_BYTES, QUEUE_BYTES, VOQ_BYTES
+from actors.kernel.counters import PORT_DROPPED_FRAMES, PORT_TRANSMIT_BYTES, QUEUE_BYTES, VOQ_BYTES
 from actors.kernel.event_log import CALLED, COMPUTED, COPIED, GRANTED, OPERATED, PAUSED, RESENT
 from actors.ncclx.operations import announced
 from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS
@@ -33,8 +33,13 @@ from emu.measure.run_directory.sample_rows import fits, recorded
 from emu.measure.run_directory.samples import SampleReader
 from emu.results.summary import Summary
 
-QUEUES: Final = (QUEUE_BYTES, VOQ_BYTES)
-SENT: Final = PORT_TRANSMIT_BYTES
+SHOWN: Final = {
+    PORT_TRANSMIT_BYTES: "rate",
+    QUEUE_BYTES: "queue",
+    VOQ_BYTES: "queue",
+    PORT_DROPPED_FRAMES: "dropped",
+}
+"""Counter of a port's track by metric."""
 Event = Sequence[int]
 
 
@@ -224,21 +229,21 @@ def _device(
         for (at, priority), slices in sorted(pauses.items()):
             if at == port:
                 yield from tracks.slices(f"pauses of class {priority}", below, slices)
-        for name, unit in (("rate", "Gbit/s"), ("queue", "B")):
+        for name, unit in (("rate", "Gbit/s"), ("queue", "B"), ("dropped", "frames")):
             values = counters.get((device, port, name))
             if values:
                 yield from tracks.counter(name, below, unit, values)
 
 
 Counter = tuple[str, int, str]
-"""Device, port, and `rate` or `queue`."""
+"""Device, port, and a name of `SHOWN`."""
 
 
 def _counters(
     names: Mapping[int, str], reader: SampleReader, ports: Mapping[str, Any]
 ) -> dict[Counter, list[tuple[int, float]]]:
-    """What each port sent in each interval, from its beginning on, and its queues at samples; only where it
-    changes. A port without traffic has none."""
+    """What each port sent in each interval, from its beginning on, and at samples its queues and the frames
+    dropped so far; only where it changes. A port without traffic has none."""
     totals: dict[Counter, int] = {}
     found: dict[Counter, list[tuple[int, float]]] = {}
     before_ps = 0
@@ -248,7 +253,7 @@ def _counters(
                 values.append((before_ps, 0.0))
         for counter, grown in moved.items():
             values = found.setdefault(counter, [])
-            if counter[2] == "queue":
+            if counter[2] != "rate":
                 totals[counter] = totals.get(counter, 0) + grown
                 values.append((at_ps, totals[counter]))
             elif at_ps > before_ps:
@@ -265,19 +270,17 @@ def _moves(
 ) -> Iterator[tuple[int, dict[Counter, int]]]:
     """By sample, how much each counter grew or fell, over all classes."""
     shown: dict[str, list[Counter | None]] = {}
-    for metric in (SENT, *QUEUES):
+    for metric, name in SHOWN.items():
         shown[metric] = []
         for number, place in reader.counters(metric):
             port = reader.series[number][place].port
             there = names.get(number) in ports and port >= 0
-            shown[metric].append(
-                (names[number], port, "rate" if metric == SENT else "queue") if there else None
-            )
+            shown[metric].append((names[number], port, name) if there else None)
     for at_ps, grown in reader.grown(shown):
         moved: dict[Counter, int] = {}
-        for name, (rows, more) in grown.items():
+        for key, (rows, more) in grown.items():
             for row, by in zip(rows, more, strict=True):
-                counter = shown[name][row]
+                counter = shown[key][row]
                 if counter is not None:
                     moved[counter] = moved.get(counter, 0) + by
         yield at_ps, moved

@@ -54,7 +54,7 @@ class CaptureSection(Section):
     filter: CaptureFilter = CaptureFilter()
     """Which of them."""
     snap_length_bytes: PositiveSizeBytes = MOST_SNAP_BYTES
-    """So many bytes of each packet are kept; a packet that is cut has no ICRC."""
+    """So many bytes of each packet are kept, with as much payload as they hold."""
     most_packets: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """So many packets of each port are kept; the file counts the others."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -20,6 +20,8 @@ from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
 from emu.measure.run_directory.perfetto_tracks import timeline
 from emu.measure.run_directory.run_directory import write_pieces
 from emu.measure.run_directory.sample_rows import COLUMNS, recorded, tidy_rows, write_parquet
+from emu.measure.summary.jobs import SUCCESS
+from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.spans import direction_of
 from emu.stored_run import stored_run
@@ -99,8 +101,11 @@ def to_openmetrics(run: Path, out: Path | None, start: int, stretch: int) -> int
     return 0
 
 
-def _state(run: Path, stretch: int) -> dict[str, list[tuple[tuple[str, ...], list[tuple[int, int]] | None]]]:
-    """Whom the ports of switches and NICs are connected to, and when jobs ran."""
+Curves = dict[str, list[tuple[tuple[str, ...], list[tuple[int, int]] | None]]]
+
+
+def _state(run: Path, stretch: int) -> Curves:
+    """Whom the ports of switches and NICs are connected to, when jobs ran, and their collectives."""
     stored = stored_run(run)
     topology = build_topology(stored.scenario)
     ports: list[tuple[tuple[str, ...], list[tuple[int, int]] | None]] = []
@@ -113,12 +118,49 @@ def _state(run: Path, stretch: int) -> dict[str, list[tuple[tuple[str, ...], lis
     step_ps = PS_PER_S // (1000 * stretch) + 1  # at least a millisecond of the timeline
     jobs: list[tuple[tuple[str, ...], list[tuple[int, int]] | None]] = []
     summary = json.loads((run / "summary.json").read_text("utf-8")) if (run / "summary.json").exists() else {}
-    for name, job in summary.get("jobs", {}).items():
+    results = summary.get("jobs", {})
+    for name, job in results.items():
         begin_ps, end_ps = int(job.get("start_ps") or 0), job.get("end_ps")
         if end_ps is not None:
             points = {begin_ps: 1, max(int(end_ps) - step_ps, begin_ps): 1, int(end_ps): 0}
             jobs.append(((name,), sorted(points.items())))
-    return {"port_info": ports, "job_running": jobs}
+    hosts = {
+        job.name: len(set(map(topology.host_of, job.gpus))) for job in resolve(stored.scenario, topology).jobs
+    }
+    return {"port_info": ports, "job_running": jobs} | _collectives(results, hosts, step_ps)
+
+
+def _collectives(jobs: Mapping[str, Mapping[str, Any]], hosts: Mapping[str, int], step_ps: int) -> Curves:
+    """The series of collectives that ended well. `hosts` has how many servers a job is on."""
+    keys = (
+        "collectives",
+        "collective_exec_time_ps",
+        "collective_algorithm_bandwidth_bytes_per_second",
+        "collective_bus_bandwidth_bytes_per_second",
+    )
+    found: dict[str, dict[tuple[str, ...], list[tuple[int, int]]]] = {key: {} for key in keys}
+    for name, job in jobs.items():
+        done = [one for one in job.get("collectives") or () if one["status"] == SUCCESS]
+        for one in sorted(done, key=lambda row: int(row["end_ps"])):
+            labels = (
+                name,
+                str(hosts.get(name, 0)),
+                str(one["ranks"]),
+                collective_name(one["op"]),
+                size_range(one["bytes"]),
+                algorithm_name(one["algorithm"]),
+            )
+            end_ps = int(one["end_ps"])
+            count = found["collectives"].setdefault(labels, [(0, 0)])[-1][1] + 1
+            rates = ((one[rate] or 0) // 8 for rate in ("algbw", "busbw"))
+            for key, value in zip(keys, (count, end_ps - one["start_ps"], *rates), strict=True):
+                curve = found[key].setdefault(labels, [])
+                if curve and curve[-1][0] < end_ps - step_ps:
+                    curve.append((end_ps - step_ps, curve[-1][1]))
+                if curve and curve[-1][0] == end_ps:
+                    curve.pop()
+                curve.append((end_ps, value))
+    return {key: list(rows.items()) for key, rows in found.items()}
 
 
 CSV: Final = """\b
