@@ -172,10 +172,12 @@ def test_a_whole_command_costs_more_than_its_engine_and_its_files_are_gone() -> 
         wait_for(WHOLE["tiny"]._replace(shipped="no such scenario"))
 
 
-def test_the_idle_cluster_is_that_of_llama_3() -> None:
-    scenario = WHOLE["idle-24576"].scenario
-    assert scenario is not None
-    fabric = load_mapping(scenario()).scenario.topology
+def test_scenarios_of_whole_commands_load_and_the_idle_cluster_is_that_of_llama_3() -> None:
+    loaded = {
+        name: load_mapping(one.scenario()).scenario for name, one in WHOLE.items() if one.scenario is not None
+    }
+    assert WHOLE.keys() - loaded.keys() == {"tiny"}
+    fabric = loaded["idle-24576"].topology
     assert isinstance(fabric, Llama3)
     assert fabric.pods * fabric.racks_per_pod * fabric.hosts_per_rack * fabric.gpus_per_host == 24_576
 

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from emu.base.errors import RuntimeFailure
-from emu.cli.bench.cases import CASES
+from emu.cli.bench.cases import CASES, HOSTS_PER_LEAF, SPINES
 
 WHOLE_POD_HOSTS: Final = 3072
 CLUSTER_PODS: Final = 8
@@ -50,7 +50,13 @@ def _permutation(hosts: int, size: str) -> Callable[[], dict[str, Any]]:
     def made() -> dict[str, Any]:
         return {
             "name": f"permutation-{hosts}",
-            "topology": {"kind": "ai_zone", "racks": hosts // 8, "hosts_per_rack": 8, "gpus_per_host": 1},
+            "topology": {
+                "kind": "ai_zone",
+                "racks": hosts // HOSTS_PER_LEAF,
+                "hosts_per_rack": HOSTS_PER_LEAF,
+                "gpus_per_host": 1,
+                "spines": SPINES,
+            },
             "jobs": [{"name": "all", "workload": {"kind": "permutation", "size": size}}],
         }
 
