@@ -19,6 +19,7 @@ Not modelled: cells in the accounting of frames, so a switch here never needs al
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 
@@ -37,6 +38,7 @@ class Asic(NamedTuple):
     fixed: tuple[tuple[int, int], ...]
     """Rate of a port in Gb/s, and what arrives beside the cable's part, in bytes of the wire."""
 
+    @lru_cache(maxsize=4096)  # noqa: B019 - thousands of ports, and a handful of rates and lengths
     def headroom_bytes(self, rate_bps: int, delay_ps: int) -> int:
         """What it sets aside for one port and lossless priority."""
         flight_bytes = -(-2 * delay_ps * rate_bps // (8 * 10**12)) + self._fixed_bytes(rate_bps)

@@ -13,19 +13,12 @@ from typing import NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology
 from actors.switch.buffer import ALPHA_BITS, headroom_bytes
-from actors.wire.frame import LARGEST_HEADERS_BYTES, PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
+from actors.wire.frame import PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from emu.base.errors import Problem, ScenarioError
 from emu.base.units import format_rate, format_size
 from emu.build.asic_headroom import ASICS, Asic, smallest_for
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import POOL_BYTES, QUANTUM_BYTES, BufferProfile
-
-
-def largest_frame_bytes(scenario: Scenario) -> int:
-    """The largest frame on any link, with headers and FCS, without preamble and gap."""
-    return LARGEST_HEADERS_BYTES + max(
-        one.mtu_bytes + one.congestion_control.telemetry_bytes for one in scenario.transports
-    )
 
 
 def ingress_latency_ps(scenario: Scenario, topology: Topology, node: int) -> int:
@@ -122,7 +115,7 @@ def needed_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, e
     """The least headroom with which this port loses nothing in a lossless class."""
     response = pause_response_ps(scenario, topology, end.peer, end.rate_bps)
     ingress = ingress_latency_ps(scenario, topology, switch)
-    return headroom_bytes(end.rate_bps, end.delay_ps, largest_frame_bytes(scenario), response, ingress)
+    return headroom_bytes(end.rate_bps, end.delay_ps, scenario.largest_frame_bytes, response, ingress)
 
 
 def pool_notes(scenario: Scenario, topology: Topology) -> Iterator[str]:
@@ -167,7 +160,7 @@ def needed_quanta(scenario: Scenario) -> int:
     It is told again at half the quanta, and the pause frame may wait for the largest frame and for that of
     another class; a quantum is 64 B at any rate.
     """
-    waits = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES + PAUSE_WIRE_BYTES
+    waits = scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES + PAUSE_WIRE_BYTES
     return -(-2 * waits // QUANTUM_BYTES)
 
 
@@ -267,7 +260,7 @@ def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> lis
         raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     whole = section.deep_buffer.port_buffer_bytes
     pools = [whole - sum(taken) for taken in _set_aside(scenario, topology, switch)]
-    if min(pools, default=1 << 30) < largest_frame_bytes(scenario):
+    if min(pools, default=1 << 30) < scenario.largest_frame_bytes:
         reason = f"reserves and headroom of a port of {topology.nodes[switch].name} leave no shared part"
         accepted = "a larger buffer, or less reserve or headroom"
         key = scenario.key_at(topology, switch, "switch.deep_buffer.port_buffer")
@@ -288,14 +281,14 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
         headroom = sum(stopped for _, stopped in taken)
     reserves = sum(reserve for reserve, _ in taken)
     left = whole - reserves - headroom
-    if left < largest_frame_bytes(scenario):
+    if left < scenario.largest_frame_bytes:
         name = topology.nodes[switch].name
         count = len(topology.ports(switch))
         reason = (
             f"reserves of {format_size(reserves)} and headroom of {format_size(headroom)} of the {count} "
             f"ports of {name} leave no shared pool in {format_size(whole)}"
         )
-        least = format_size(reserves + headroom + largest_frame_bytes(scenario))
+        least = format_size(reserves + headroom + scenario.largest_frame_bytes)
         accepted = f"a pool of at least {least}, or less reserve or headroom"
         key = scenario.key_at(topology, switch, "switch.buffer.pool")
         raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
@@ -320,7 +313,7 @@ def shares_of(scenario: Scenario, topology: Topology, switch: int, alpha_fixed: 
     for profile in buffer.profiles_of():
         alpha = alpha_fixed if profile is buffer else fixed_alpha(profile.alpha)
         static = profile.xoff_bytes or 0
-        xon = profile.resumes_at(largest_frame_bytes(scenario))
+        xon = profile.resumes_at(scenario.largest_frame_bytes)
         found.append(
             Share(0 if static else alpha, static, *xon, profile.reserve_bytes, profile.headroom_bytes)
         )

@@ -37,7 +37,7 @@ from actors.switch.ecn import EgressQueue
 from actors.wire.message import POST_READ
 from emu.base.errors import EmuError, Problem, RuntimeFailure, ScenarioError
 from emu.base.units import format_size
-from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
+from emu.build.buffer_sizes import shared_pool_bytes
 from emu.build.nics import arbiter_of, control_of, recovery_of
 from emu.build.plan import Plan
 from emu.build.switches import aqm_of, build_switch, pool_of, scheduler_of
@@ -84,7 +84,7 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
             for switch in topology.switches[:1]
         ],
     }
-    largest = largest_frame_bytes(scenario)
+    largest = scenario.largest_frame_bytes
     for place, view in _views(scenario):
         trials |= {
             f"{place}transport.congestion_control.kind": partial(

@@ -38,7 +38,7 @@ from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
 from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.base.units import format_rate, format_time
-from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
+from emu.build.buffer_sizes import needed_headroom_bytes
 from emu.build.round_trip import loaded_round_trip_ps, settled
 from emu.build.switches import OutboxFor, give_credits, give_debounce, give_errors, give_pfc, has_pfc, wire_of
 from emu.scenario.plugins import policy_of
@@ -140,7 +140,7 @@ def build_nic(
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
         latency_ps, timeout_ps = section.latency_ps, nic.first_timeout_ps
-        arbiter = arbiter_of(section.arbiter, largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES)
+        arbiter = arbiter_of(section.arbiter, scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES)
         if arbiter is None:
             port = NicPort(nic, index, wire, latency_ps, timeout_ps, recovery)
         else:
@@ -256,7 +256,7 @@ def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
     def make_receive() -> ReceiveBuffer:
         """The receive buffer of this NIC, as the scenario has it."""
         rate_bps = min(limits, default=NO_BOTTLENECK_BPS if contexts else receive.rate_bps)
-        made = receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario), rate_bps)
+        made = receive_buffer(nic, receive, classes, headrooms, scenario.largest_frame_bytes, rate_bps)
         made.contexts = contexts
         return made
 
@@ -319,7 +319,7 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
             if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):
                 continue
             needed = needed_headroom_bytes(scenario, topology, nic, end)
-            found = thresholds_of(section, needed, largest_frame_bytes(scenario))
+            found = thresholds_of(section, needed, scenario.largest_frame_bytes)
             room = section.buffer_bytes - (found[0] if found else 0)
             if (found is None or room < needed) and needed > worst_bytes:
                 worst, worst_bytes = name, needed

@@ -49,7 +49,6 @@ from emu.build.buffer_sizes import (
     fixed_alpha,
     ingress_latency_ps,
     is_deep,
-    largest_frame_bytes,
     pause_response_ps,
     port_pools_bytes,
     shared_headroom_bytes,
@@ -164,7 +163,7 @@ def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, por
         lossless = tuple(stops[priority] for priority in lossless)
     made.hold_after_link_up(
         sum(1 << priority for priority in lossless),
-        largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES,
+        scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES,
         pause_response_ps(scenario, topology, number, int(port.rate_bps)),
     )
     return made
@@ -172,7 +171,7 @@ def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, por
 
 def give_credits(scenario: Scenario, port: Port) -> Credits:
     """Give a port credits for flow control."""
-    lanes = Credits(port, *scenario.credit_blocks(largest_frame_bytes(scenario)))
+    lanes = Credits(port, *scenario.credit_blocks(scenario.largest_frame_bytes))
     port.credits = lanes
     port.measuring = True
     return lanes
@@ -312,7 +311,7 @@ def aqm_of(section: AqmSection, queue: EgressQueue) -> Aqm:
 
 
 def _scheduler(scenario: Scenario, section: SwitchSection) -> Scheduler | None:
-    return scheduler_of(section.scheduling, largest_frame_bytes(scenario))
+    return scheduler_of(section.scheduling, scenario.largest_frame_bytes)
 
 
 def scheduler_of(section: SchedulingSection, largest_frame_bytes: int) -> Scheduler | None:

@@ -14,6 +14,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Final, NamedTuple
 
 from actors.kernel.counters import (
@@ -71,6 +72,11 @@ class DeviceRecord:
     """No part of the digest."""
     recorded: Rows = field(default_factory=dict)
     """What event log and trace have (`emu.build.recorders`); no part of the digest."""
+
+    def counted(self) -> Iterator[tuple[Series, int]]:
+        """The counters that are not 0: of a large fabric a few among thousands."""
+        assert len(self.series) == len(self.counters), self.number
+        return compress(zip(self.series, self.counters, strict=True), self.counters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,11 +364,9 @@ class Counts:
         """Frames dropped, for every reason that some device counts."""
         known: dict[Series, None] = {}
         for record in records:
-            assert len(record.series) == len(record.counters), record.number
             known |= dict.fromkeys(record.series)
-            for place, value in enumerate(record.counters):
-                if value:
-                    self._add(record.number, record.series[place], value)
+            for series, value in record.counted():
+                self._add(record.number, series, value)
         for series in known:
             assert series.metric in METRIC_OF, (
                 f"a device counts {series.metric!r}, which emu.results.metrics lacks"

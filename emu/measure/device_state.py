@@ -88,11 +88,7 @@ class Shown(NamedTuple):
 
 def shown_of(record: DeviceRecord) -> Shown:
     """What a device left behind."""
-    counters = {
-        (one.metric, one.port, one.priority, one.reason): value
-        for one, value in zip(record.series, record.counters, strict=True)
-        if value
-    }
+    counters = {(one.metric, one.port, one.priority, one.reason): value for one, value in record.counted()}
     tables = dict(record.shown)
     tables.update({name: record.results[name] for name in REMEMBERED if record.results.get(name)})
     return Shown(record.number, counters, tables)

@@ -215,7 +215,7 @@ class Environment(Section):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy, which has its own views."""
         copied = super().model_copy(update=update, deep=deep)
-        for derived in ("views", "transports"):
+        for derived in ("views", "transports", "largest_frame_bytes"):
             copied.__dict__.pop(derived, None)
         return copied
 
@@ -223,6 +223,13 @@ class Environment(Section):
     def transports(self) -> tuple[TransportSection, ...]:
         """The sections `transport` that there are: that of the fabric, and what each override makes of it."""
         return tuple(one.transport for one in self.every)
+
+    @cached_property
+    def largest_frame_bytes(self) -> int:
+        """The largest frame on any link, with headers and FCS, without preamble and gap."""
+        return LARGEST_HEADERS_BYTES + max(
+            one.mtu_bytes + one.congestion_control.telemetry_bytes for one in self.transports
+        )
 
     @property
     def every(self) -> tuple[Self, ...]:
