@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from actors.fabric.model import FABRIC
 from emu.api import Result, prepare, run
 from emu.base.errors import ScenarioError
 from emu.measure.summary_report import closing_lines
@@ -67,56 +66,6 @@ ALL_REDUCE_64_MIB: dict[str, Any] = {"kind": "collective", "op": "all_reduce", "
 def scenario(topology: dict[str, Any], **sections: Any) -> dict[str, Any]:
     job = {"name": "ring", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["64KiB"]}}
     return plain({"name": "tiny", "topology": topology, "jobs": [job], **sections})
-
-
-@pytest.mark.parametrize("name", FABRICS)
-def test_by_default_a_job_runs_within_its_lines_on_every_kind(name: str) -> None:
-    """No algorithm sends a server less than S once, as trees of NVSwitches over two servers: busbw, which
-    counts it twice, is at most twice what the server's NICs carry.
-    """
-    sizes = ["8B", "32KiB", "512KiB"]
-    work = {"kind": "collective", "op": "all_reduce", "sizes": sizes}
-    given = {
-        "name": "x",
-        "topology": {"kind": name, **FABRICS[name]},
-        "jobs": [{"name": "a", "workload": work}],
-    }
-    prepared = prepare(given)
-    result = run(given, local=True)
-    assert result.exit_status == 0
-    fabric, topology = result.summary.fabric, prepared.topology
-    assert fabric.nic_local_ack_timeout_err == 0
-    assert all(link.utilisation <= 1 for link in fabric.links)
-    host = topology.host_of(topology.gpus[0])
-    nics = [nic for nic in topology.nics if topology.host_of(nic) == host]
-    line_bps = sum(end.rate_bps for nic in nics for end in topology.ports(nic) if end.kind == FABRIC)
-    rows = result.summary.jobs["a"].collectives
-    assert [row.status for row in rows] == ["success"] * len(sizes)
-    for row in rows:
-        assert row.busbw is not None
-        assert row.busbw < 2 * line_bps * 4096 / 4178
-
-
-@pytest.mark.parametrize("algorithm", ["ring", "double_binary_tree"])
-@pytest.mark.parametrize("protocol", ["simple", "ll", "ll128"])
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_time_never_falls_as_size_grows(hosts: int, protocol: str, algorithm: str) -> None:
-    work = {
-        "kind": "collective",
-        "op": "all_reduce",
-        "algorithm": algorithm,
-        "sizes": ["8B", "4KiB", "128KiB", "1MiB"],
-    }
-    given = {
-        "name": "x",
-        "topology": {"kind": "star", "hosts": hosts, "gpus_per_host": 4},
-        "ncclx": {"channels": 2, "protocol": protocol},
-        "jobs": [{"name": "a", "workload": work}],
-    }
-    rows = run(given, local=True).summary.jobs["a"].collectives
-    took = [row.end_ps - row.start_ps for row in rows if row.end_ps is not None and row.start_ps is not None]
-    assert len(took) == 4
-    assert took == sorted(took)
 
 
 def payload_of_ports(result: Result) -> dict[str, list[int]]:
