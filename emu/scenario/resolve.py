@@ -49,7 +49,7 @@ from emu.topology.fabrics import build, swapped, with_domains
 from emu.topology.front_end import with_front_end
 from emu.topology.server_presets import SERVER_PRESETS, gpu_link_bps, misfits
 from emu.workload.flows import Flow
-from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
+from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, Processors, nccl_choice
 from emu.workload.ranks import PlacementError, allocate, place_ranks
 
 
@@ -558,11 +558,16 @@ def tuned(
             largest = largest._replace(inside=1)
         among = tuner.among if algorithm == AUTO else (algorithm,)
         protocols = tuple(PROTOCOLS) if ncclx.protocol == "auto" else (ncclx.protocol,)
-        ruled = _by_rows(tuner.rows, op, largest, size_bytes, rates, end is not None, among, protocols)
+        processors = Processors(tuner.gpu, tuner.cpu)
+        ruled = _by_rows(
+            tuner.rows, op, largest, size_bytes, rates, end is not None, among, protocols, processors
+        )
         if ruled is not None:
             return ruled
         for names in (among, NCCL_ALGORITHMS) if algorithm == AUTO else (among,):  # NCCL falls back, too
-            chosen = nccl_choice(op, largest, size_bytes, rates, end is not None, names, protocols)
+            chosen = nccl_choice(
+                op, largest, size_bytes, rates, end is not None, names, protocols, processors
+            )
             if chosen is not None:
                 return chosen
     return Choice(pick(known, shapes, op, size_bytes, rates) if algorithm == AUTO else algorithm)
@@ -577,6 +582,7 @@ def _by_rows(
     nvls: bool,
     among: Sequence[str],
     protocols: Sequence[str],
+    processors: Processors,
 ) -> Choice | None:
     """What the first row says that the call matches and that can be done, as NCCL's example plug-in
     chooses."""
@@ -587,7 +593,7 @@ def _by_rows(
             continue
         names = among if row.algorithm is None else tuple(one for one in among if one == row.algorithm)
         own = protocols if row.protocol is None else tuple(one for one in protocols if one == row.protocol)
-        chosen = nccl_choice(op, shape, size_bytes, rates, nvls, names, own)
+        chosen = nccl_choice(op, shape, size_bytes, rates, nvls, names, own, processors)
         if chosen is None:
             continue  # as a combination that NCCL's own table marks as impossible
         return chosen if row.channels is None else chosen._replace(channels=min(row.channels, shape.channels))

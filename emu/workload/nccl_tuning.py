@@ -1,6 +1,6 @@
 """NCCL's table: the algorithm, protocol and channels that it takes for a collective of some size.
 
-Latencies in us, factors of bandwidth for Hopper GPUs and Intel CPUs, corrections of trees, bytes of a thread.
+Latencies in us, factors of bandwidth by GPU generation and CPU, corrections of trees, bytes of a thread.
 
 Source: NCCL 2.30, `src/graph/tuning.cc` (ncclTopoTuneModel, ncclTopoGetAlgoTime), `src/enqueue.cc`.
 """
@@ -36,25 +36,40 @@ class _Limits(NamedTuple):
     """Constants of a GPU generation: GB/s, those of a channel by servers: one, two, and more."""
 
     nvls_efficiency: float
-    ll: tuple[float, float, float]
-    """Of all channels with LL; between servers those of Intel CPUs."""
+    """0: without NVLS."""
+    ll: float
+    """Of all channels with LL, in a server."""
     ring_ll128: float
     tree_ll128: tuple[float, float, float]
     tree: tuple[float, float, float]
     nvls_tree: tuple[float, float, float]
 
 
-_HOPPER: Final = _Limits(
-    0.85, (141.0, 39.0, 20.4), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), (0.0, 57.7, 45.5)
-)
-_BLACKWELL: Final = _Limits(
-    0.74, (282.0, 39.0, 20.4), 40.0, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0), (0.0, 96.0, 80.0)
-)
+_LIMITS: Final = {
+    "ampere": _Limits(0.0, 87.7, 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8), (0.0, 0.0, 0.0)),
+    "hopper": _Limits(0.85, 141.0, 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), (0.0, 57.7, 45.5)),
+    "blackwell": _Limits(0.74, 282.0, 40.0, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0), (0.0, 96.0, 80.0)),
+}
 _BLACKWELL_GBPS: Final = 600
-"""GB/s of a GPU's NVLinks, from which it is a Blackwell GPU."""
-_NVLS_US: Final = (25.0, 20.9)
-_POST_US: Final = 1.0
+"""GB/s of a GPU's NVLinks, from which `auto` takes it for a Blackwell GPU."""
+_LL: Final = {"intel": (39.0, 20.4), "amd": (22.5, 19.0)}
+"""GB/s of all channels with LL between two servers, and more."""
+_POST_US: Final = {"intel": 1.0, "amd": 2.0}
 """Of a post; three of them with Simple."""
+
+
+class Processors(NamedTuple):
+    """Of which GPUs and CPUs the constants are."""
+
+    gpu: str = "auto"
+    """One of `_LIMITS`, or `auto`: Hopper, or Blackwell by the rate of NVLinks."""
+    cpu: str = "intel"
+
+
+USUAL: Final = Processors()
+
+
+_NVLS_US: Final = (25.0, 20.9)
 _CORRECTION: Final = (
     (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10, 10),
     (10, 10, 10, 10, 10, 9, 8, 8, 8, 7, 6, 6, 6, 6, 6, 6, 8, 9, 9, 9, 9, 10, 10, 10),
@@ -73,6 +88,7 @@ def nccl_choice(
     nvls: bool,
     among: Sequence[str] = NCCL_ALGORITHMS,
     protocols: Sequence[str] = _NAMES,
+    processors: Processors = USUAL,
 ) -> Choice | None:
     """What NCCL's table takes; None of an operation that it does not have, or where it has nothing `among`
     these. `nvls`: whether there is an NVSwitch. A barrier is an all_reduce.
@@ -84,7 +100,7 @@ def nccl_choice(
     found: list[tuple[float, Choice]] = []
     for place, protocol in enumerate(_NAMES):
         for algorithm in able if protocol in protocols else ():
-            time_us = _nccl_us(algorithm, place, done_as, shape, size_bytes, rates, nvls)
+            time_us = _nccl_us(algorithm, place, done_as, shape, size_bytes, rates, nvls, processors)
             if time_us is not None:
                 found.append((time_us, Choice(algorithm, protocol)))
     if not found:
@@ -101,7 +117,14 @@ def nccl_choice(
 
 
 def _nccl_us(
-    algorithm: str, place: int, op: str, shape: Shape, size_bytes: int, rates: Rates, nvls: bool
+    algorithm: str,
+    place: int,
+    op: str,
+    shape: Shape,
+    size_bytes: int,
+    rates: Rates,
+    nvls: bool,
+    processors: Processors = USUAL,
 ) -> float | None:
     """The time of the table, in us; None where it has no such thing."""
     n, servers, inside, channels = shape.ranks, shape.servers, shape.inside, shape.channels
@@ -109,11 +132,14 @@ def _nccl_us(
     link = rates.nvlink_bps if servers == 1 else rates.nic_bps * min(channels, shape.nics * inside)
     bus = link / 8e6  # bytes in a us
     nvlink_gbps = rates.nvlink_bps / 8e9
-    blackwell = nvlink_gbps >= _BLACKWELL_GBPS
-    limits = _BLACKWELL if blackwell else _HOPPER
+    gpu = processors.gpu
+    if gpu == "auto":
+        gpu = "blackwell" if nvlink_gbps >= _BLACKWELL_GBPS else "hopper"
+    limits = _LIMITS[gpu]
     known = min(servers, 3) - 1
+    ll = limits.ll if servers == 1 else _LL[processors.cpu][known - 1]
     if algorithm == "ring":
-        return _ring_us(place, op, shape, size_bytes, bus, limits)
+        return _ring_us(place, op, shape, size_bytes, bus, (ll, limits.ring_ll128), _POST_US[processors.cpu])
     hops = servers.bit_length() - 1
     if algorithm == "double_binary_tree":
         if not reduces:
@@ -122,7 +148,7 @@ def _nccl_us(
         bus = min(bus * 0.92, limits.tree[known] * searched)
         lines = 7 / 9 if servers == 1 else 120 / 128
         line_bus = min(bus * lines, limits.tree_ll128[known] * searched)
-        bus = (min(bus / 3.8, limits.ll[known] * 1e3), line_bus, bus)[place]
+        bus = (min(bus / 3.8, ll * 1e3), line_bus, bus)[place]
         bus *= _correction(place, size_bytes, len(_CORRECTION[place]) - 1)
         hop, far = _INSIDE[algorithm][place], _BETWEEN[algorithm][place]
         latency = _BASE[algorithm][place] + 2 * ((inside - 1) * hop + hops * far)
@@ -133,7 +159,7 @@ def _nccl_us(
         if reduces or inside > 1 or servers != n or op in ("broadcast", "reduce"):
             return None
         return 8.0 + hops * 14.0 / 3.5 + n * 2.8 + size_bytes / (bus * 0.75)
-    if not nvls or inside == 1 or channels < 2 or op in ("broadcast", "reduce"):
+    if not nvls or not limits.nvls_efficiency or inside == 1 or channels < 2 or op in ("broadcast", "reduce"):
         return None
     # The first of its speeds that fits once for each head, and once more for the GPU that is the head
     # (`src/graph/search.cc`, ncclTopoSearchTryNvls).
@@ -146,7 +172,7 @@ def _nccl_us(
     if servers == 1 or not reduces:
         return None
     bus = min(own, bus * (2 if servers == 2 else 1), limits.nvls_tree[known] * inside * 1e3)
-    if blackwell:
+    if gpu == "blackwell":
         bus *= _correction(place, size_bytes, len(_CORRECTION[place]))
     return _NVLS_US[0] + 2 * hops * _NVLS_US[1] + size_bytes / (bus * of_ring)
 
@@ -162,13 +188,15 @@ def _correction(place: int, size_bytes: int, powers: int) -> float:
     return _CORRECTION[place][power] / 10 if 0 <= power < powers else 1.0
 
 
-def _ring_us(place: int, op: str, shape: Shape, size_bytes: int, bus: float, limits: _Limits) -> float:
+def _ring_us(
+    place: int, op: str, shape: Shape, size_bytes: int, bus: float, most: tuple[float, float], post_us: float
+) -> float:
+    """`most`: GB/s of all channels with LL, and of one with LL128."""
     n, servers, inside, channels = shape.ranks, shape.servers, shape.inside, shape.channels
     reduces = op == "all_reduce"
     steps = _steps(op, n)
     simple = place == 2
-    ll = limits.ll[min(servers, 3) - 1] * 1e3
-    bus = (min(ll, bus / 2), min(bus * 0.92, limits.ring_ll128 * _searched(channels) * 1e3), bus)[place]
+    bus = (min(most[0] * 1e3, bus / 2), min(bus * 0.92, most[1] * _searched(channels) * 1e3), bus)[place]
     hop = _INSIDE["ring"][place]
     latency = _BASE["ring"][place]
     if op in ("broadcast", "reduce"):
@@ -178,7 +206,7 @@ def _ring_us(place: int, op: str, shape: Shape, size_bytes: int, bus: float, lim
     else:
         between = 0 if servers == 1 else (1 + reduces) * (servers - 1)
         if servers > 1:
-            hop = max(hop, _POST_US * (3 if simple else 1))
+            hop = max(hop, post_us * (3 if simple else 1))
         far = _BETWEEN["double_binary_tree" if inside == 1 else "ring"][place]
         latency += (steps - between) * hop + between * far
     if simple and servers > 1 and reduces and size_bytes // (channels * n) >= 64:

@@ -2,7 +2,7 @@
 
 `nccl_choices.csv` has what NCCL 2.30.7 itself chose: `ncclTopoTuneModel`, `ncclTopoGetAlgoTime` and
 `topoGetAlgoInfo` of its sources, compiled by themselves and called with graphs of as many channels and as
-much bandwidth as here (Intel CPUs; `channels` are those of the communicator, half of them are in the graph).
+much bandwidth as here (`channels` are those of the communicator, half of them are in the graph).
 A row lists the powers of two from which on something else is chosen, from 8 B to 1 GiB.
 """
 
@@ -13,11 +13,11 @@ from typing import Final
 import pytest
 
 from actors.ncclx.tuner import Rates, Shape
-from emu.workload.nccl_tuning import Choice, _nccl_us, nccl_choice
+from emu.workload.nccl_tuning import Choice, Processors, _nccl_us, nccl_choice
 
 RATES = Rates(400 * 10**9, 2_966_400_000_000)
 CHOICES: Final = Path(__file__).with_name("nccl_choices.csv")
-NVLINK_BPS: Final = {"hopper": 2_966_400_000_000, "blackwell": 5_774_400_000_000}
+NVLINK_BPS: Final = {"hopper": 2_966_400_000_000, "blackwell": 5_774_400_000_000, "ampere": 1_920_000_000_000}
 SERVERS = Shape(64, 8, 8, 16)
 """64 GPUs on 8 servers with a NIC for each, 16 channels."""
 
@@ -77,19 +77,20 @@ def test_small_sizes_take_a_tree_with_ll_on_one_channel_and_large_ones_nvls() ->
 
 
 def test_every_choice_is_nccl_s_own() -> None:
-    """160 shapes and operations of 28 sizes."""
+    """295 shapes and operations of 28 sizes."""
     with CHOICES.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 160
+    assert len(rows) == 295
     for row in rows:
         servers, inside, channels = (int(row[key]) for key in ("servers", "inside", "channels"))
         shape = Shape(servers * inside, inside, 0 if servers == 1 else servers, channels)
         rates = Rates(int(row["nic_gbps"]) * 10**9, NVLINK_BPS[row["gpu"]])
+        processors = Processors(row["gpu"] if row["gpu"] == "ampere" else "auto", row["cpu"])
         theirs = dict(one.split(":") for one in row["choices"].split())
         expected = ""
         for power in range(3, 31):
             expected = theirs.get(str(power), expected)
-            ours = nccl_choice(row["op"], shape, 1 << power, rates, nvls=inside > 1)
+            ours = nccl_choice(row["op"], shape, 1 << power, rates, inside > 1, processors=processors)
             assert ours is not None
             assert "/".join(map(str, ours)) == expected, (row, power)
 

@@ -120,6 +120,11 @@ class TunerSection(Section):
     """Latency of a hop between servers: half of a round trip of 10 us."""
     hop_inside_ps: TimePs = parse_time("3.4us")
     """Latency of a hop over NVLink (NCCL's, of a ring with the Simple protocol)."""
+    gpu: Literal["auto", "ampere", "hopper", "blackwell"] = "auto"
+    """Whose constants NCCL's table has. `auto`: Hopper's, or Blackwell's from 600 GB/s of NVLink on. With
+    `ampere` there is no NVLS."""
+    cpu: Literal["intel", "amd"] = "intel"
+    """Whose CPUs' constants: with AMD's, LL carries less between servers, and a post takes 2 us, not 1."""
     nic_rate_bps: AutoRateBps = None
     """What a NIC carries. `auto`: the rate of its port, or of `host.pcie` where that limits and is less."""
     nvlink_rate_bps: AutoRateBps = None
