@@ -95,16 +95,19 @@ class Repair(NamedTuple):
     """Links that do not fail."""
     drained: int = ANYWHERE
     """A switch whose routes are not withdrawn while its links are up."""
+    heard: frozenset[int] = frozenset()
+    """Links that do not fail by losing all while they have a signal."""
 
     def mended(self, fault: Fault) -> Fault | None:
         """What is left of an occurrence; None if nothing is."""
         changes = tuple(one for one in fault.changes if not self._spares(one))
         drained = fault.unaware >= 0 and fault.unaware == self.drained
         drains = fault.unaware >= 0
-        down = tuple(one for one in fault.down if one not in self.links)
+        spared = self.links | self.heard.intersection(fault.silent)
+        down = tuple(one for one in fault.down if one not in spared)
         avoided = () if drained else fault.avoided
         if not drains:
-            avoided = tuple(one for one in avoided if one not in self.links)
+            avoided = tuple(one for one in avoided if one not in spared)
         if not changes and not down and not avoided:
             return None
         return fault._replace(changes=changes, down=down, avoided=avoided)
@@ -155,7 +158,8 @@ def _frames_of(topology: Topology, finding: Finding, *ops: int) -> Repair:
 
 
 def _degraded(topology: Topology, finding: Finding) -> Repair:
-    return _frames_of(topology, finding, RATE, ERRORS)
+    repair = _frames_of(topology, finding, RATE, ERRORS)
+    return repair._replace(heard=frozenset(topology.links_named(finding.place)))
 
 
 def _late(topology: Topology, finding: Finding) -> Repair:

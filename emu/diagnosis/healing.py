@@ -16,13 +16,14 @@ counted itself is gone with it.
 3. Beside those that give something back, the others are healed too: one may hide another. What that gives
    back beyond the first is theirs. This goes on as long as it gives more. Jobs beside a component that gives
    something back are tried so as well: without the job, nothing meets that component. Timers that are too
-   short are let go if a component gives back as much: they wait for what that delays.
+   short are accused beside components only of what they still cost with those healed: else they expired
+   because of them.
 4. Where all that is suspected is a difference from the fleet (`emu.diagnosis.fleet`), all are healed at once
    before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
 5. Of three jobs that met or more, pairs are left out too: each of two may hide the other.
 6. A run that lost packets or their order is chaotic (`emu.diagnosis.chaos`): there, a gain has to stand with
-   NICs that are each some nanoseconds slower, in both of the runs that are compared. A job that failed is
-   mended where it does not fail in the same way: a job that lost a GPU may fail of a link instead.
+   NICs that are each some nanoseconds slower, in both of the runs that are compared. A job that
+   lost a GPU or a server is mended with that as built, also where it fails of a link instead.
 7. If none gives back anything alone, or no job that failed, all are healed at once, and those without which
    that gives back as much are let go: each of several faults may be enough to stop a job. What gives back
    something alone is accused too if it still does with those healed.
@@ -316,8 +317,15 @@ def accused(
         if together:
             return together + _beside(run, together, guilty, shared, emulate), beyond, untried
     guilty = [one for one in guilty if one.finding.cause != CONTENTION] or guilty
-    guilty = [one for one in guilty if not _waited_for(one, guilty)]
-    guilty += _hidden(run, [one for one, _ in tried], guilty, shared, emulate)
+    components = [one for one in guilty if one.finding.cause not in (TIMER_SHORT, CONTENTION)]
+    if components:
+        timers = [Accused(one) for one, _ in tried if one.cause == TIMER_SHORT]
+        others = [one for one, _ in tried if one.cause != TIMER_SHORT]
+        guilty = [one for one in guilty if one.finding.cause != TIMER_SHORT]
+        guilty += _hidden(run, others, guilty, shared, emulate)
+        guilty += _beside(run, guilty, timers, shared, emulate)
+    else:
+        guilty += _hidden(run, [one for one, _ in tried], guilty, shared, emulate)
     apart = [one for one in jobs if one.key in known and not known[one.key].together]
     pairs = _pairs_of_jobs(run, apart, guilty, emulate)
     return sorted([*pairs, *guilty], key=_order) if pairs else guilty, beyond, untried
@@ -356,13 +364,13 @@ def _stands(
 
     def at(group: Sequence[Finding], nudge_ns: int) -> float | None:
         near = emulate(group, nudge_ns)
-        return None if near is None else _value_of(more, run, _run(near, run))
+        return None if near is None else _value_of(more, run, _run(near, run), group)
 
     return stands(
         lambda nudge_ns: at(before, nudge_ns),
         lambda nudge_ns: at(healed, nudge_ns),
-        _value_of(more, run, run if whole is None else _run(whole, run)),
-        _value_of(more, run, _run(found, run)),
+        _value_of(more, run, run if whole is None else _run(whole, run), before),
+        _value_of(more, run, _run(found, run), healed),
     )
 
 
@@ -379,13 +387,16 @@ def _that_stand(found: Sequence[Accused], run: Run, emulate: Emulate) -> list[Ac
     return left
 
 
-def _value_of(gained: Gain, run: Run, nearby: Run) -> float:
-    """What a gain is measured by in a run at a nearby delay: the mended jobs that fail there as they did in
-    `run`; the time of the job that gains, for ever where it fails; or how often the counters rise that rise
-    less. A job that a lost GPU ended, and that fails there of lost packets, is mended as far as the GPU goes.
+def _value_of(gained: Gain, run: Run, nearby: Run, healed: Sequence[Finding]) -> float:
+    """What a gain is measured by in a run at a nearby delay: the mended jobs that fail there; the time of the
+    job that gains, for ever where it fails; or how often the counters rise that rise less. A job that a lost
+    GPU or server ended is mended with that as built, also where it then fails of something else.
     """
     if gained.mended:
-        return 1.0 + sum(nearby.failed.get(name) == run.failed[name] for name in gained.mended)
+        ended_by = {one.cause for one in healed}
+        fails = [name for name in gained.mended if name in nearby.failed]
+        mended = [name for name in fails if nearby.failed[name] != run.failed[name] in ended_by]
+        return 1.0 + len(fails) - len(mended)
     if gained.slower:
         return inf if gained.job in nearby.failed else float(nearby.times.get(gained.job, 0))
     return float(sum(nearby.alarms.get(line.partition(" ")[0], 0) for line in gained.alarms))
@@ -437,8 +448,8 @@ def _beside(
     shared: Mapping[str, Mapping[str, float]],
     emulate: Emulate,
 ) -> list[Accused]:
-    """Those that give something back alone, and still do once those are healed that only help together."""
-    base = [one.finding for one in together]
+    """Of `guilty`, those that still give something back once `together` are healed as well."""
+    base = [one.finding for one in together if one.finding.cause != CONTENTION]
     others = [one for one in guilty if one.finding not in base]
     healed = emulate(base)
     if healed is None:
@@ -450,17 +461,6 @@ def _beside(
         if more.worthwhile:
             found.append(Accused(one.finding, more, tuple(base), shared[one.finding.key]))
     return _that_stand(found, run, emulate) if run.chaotic else found
-
-
-def _waited_for(timer: Accused, guilty: Sequence[Accused]) -> bool:
-    """Whether a timer was too short for what a component did: that gives back as much."""
-    if timer.finding.cause != TIMER_SHORT or timer.gain is None:
-        return False
-    return any(
-        set(timer.gain.mended) <= set(one.gain.mended) and timer.gain.share <= one.gain.share
-        for one in guilty
-        if one.finding.cause not in (TIMER_SHORT, CONTENTION) and one.gain is not None
-    )
 
 
 def _order(one: Accused) -> tuple[bool, bool, float, int]:

@@ -205,20 +205,33 @@ def test_in_a_chaotic_run_a_small_gain_has_to_stand_with_a_nanosecond_more(stand
     assert len(accused(steady, [suspect], emulate)[0]) == 1
 
 
-@pytest.mark.parametrize(("nearby", "mended"), [("", 1), ("retry_exceeded", 1), ("gpu_lost", 0)])
-def test_in_a_chaotic_run_a_job_is_mended_where_it_does_not_fail_in_the_same_way(
-    nearby: str, mended: int
+@pytest.mark.parametrize(
+    ("cause", "status", "nearby", "mended"),
+    [
+        ("gpu_lost", "gpu_lost", "", True),
+        ("gpu_lost", "gpu_lost", "retry_exceeded", True),  # of a link
+        ("gpu_lost", "gpu_lost", "gpu_lost", False),
+        ("host_lost", "host_lost", "retry_exceeded", True),
+        ("link_down", "retry_exceeded", "retry_exceeded", False),
+        ("link_down", "retry_exceeded", "timed_out", False),
+        ("gpu_lost", "retry_exceeded", "timed_out", False),
+    ],
+)
+def test_in_a_chaotic_run_a_job_is_mended_unless_what_is_healed_may_have_failed_it(
+    cause: str, status: str, nearby: str, mended: bool
 ) -> None:
-    """The job lost its GPU. With that as built it ends; at nearby delays a link may break it all the same."""
-    suspect = Finding("gpu_lost", "gpu-1-0", 970, "")
+    """With the suspect as built the job ends, and at nearby delays it ends or fails in some way. Without, it
+    fails at one of these in another way."""
+    suspect = Finding(cause, "gpu-1-0", 970, "")
 
     def emulate(healed: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
-        status = (nearby if nudge_ns else "") if healed else "gpu_lost"
-        failed = {"train": status} if status else {}
-        return Counterfactual(healed=[], jobs={}, failed=failed, alarms={"nic_out_of_sequence": 9})
+        bad = "timed_out" if nudge_ns == 100 else status
+        failed = (nearby if nudge_ns else "") if healed else bad
+        named = {"train": failed} if failed else {}
+        return Counterfactual(healed=[], jobs={}, failed=named, alarms={"nic_out_of_sequence": 9})
 
-    chaotic = Run({}, {"train": "gpu_lost"}, {"nic_out_of_sequence": 9})
-    assert len(accused(chaotic, [suspect], emulate)[0]) == mended
+    chaotic = Run({}, {"train": status}, {"nic_out_of_sequence": 9})
+    assert bool(accused(chaotic, [suspect], emulate)[0]) == mended
 
 
 @pytest.mark.parametrize("independent", [True, False])
