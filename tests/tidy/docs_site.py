@@ -13,6 +13,20 @@ from tests.tidy.tracked import ROOT
 
 LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:|#|[\w-]+\.(?:md|png|json|schema\.json)\b)([^)\s]+)\)")
 """To a file that is no page of the site, nor beside one."""
+WEIGHT = dict.fromkeys(
+    (
+        "modules",
+        "engine_notes",
+        "design",
+        "agreement",
+        "reproduce",
+        "tutorial_pod",
+        "tutorial_step",
+        "tutorial_control",
+    ),
+    0.4,
+)
+"""By page, what a word found there counts for: these mention everything and explain it elsewhere."""
 
 
 def plain(text: str) -> str:
@@ -28,6 +42,7 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by mkdocs for each page."""
+    page.meta["search"] = {"boost": WEIGHT.get(page.file.name, 1)}
     return plain(markdown)

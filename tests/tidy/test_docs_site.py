@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 
 from tests.tidy.docs_site import plain
 from tests.tidy.tracked import ROOT
@@ -52,14 +58,94 @@ def test_links_to_files_beside_the_pages_become_their_names() -> None:
     assert plain(text) == expected
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(find_spec("material") is None, reason="the extra docs is not installed")
-def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
+    if find_spec("material") is None:
+        pytest.skip("the extra docs is not installed")
+    built = tmp_path_factory.mktemp("docs") / "site"
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(built)]
     env = {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, check=False, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return built
+
+
+@pytest.mark.soak
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(site: Path) -> None:
     built = sorted(site.glob("*.html"))
     assert {path.stem for path in built} == {Path(page).stem for page in pages(SITE["nav"])} | {"404"}
     assert [found for path in built for found in FETCHED.findall(path.read_text("utf-8"))] == []
+
+
+QUESTIONS = {
+    "PFC headroom": "switch",
+    "DCQCN": "congestion_control",
+    "convergence": "routing",
+    "ECMP hash": "routing",
+    "pcap": "captures",
+    "SONiC": "foreign accept",
+    "drop reasons": "switch metrics results",
+    "install": "install",
+    "cluster": "cluster",
+    "timeout": "nic ncclx",
+    "PFC watchdog": "switch",
+    "bit error rate": "faults",
+    "exposed communication": "training",
+    "Grafana": "metrics operating",
+    "flapping link": "faults routing",
+    "ECN defaults": "switch congestion_control",
+    "lossless": "switch",
+    "units": "scenario",
+    "MTU": "nic scenario",
+    "packet spraying": "routing",
+    "busbw formula": "jobs collectives",
+    "plot queue depth": "report",
+    "BFD": "routing",
+    "find the failing link": "diagnosis",
+}
+"""What a network engineer types, and the pages that answer it."""
+RIGHT = 22
+SEARCH = """
+const [questions, done] = arguments;
+(async () => {
+  const settings = JSON.parse(document.getElementById("__config").textContent);
+  const {config, docs} = await (await fetch("search/search_index.json")).json();
+  const worker = new Worker(settings.search), found = {};
+  const ask = (message) => new Promise((resolve) => {
+    worker.onmessage = ({data}) => resolve(data);
+    worker.postMessage(message);
+  });
+  await ask({type: 0, data: {config, docs, options: {suggest: false}}});
+  for (const question of questions)
+    found[question] = (await ask({type: 2, data: question})).data.items.map((item) => item[0].location);
+  done(found);
+})();
+"""
+"""Ask the site's own search, as its pages do; 0 sets it up, 2 is a query."""
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(shutil.which("chromedriver") is None, reason="no chromedriver")
+def test_the_search_brings_the_page_that_answers_a_question(site: Path) -> None:
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        driver = webdriver.Chrome(options, Service(shutil.which("chromedriver") or ""))
+        try:
+            driver.get(f"http://127.0.0.1:{server.server_address[1]}/index.html")
+            driver.set_script_timeout(60)
+            found = driver.execute_async_script(SEARCH, list(QUESTIONS))
+        finally:
+            driver.quit()
+            server.shutdown()
+    missed = {}
+    for question, answers in QUESTIONS.items():
+        named = list(dict.fromkeys(one.partition(".html")[0] for one in found[question]))
+        if not set(named[:3]) & set(answers.split()):
+            missed[question] = named[:3]
+    assert len(QUESTIONS) - len(missed) >= RIGHT, missed
