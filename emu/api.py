@@ -465,7 +465,7 @@ class _Record(Observer):
         self._tended = directory.operated() if directory is not None and directory.resumed else set()
         """What the journal says of the operator, as texts."""
         self._captured: dict[int, dict[tuple[int, int], CapturedRows]] = {}
-        """Of captures that are not written, by number: what there is of each port."""
+        """Captures that are not written, by number: what there is of each port."""
         self.written: set[int] = set()
         """Captures that are."""
         self.aims: dict[tuple[int, int], str] = {}

@@ -43,7 +43,7 @@ MOST_EVENTS: Final = 20_000_000
 MOST_EVENTS_LIVE: Final = 4_000_000
 """The same where somebody waits for the end of a live run."""
 ROUNDS: Final = 4
-"""Of jobs that repeat, how many rounds are emulated for comparison at least."""
+"""Rounds of jobs that repeat that are emulated for comparison, at least."""
 
 
 def diagnosed(

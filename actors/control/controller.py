@@ -73,7 +73,7 @@ from actors.wire.message import (
 OPERATOR: Final[i64] = 1
 """Port of the operator's timers; those of the store have 0."""
 MOST_ROWS: Final = 4096
-"""Of operations, before rounds that are long over are forgotten."""
+"""Rows of operations that are kept before rounds that are long over are forgotten."""
 _FIELDS: Final = (
     "operation",
     "reported",
@@ -637,7 +637,7 @@ class Controller(Device):
         return tables
 
     def end_states(self) -> list[int]:
-        """Of every job: operations ended, and its status."""
+        """Operations ended and status, job after job."""
         values: list[int] = []
         for job in self.jobs:
             values += [job.operation, job.status]

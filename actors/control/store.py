@@ -34,7 +34,7 @@ from actors.kernel.event import NEVER_PS
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 
 OPERATIONS: Final[i64] = 2
-"""Of the store in a request: a write and a read."""
+"""Operations of the store in a request: a write and a read."""
 
 MOST_NAMED: Final = 8
 

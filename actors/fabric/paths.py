@@ -108,14 +108,14 @@ class Delays(NamedTuple):
     """What a message meets in the devices that it passes."""
 
     proxy_ps: int
-    """Of one operation of a host's proxy."""
+    """Time of one operation of a host's proxy."""
     nic_ps: int
     switch_ps: int
     """Between a switch's ports; a modular one adds the credit exchange."""
     cuts_through: bool
     """Whether a switch sends a packet on once it has its head."""
     elsewhere: Mapping[int, Delays] | None = None
-    """Of devices that are configured otherwise, by number."""
+    """The delays of devices that are configured otherwise, by number."""
 
     def at(self, device: int) -> Delays:
         """What a message meets in this device."""

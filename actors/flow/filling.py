@@ -62,13 +62,13 @@ class Filling:
         self.capacities: list[int] = list(capacities_kbps)
         self.pauses: bool = pauses
         self.weights: list[int] = []
-        """Of transfers."""
+        """Weights of transfers."""
         self.owners: list[int] = []
-        """Of strands: their transfers."""
+        """Transfers to which strands belong."""
         self.shares: list[int] = []
         self.kinds: list[int] = []
         self.places: list[int] = [0]
-        """Of strands: where their hops begin; and the end of the last one's."""
+        """Where the hops of each strand begin; and the end of the last one's."""
         self.hops: list[int] = []
         """Links, strand by strand, from the source on."""
         self.jams: list[bool] = [pauses] * len(capacities_kbps)

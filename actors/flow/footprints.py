@@ -75,7 +75,7 @@ class Ground:
         self.capacities: vec[i64] = vec[i64](capacities_kbps)
         self.left: vec[i64] = vec[i64](capacities_kbps)
         self.load: vec[i64] = vec[i64]([0] * len(capacities_kbps))
-        """Of what still rises."""
+        """Load on each link of what still rises."""
         self.data: vec[i64] = vec[i64]([0] * len(capacities_kbps))
         """How many of those that rise have data there."""
 

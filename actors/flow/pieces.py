@@ -21,9 +21,9 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 PIECES: Final = 16
-"""Of a message, at most."""
+"""Pieces of a message, at most."""
 LEAST_BYTES: Final = 4096
-"""Of a piece: a packet."""
+"""Least size of a piece: a packet."""
 BIT_PS: Final = 8 * 10**12
 """Over a rate in bit/s: what a byte takes, in ps."""
 TAKES, GIVES = range(2)
@@ -90,7 +90,7 @@ class Piece:
         self.way = way
         self.payload_bytes, self.wire_bytes, self.ack_bytes = parts
         self.last = last
-        """Of the last one of a message, what follows when it is there."""
+        """What follows the last piece of a message, when it is there."""
         self.at = 0
         self.tail_ps = 0
 

@@ -119,7 +119,7 @@ class Progress:
         self.solves = 0
         """How often rates were worked out."""
         self.touched = 0
-        """Of how many transfers in all."""
+        """Transfers that all solutions together went through."""
         self._capacities = capacities_kbps
         self._buffers = buffers
         self._queue: list[tuple[int, int, Callable[[], None]]] = []

@@ -20,7 +20,7 @@ SCALE: Final = 1 << 20
 
 
 class Buffers(NamedTuple):
-    """Of switches, by their numbers."""
+    """Buffers of switches, by their numbers."""
 
     buffer_of: Sequence[int]
     """By directed link, the buffer that it leads to, or -1: the number of its switch, and a larger one for
@@ -30,7 +30,7 @@ class Buffers(NamedTuple):
     alphas_scaled: Sequence[int]
     """In units of 2^-20."""
     reserve_bits: int
-    """Of a port, before it takes from the pool."""
+    """Room of a port before it takes from the pool."""
     behind: Sequence[bool]
     """By directed link, whether it is the egress of a modular switch; empty: there are none."""
 
@@ -53,7 +53,7 @@ class _Excess(NamedTuple):
     """The link by which it comes."""
     link: int
     part: int
-    """Of what the transfer sends in that time, in units of 2^-20."""
+    """Share of what the transfer sends in that time, in units of 2^-20."""
     beyond: int
     """Where the link before is the egress of a modular switch, by which that is fed; else -1."""
 

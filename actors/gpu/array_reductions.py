@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 LEAST_BYTES: Final = 256
-"""Of fewer, a call of numpy costs more than it saves."""
+"""Fewest bytes for numpy: for less, a call of it costs more than it saves."""
 
 
 @cache

@@ -53,7 +53,8 @@ ORDER_RECEIVES: Final = 1
 ORDER_SENDS: Final = 2
 """The result goes on to other ranks."""
 BUFFERS: Final = 3
-"""Of a rank: what it works on, where all_to_all and sendrecv put theirs, and an algorithm's scratch."""
+"""Buffers of a rank: what it works on, where all_to_all and sendrecv put theirs, and an algorithm's scratch.
+"""
 MOST_STRETCHES: Final = 1 << 14
 MOST_OFFSET_BYTES: Final = 1 << 30
 """No buffer reaches beyond."""

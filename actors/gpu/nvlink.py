@@ -88,7 +88,7 @@ class NvlinkPort:
         self.queue: EventQueue = queue
         self.rate_bps: i64 = rate_bps
         self.efficiency: i64 = efficiency
-        """Of operations of the NVSwitch, in units of 2^-16."""
+        """Efficiency of operations of the NVSwitch, in units of 2^-16."""
         self.delay_ps: i64 = delay_ps
         self.outbox: Outbox | None = outbox
         self.flag_ps: i64 = serialisation_ps(MESSAGE_BYTES, rate_bps)
@@ -97,7 +97,7 @@ class NvlinkPort:
         self.flags_free_ps: i64 = 0
         """The same of the last flag."""
         self.sent_bytes: i64 = 0
-        """Of transfers that are no flags."""
+        """Bytes of transfers that are no flags."""
         self.sent_transfers: i64 = 0
         self._key: i64 = pack_key(peer, MESSAGE, peer_port, 0)
         self._flag_key: i64 = pack_key(peer, MESSAGE, peer_port, 1)

@@ -123,7 +123,7 @@ class PairTable:
 
     def __init__(self) -> None:
         self.owners: vec[i64] = vec[i64]()
-        """Of each queue pair its program, -1 where it has none, and the context."""
+        """For each queue pair its program, -1 where it has none, and the context."""
 
     def bound(self, pair: i64) -> bool:
         """Whether a program owns the queue pair."""
@@ -307,9 +307,8 @@ class Program:
         return -1
 
     def count_connects(self, total: Tally) -> bool:
-        """Likewise those of `CONNECT_SERIES`; no program has any whose queue pairs are there from the
-        beginning.
-        """
+        """Add the values of `CONNECT_SERIES` to those of other programs; no program has any whose queue pairs
+        are there from the beginning."""
         return False
 
     def flight_rows(self) -> list[list[int]]:
@@ -414,7 +413,7 @@ class Host(Device):
         self.longest_stall_ps: i64 = 0
         self.busiest_bytes: i64 = 0
         self.posts: dict[int, list[int]] = {}
-        """Of an open job, what was posted for the present time, by the subject of its alarm."""
+        """What was posted to an open job for the present time, by the subject of its alarm."""
         self.told: list[list[int]] = []
         """What came of posts since somebody looked, a list that hosts of a partition share: number, rank,
         begun_ps, end_ps, status."""

@@ -26,11 +26,11 @@ from actors.kernel.state import as_list, load_fields, save_fields
 from actors.wire.message import COMPLETED_RECEIVE, POST_WITH_IMMEDIATE, STATUS_SUCCESS
 
 PIECE_BYTES: Final[i64] = 1 << 21
-"""Of one WRITE, at most."""
+"""Largest size of one WRITE."""
 DEPTH: Final[i64] = 128
 """WRITEs outstanding on one queue pair (perftest's -t)."""
 _MANY: Final[i64] = 1024
-"""So many transfers that are over are forgotten at once: out of a long line, one by one is slow."""
+"""How many transfers that are over are forgotten at once: out of a long line, one by one is slow."""
 TELL_COMPLETED: Final = 1
 TELL_DELIVERED: Final = 2
 SENDS: Final = 0
@@ -46,7 +46,7 @@ class Transfer:
 
     def __init__(self, number: int, size_bytes: int, tell: int, begun_ps: int) -> None:
         self.number: i64 = number
-        """Of the post."""
+        """The post's number."""
         self.size_bytes: i64 = size_bytes
         self.tell: i64 = tell
         """What is told of it at this end; 0 is nothing."""

@@ -63,11 +63,11 @@ DATA_KINDS: Final = 2
 WRITES: Final = 1
 """The kind that can be done elsewhere."""
 CONTROL_BYTES: Final = 256
-"""Of a request or an answer without its data. A choice."""
+"""Size of a request or an answer without its data. A choice."""
 REFUSED: Final = 1 << 31
 """Bit of an answer's immediate."""
 MOST_REQUESTS: Final = 1 << 26
-"""Of the clients of one job on one host: their timers are numbered."""
+"""Requests of the clients of one job on one host, at most: their timers are numbered."""
 _PURPOSE: Final = 0x4241434B
 """Names the random stream of backoffs ("BACK")."""
 _CHAIN_FIELDS: Final = ("at", "left")
@@ -498,7 +498,7 @@ class StorageClients:
     # ---- what is left
 
     def client_rows(self, job: int, first: int) -> list[list[int]]:
-        """Of clients that are through: job, number, begun_ps, asked_ps, ended_ps, status."""
+        """Rows of clients that are through: job, number, begun_ps, asked_ps, ended_ps, status."""
         return [
             [job, first + number, one.begun_ps, max(one.asked_ps, one.begun_ps), one.ended_ps, one.status]
             for number, one in enumerate(self._clients)

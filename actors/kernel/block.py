@@ -85,7 +85,7 @@ class Block:
         """Events before this time have been executed, and none at or after it."""
         self.last_time_ps: i64 = -1
         self.last_key: i64 = -1
-        """Of the last event that was executed."""
+        """Key of the last event that was executed."""
 
     def take_in(self, until_ps: i64) -> None:
         """Make pending what is due in a turn until then, also what others have sent.

@@ -74,7 +74,7 @@ class Tally:
             self.add(value)
 
     def add_zeros(self, count: i64) -> None:
-        """So many zeros."""
+        """Write this many zeros."""
         at: i64 = 0
         while at < count:
             self.add(0)
@@ -90,7 +90,7 @@ class Tally:
         is written next time in any case."""
 
     def zero(self, count: i64) -> None:
-        """So many zeros and nothing else, in place of what there was."""
+        """Hold this many zeros and nothing else, in place of what there was."""
         if len(self.numbers) != count:
             nothing: list[int] = [0] * count
             self.numbers = vec[i64](nothing)
@@ -263,7 +263,7 @@ class Device:
         now, of this kind and port."""
 
     def uncouple_port(self, number: i64) -> None:
-        """Likewise before the event that is executed now, of what leaves through one port."""
+        """Uncouple what leaves through one port, before the event that is executed now."""
 
     def place_now(self) -> i64:
         """Kind and port of the event that is executed now."""
@@ -274,7 +274,7 @@ class Device:
         return 0
 
     def data_frames_received(self) -> int:
-        """Of these, those with payload."""
+        """Frames with payload among those received."""
         return 0
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:

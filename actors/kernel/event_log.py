@@ -36,7 +36,7 @@ COPIED: Final[i64] = 4
 GRANTED: Final[i64] = 5
 COMPUTED: Final[i64] = 6
 NUMBERS: Final = 7
-"""Of a row."""
+"""Numbers in a row."""
 _LOOK_BACK: Final[i64] = 8
 
 
@@ -47,7 +47,7 @@ class EventLog:
         assert most > 0, most
         self._most: i64 = most
         self._count: i64 = 0
-        """Of all that were noted."""
+        """Rows noted in all, those that were overwritten included."""
         self._numbers: vec[i64] = vec[i64]()
         """Rows one after the other; once there are `most`, the oldest is written over."""
 

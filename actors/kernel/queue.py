@@ -29,7 +29,7 @@ from actors.kernel.watch import Watch
 
 SLOT_SHIFT: Final[i64] = 9
 SLOTS: Final[i64] = 32768
-"""Of a wheel, unless it is made for a block; a power of two, and at least `LEAST_SLOTS`."""
+"""Slots of a wheel, unless it is made for a block; a power of two, and at least `LEAST_SLOTS`."""
 LEAST_SLOTS: Final[i64] = 1024
 _WORD_SHIFT: Final[i64] = 5
 _WORD_MASK: Final[i64] = 31
@@ -38,7 +38,7 @@ _WORD_BITS: Final[i64] = 32
 _BEYOND_WORD: Final[i64] = 1 << 32
 """Bits are made of it by shifting right: mypyc writes a small literal as a C int, and 1 << 31 is negative."""
 _MANY: Final[i64] = 32
-"""So many events of a chain are sorted by insertion; a longer rest is merged."""
+"""Longest run of events of a chain that is sorted by insertion; a longer rest is merged."""
 
 
 def _push(heap: vec[Event], event: Event) -> vec[Event]:
@@ -121,7 +121,7 @@ class EventQueue:
         """The slot of the first event in the heap."""
         self._far: vec[Event] = vec[Event]()
         self.turn_end_ps: i64 = NEVER_PS
-        """Of the present turn, where blocks have them: what is due then or later is kept aside."""
+        """End of the present turn, where blocks have them: what is due then or later is kept aside."""
         self._later: vec[Event | None] = vec[Event | None]()
         """What is, as it came, in the first `_kept` places; the others are empty, for what comes."""
         self._kept: i64 = 0

@@ -23,9 +23,8 @@ END: Final[i64] = -1
 
 
 class Reading:
-    """Of counters and of mixes, little-endian integers of eight bytes: of each device that has any its
-    number, place and new value in turn, and `END`.
-    """
+    """A reading of counters and of mixes, little-endian integers of eight bytes: for each device that has any
+    its number, place and new value in turn, and `END`."""
 
     def __init__(self, whole: bool, counters: bytes, mixes: bytes) -> None:
         self.whole: bool = whole
@@ -47,7 +46,7 @@ class Rewritten(Tally):
         self.at: i64 = 0
         """The place of the next number."""
         self._marks: vec[i64] = vec[i64]()
-        """Of each part that was kept; 0: it is not."""
+        """Marks of the parts that were kept; 0: it is not."""
         self._widths: vec[i64] = vec[i64]()
         """How many numbers each has; while it is written, minus the place where it begins."""
 

@@ -25,7 +25,7 @@ MOST_NAMED: Final = 1 << 40
 
 
 FORM: Final = 2
-"""Of what is proved here. Raise it with every change, so that no earlier proof counts."""
+"""Edition of what is proved here. Raise it with every change, so that no earlier proof counts."""
 
 
 class GraphError(EmuError):

@@ -33,7 +33,8 @@ END: Final[i64] = 6
 
 
 class Recorder:
-    """Of one rank. `most` calls are kept; `groups` are the numbers that its groups have in the job."""
+    """The recorder of one rank. `most` calls are kept; `groups` are the numbers that its groups have in the
+    job."""
 
     def __init__(self, most: int, groups: list[int]) -> None:
         self.most: i64 = most

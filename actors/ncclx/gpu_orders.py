@@ -15,7 +15,7 @@ from actors.kernel.state import as_int, as_list
 from actors.ncclx.graph import DATA, Step, within
 
 StepsOf = Callable[[int, int], Sequence[Step]]
-"""Of an operation of the job, on a channel."""
+"""Steps of an operation of the job on a channel, by the numbers of both."""
 
 
 class Orders:
@@ -26,7 +26,7 @@ class Orders:
         self.rank = rank
         self.turn = -1
         self.memory: RankMemory | None = None
-        """Of the rank, where it is kept here and not by the GPU: with zero-copy."""
+        """The rank's memory, where it is kept here and not by the GPU: with zero-copy."""
         self._steps_of = steps_of
         self._steps: dict[tuple[int, int], Sequence[Step]] = {}
 

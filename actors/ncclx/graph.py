@@ -122,7 +122,7 @@ class Call:
     op: str
     ranks: int
     size_bytes: int
-    """Of the whole buffer, as nccl-tests counts it."""
+    """Size of the whole buffer, as nccl-tests counts it."""
     channels: int
     channel: int
     chunk_bytes: int
@@ -141,7 +141,7 @@ class Call:
     cut_as_bytes: int = 0
     """The size of the operation of which this is a part, by which it is cut into chunks; 0: `size_bytes`."""
     protocol: int = 0
-    """Of `actors.ncclx.protocols`."""
+    """Protocol, one of `actors.ncclx.protocols`."""
 
     @property
     def cut_bytes(self) -> int:

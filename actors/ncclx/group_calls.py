@@ -24,7 +24,7 @@ class Copied:
 
     def __init__(self, number: i64, asked_ps: i64, end_ps: i64, sent: i64) -> None:
         self.number: i64 = number
-        """Of the flight recorder."""
+        """The call's number in the flight recorder."""
         self.asked_ps: i64 = asked_ps
         """When its stream came to it."""
         self.end_ps: i64 = end_ps

@@ -110,9 +110,9 @@ class Operation(NamedTuple):
     iteration: int
     warmup: bool
     root: int = 0
-    """Of broadcast, reduce, gather and scatter."""
+    """Root of broadcast, reduce, gather and scatter."""
     weights: tuple[tuple[int, ...], ...] = ()
-    """Of all_to_allv: how much each rank has for each, in proportion."""
+    """How much each rank of an all_to_allv has for each, in proportion."""
     own: Algorithm | None = None
     """The algorithm, where it is not one of the library's."""
     protocol: str = ""
@@ -146,14 +146,14 @@ class JobOutline(NamedTuple):
     spared: tuple[int, ...] = ()
     """Ranks without which the others may go on: after a failure, once all others have reported."""
     memberships: tuple[tuple[int, ...], ...] = ()
-    """Of a job that goes on without ranks that it loses, whoever they are: ranks that can take over from one
-    another; the first ones begin."""
+    """Memberships of a job that goes on without ranks that it loses, whoever they are: ranks that can take
+    over from one another; the first ones begin."""
     quorum_ps: int = 0
-    """And how long it waits for reports after the first failure."""
+    """How long such a job waits for reports after the first failure."""
     patience_ps: int = 0
-    """And after the first report that is none."""
+    """How long it waits after the first report that is none."""
     rejoins: bool = False
-    """And whether ranks that come back join again, in another one that is as the first."""
+    """Whether ranks that come back join again, in another membership that is as the first."""
 
 
 def benchmark(

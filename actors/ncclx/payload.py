@@ -185,7 +185,7 @@ class Part:
         assert job.payload_seed is not None, job.job
         script = job.script.scripts[rank]
         self.number = script.groups[place]
-        """Of the group."""
+        """The group's number."""
         self.calls: Sequence[GroupCall] = script.calls[place]
         self.ranks = len(job.script.groups[self.number].members)
         self._at = job.script.groups[self.number].members.index(rank)

@@ -32,7 +32,7 @@ PROTOCOLS: Final = {"simple": 0, "ll": 1, "ll128": 2}
 
 LL_DATA_BYTES: Final[i64] = 8
 LL_LINE_BYTES: Final[i64] = 16
-"""Of a line that a thread writes at once: twice 4 B of data and 4 B of flag."""
+"""Size of a line that a thread writes at once: twice 4 B of data and 4 B of flag."""
 LL128_DATA_BYTES: Final[i64] = 120
 LL128_LINE_BYTES: Final[i64] = 128
 

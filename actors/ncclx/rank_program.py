@@ -170,10 +170,10 @@ class ScriptProgram(Program):
         )
         """The group of each channel."""
         self.waits: Waits = waits
-        """Of the clear-to-sends that came to its ends."""
+        """Waits of the clear-to-sends that came to its ends."""
         self.recorder: Recorder = recorder
         self.share: Share | None = share
-        """Of the SMs; None where channels take none."""
+        """Share of the SMs; None where channels take none."""
         self.orders: Orders | None = orders
         """Where payload is real: what its channels tell the GPU."""
         self.watchdog_ps: i64 = watchdog_ps
@@ -221,8 +221,8 @@ class ScriptProgram(Program):
         """By the same key, of a rank whose job has several memberships: the PSN with which it begins, and the
         one that it expects first."""
         self.spare: list[list[tuple[int, int]]] = []
-        """Of a rank whose job has several memberships: by group, port and index of each queue pair; of
-        one whose process may be ended: of all that it has."""
+        """Spare queue pairs of a rank whose job has several memberships: by group, port and index of each. A
+        rank whose process may be ended has all of its queue pairs here."""
         self.spans: list[tuple[int, int]] = []
         """By membership the rank's groups, first and behind the last; both -1 where it takes no part."""
         self.scripts: list[list[list[tuple[int, int, int]]]] = []
@@ -245,9 +245,9 @@ class ScriptProgram(Program):
         """What an open job calls the rank, which has another number in its communicator."""
         # Results.
         self.rows: list[list[int]] = []
-        """Of each step: job, rank, step, begin, end, computing, and waiting by reason."""
+        """A row for each step: job, rank, step, begin, end, computing, and waiting by reason."""
         self.called: list[list[int]] = []
-        """Of labelled calls that ended: job, rank, step, label, begun_ps, end_ps."""
+        """A row for each labelled call that ended: job, rank, step, label, begun_ps, end_ps."""
 
     def connect_on_demand(self, pair_ps: int, exchange_ps: int) -> None:
         """Make queue pairs at their first use."""

@@ -52,7 +52,7 @@ LIBRARY: Final[dict[str, Algorithm]] = {
 
 _NOMINAL_BYTES: Final = 64
 _KNOWN_STEPS: Final = 16_384
-"""So many steps, at most, are kept for ranks that have the same ones."""
+"""Most steps that are kept for ranks that have the same ones."""
 _WHOLE_LOOPS: Final = 3
 """That are worked out behind the first: two to compare, and one that the last channel may have in part."""
 
@@ -117,7 +117,7 @@ class Schedule:
         self.cuts = [settings.cut(point_to_point=exchange, protocol=one) for one in PROTOCOLS.values()]
         """How its channel buffers are used, by protocol."""
         self.channels = channels
-        """Of the communicator."""
+        """Channels of the communicator."""
         self._cut_as_bytes = 0
         self._known_loops: dict[Operation, tuple[int, int]] = {}
 
@@ -172,7 +172,7 @@ class Schedule:
         )
 
     def neighbours(self, rank: int, channel: int) -> tuple[int, int]:
-        """Of a rank in the ring of a channel: the one before and the one after."""
+        """Neighbours of a rank in the ring of a channel: the one before and the one after."""
         ring, places = self._ring(channel)
         place = places[rank]
         return ring[place - 1], ring[(place + 1) % len(ring)]
@@ -188,7 +188,7 @@ class Schedule:
         return PROTOCOLS.get(operation.protocol or self.settings.protocol, int(SIMPLE))
 
     def slots(self) -> int:
-        """Of an end of a connection: the most that an operation uses."""
+        """Slots of an end of a connection: the most that an operation uses."""
         return max(self.cuts[self.protocol(one)].slots for one in self.operations)
 
     def call(self, operation: Operation, channel: int) -> Call:

@@ -59,13 +59,14 @@ class Group(NamedTuple):
     reason: int
     members: tuple[int, ...]
     priority: int = 0
-    """Of its copies among those of a GPU; higher ones are done first."""
+    """Priority of its copies among those of a GPU; higher ones are done first."""
     data_priority: int | None = None
-    """Of its packets, if not the job's."""
+    """Priority of its packets, if not the job's."""
     copy: int = 0
-    """Of several with connections of their own, where a communicator has several operations in flight."""
+    """Number among several with connections of their own, where a communicator has several operations in
+    flight."""
     membership: int = 0
-    """Of those of the job, whose it is."""
+    """Number of the job's membership that it belongs to."""
 
 
 class GroupCall(NamedTuple):
@@ -79,9 +80,9 @@ class GroupCall(NamedTuple):
     label: int = UNLABELLED
     """Under which the results list it."""
     weights: tuple[tuple[int, ...], ...] = ()
-    """Of all_to_allv: how much each has for each, in proportion."""
+    """How much each rank of an all_to_allv has for each, in proportion."""
     dtype: str = "fp32"
-    """Of an element, where payload is real."""
+    """Type of an element, where payload is real."""
     redop: str = "sum"
     own: Algorithm | None = None
     """The algorithm, where it is not one of the library's."""
@@ -114,7 +115,7 @@ class Script:
     """By membership of the job, where it has several: the places of its groups, first and behind the last, by
     which the calls of its streams count; both -1 where it takes no part."""
     lines: list[list[list[Instruction]]] = field(default_factory=list)
-    """And its streams."""
+    """The streams by membership, where the job has several."""
 
     def stream(self) -> int:
         """A new stream."""
@@ -181,7 +182,8 @@ class ScriptPlan:
         self.spared: tuple[int, ...] = ()
         """Ranks without which the others may go on, on the second of `memberships`."""
         self.memberships: list[tuple[int, ...]] = []
-        """Of a job that may lose ranks: who can take over from one another. The first ones begin."""
+        """Memberships of a job that may lose ranks: who can take over from one another. The first ones begin.
+        """
         self.groups: list[Group] = []
         self.scripts: list[Script] = []
         self._numbers: dict[Group, int] = {}

@@ -105,7 +105,7 @@ class RankBuilder:
     ) -> None:
         self._sms = sms
         self._unloaded = unloaded
-        """Of clear-to-sends."""
+        """Unloaded flight times of clear-to-sends."""
         self._ports: dict[int, int] = {}
         """The host's port to each of its GPUs and NICs."""
         self._loads = loads
@@ -249,7 +249,7 @@ class RankBuilder:
         return Announcement(call.op, call.dtype, call.redop, call.root).packed()
 
     def _share(self, streams: int) -> Share | None:
-        """Of the SMs; None where channels take none. A call holds those of a channel for each channel."""
+        """Share of the SMs, of which a call holds those of its channels; None where channels take none."""
         settings = self._settings
         if self._sms is None:
             return None

@@ -26,7 +26,7 @@ _SPEEDS: Final = (
 )
 """GB/s that a channel may have of the NVLinks, by what these carry: of Blackwell GPUs, Hopper, and before."""
 _NVLS_CHANNELS: Final = ((600, 24), (0, 16))
-"""Likewise, channels of NVLS in a server."""
+"""Channels of NVLS in a server, by rate."""
 
 
 def channel_count(topology: Topology, gpus: Sequence[int], asked: int = 0) -> int:
@@ -117,11 +117,11 @@ class Outstanding(NamedTuple):
     """Most bytes posted and not acknowledged on a connection, by the switches in between; 0: any."""
 
     rack_bytes: int = 0
-    """Of one switch."""
+    """Most bytes outstanding over one switch."""
     zone_bytes: int = 0
-    """Of up to three (leaf, spine, leaf)."""
+    """Most bytes outstanding over up to three switches (leaf, spine, leaf)."""
     pod_bytes: int = 0
-    """Of more."""
+    """Most bytes outstanding over more switches."""
 
     def differs(self) -> bool:
         """Whether the distance decides."""
@@ -137,9 +137,9 @@ class Settings:
     """What the library goes by in a job. `emu.scenario.sections.ncclx` says more of each, by NCCL's names."""
 
     channels: int
-    """Of a communicator; 0: by its NICs, as `channel_count` says."""
+    """Channels of a communicator; 0: by its NICs, as `channel_count` says."""
     channels_per_peer: int
-    """Of what is made of sends and receives; 0: as `exchange_channels` says."""
+    """Channels of what is made of sends and receives; 0: as `exchange_channels` says."""
     turned_rings: bool
     """Whether a ring goes through the GPUs of a server in another order on each channel."""
     sms_per_channel: int
@@ -163,8 +163,8 @@ class Settings:
     """Most that are outstanding on a queue pair with `dqplb`."""
     outstanding: Outstanding
     protocol: str
-    """Of collectives by rings, trees and other graphs: one of `actors.ncclx.protocols.PROTOCOLS`; `auto`:
-    as each call says, else Simple."""
+    """Protocol of collectives by rings, trees and other graphs: one of `actors.ncclx.protocols.PROTOCOLS`;
+    `auto`: as each call says, else Simple."""
     ll_bytes: int
     """Channel buffer of LL, in lines; and of LL128."""
     ll128_bytes: int
@@ -176,13 +176,13 @@ class Settings:
     """Whether a slice waits for the receiver's clear-to-send."""
     data_priority: int
     control_priority: int | None
-    """Of clear-to-sends; None: that of the data."""
+    """Priority of clear-to-sends; None: that of the data."""
     watchdog_ps: int
     """How long an operation may take; 0: any time."""
     flight_recorder: int
     """Operations that each rank remembers."""
     delays: Delays
-    """Of a message on an idle fabric."""
+    """Delays of a message on an idle fabric."""
     launch_ps: int = 0
     """From a rank's call until it begins."""
     nvls_latency_ps: int = 0
@@ -190,7 +190,7 @@ class Settings:
     connect_pair_ps: int = 0
     """What a rank takes to make a queue pair at its first use; 0: all are there when time begins."""
     connect_exchange_ps: int = 0
-    """And to exchange their numbers with its peers."""
+    """Time to exchange the numbers of queue pairs with its peers."""
 
     def late_ps(self, algorithm: str) -> int:
         """How long after a call by this algorithm its first byte moves."""

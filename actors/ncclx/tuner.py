@@ -71,11 +71,11 @@ class TunerSettings(NamedTuple):
     """Latencies of the model, and the algorithms to choose among."""
 
     base_ps: int
-    """Of any operation."""
+    """Time that any operation takes."""
     hop_ps: int
-    """Of a hop between servers."""
+    """Time of a hop between servers."""
     hop_inside_ps: int
-    """Of a hop over NVLink."""
+    """Time of a hop over NVLink."""
     among: tuple[str, ...]
 
 
@@ -89,7 +89,7 @@ class Shape(NamedTuple):
     """From rank to rank and round to the first: how often the next is on another server; -1: every time."""
     channels: int = 1
     nics: int = 1
-    """Of a GPU."""
+    """NICs of a GPU."""
     turned: bool = True
     """Whether each channel's ring leaves a server by another GPU."""
 

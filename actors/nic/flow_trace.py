@@ -36,8 +36,8 @@ COLUMNS: Final = (
     "sent_bytes",
     "retransmissions",
 )
-"""Of a row. Rate and window are 0 where nothing bounds them; round trip and alpha (2^-20) -1 where there is
-none; the last three grow."""
+"""Columns of a row. Rate and window are 0 where nothing bounds them; round trip and alpha (2^-20) -1 where
+there is none; the last three grow."""
 TRACE: Final = -1
 """In the place of a capture's number, in what is saved."""
 

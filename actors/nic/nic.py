@@ -185,7 +185,7 @@ class Nic(Responder):
         """For the delays, up to `jitter_ps`, with which queue pairs begin; None for no delay."""
         self.unknown_qpn: i64 = 0
         self.bond: Bond | None = None
-        """Of several ports; None where there is one."""
+        """Bond of several ports; None where there is one."""
         self.make_receive: Callable[[], ReceiveBuffer] | None = None
         """Builds one, for memory that becomes slow."""
         self.counts_receive: bool = False
@@ -745,7 +745,7 @@ class Nic(Responder):
             into.add(contexts.misses)
 
     def end_states(self) -> list[int]:
-        """Of every queue pair: state, PSNs acknowledged and expected, messages received."""
+        """State, PSNs acknowledged and expected, and messages received, queue pair after queue pair."""
         values: list[int] = []
         for pair in self.pairs:
             values += [pair.state, pair.una_psn, pair.end_psn, pair.expected_psn, pair.messages]

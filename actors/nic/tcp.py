@@ -133,7 +133,7 @@ class TcpFlow:
         self.at_once: bool = False
         self.marked: bool = False
         self.blocks: vec[i64] = vec[i64]([0] * 6)
-        """Of what is held, the newest first: begin and end in turn; both 0 for none."""
+        """Blocks of what is held, the newest first: begin and end in turn; both 0 for none."""
 
     def save(self) -> list[Plain]:
         """The state."""

@@ -47,7 +47,7 @@ from actors.wire.message import MESSAGE_BYTES
 
 PRIORITIES: Final = 8
 KEPT_DOWNS: Final = 16
-"""So many of the last times that a link was down are kept for reports."""
+"""How many of the last times that a link was down are kept for reports."""
 SETTLED: Final[i64] = 1
 """In the place of a port of CONFIGURATION: the changes of this instant are in. Changes themselves have 0."""
 
@@ -144,7 +144,7 @@ class LinkEnd(Backlog):
         self.cuts: bool = False
         """Whether their heads come in: cut-through."""
         self.mix: i64 = 0
-        """Of what happened here: the device's mix at the place of this port."""
+        """Mix of what happened here: the device's mix at the place of this port."""
         self.received_frames: i64 = 0
         self.received_bytes: i64 = 0
         self.received_data_frames: i64 = 0

@@ -35,11 +35,11 @@ class Passage:
         self.exit: i64 = exit_port
         """The port through which it leaves; -1 where it ends."""
         self.key: i64 = train.key
-        """Of its arrival here."""
+        """Key of its arrival here."""
         self.sent_ps: i64 = train.sent_ps
         """When the first left the device before."""
         self.mix: i64 = 0
-        """Of the port at which it arrives, before it did."""
+        """Mix of the port at which it arrives, before it did."""
         self.last_ps: i64 = first_ps + (self.count - 1) * self.gap_ps
         """When the last packet leaves."""
 

@@ -71,7 +71,7 @@ LINK_DOWN_DROP: Final[i64] = 7
 CORRUPT_DROP: Final[i64] = 8
 """What the digest calls the losses of a port; those of switches and NICs have other numbers."""
 ONE: Final[i64] = -1
-"""Of `Port.may_pass`."""
+"""Answer of `Port.may_pass`: the first goes as a frame of its own, and the others may follow."""
 DEBOUNCED: Final[i64] = 2
 """The subject of LINK_STATE that ends a debounce time; the link's own changes have 0 and 1."""
 _FIELDS: Final = (
@@ -128,7 +128,7 @@ class Port(LinkEnd):
         self.leaving: Passage | None = None
         """The last train of which packets leave here ahead of time; it may be over."""
         self.coming: Passage | None = None
-        """Likewise of those that arrive here."""
+        """Passage of a train that arrives here."""
         self.couples: bool = False
         """Whether trains may leave here."""
 
@@ -698,9 +698,9 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
 
 
 ERRORS_PURPOSE: Final = 1 << 21
-"""Of the random streams of links with bit errors: this, plus the receiving port's number."""
+"""Purpose of the random streams of links with bit errors: this, plus the receiving port's number."""
 JITTER_PURPOSE: Final = 1 << 22
-"""Of the random streams of jitter: this, plus the sending port's number."""
+"""Purpose of the random streams of jitter: this, plus the sending port's number."""
 
 
 def afflict_port(port: Port, op: int, values: list[int] | None, now: i64) -> bool:

@@ -73,7 +73,7 @@ class Scheduler:
         return highest(ready)
 
     def on_sent(self, priority: i64, wire_bytes: i64, now: i64) -> None:
-        """So much of a class left, or was granted."""
+        """A frame of a class left, or credit for it was granted."""
 
     def save(self) -> list[Plain]:
         """The scheduler's state."""

@@ -91,7 +91,8 @@ class PriorityGroup:
         self.xoff_bytes: i64 = 0
         """The static threshold; 0 for a dynamic one."""
         self.alpha_fixed: i64 = -1
-        """Of a dynamic threshold; 0 for a static one, and -1 for the buffer's, until it is added there."""
+        """Alpha of a dynamic threshold; 0 for a static one, and -1 for the buffer's, until it is added there.
+        """
         self.xon_bytes: i64 = 0
         """Static XON; 0 for none."""
         self.xon_offset_bytes: i64 = 0
@@ -137,7 +138,7 @@ class Buffer:
         """Whether an admission policy gives the thresholds."""
         self._least_xoff_bytes: i64 = pool_bytes
         self._least_alpha: i64 = NO_ALPHA
-        """Of all groups with a static or a dynamic threshold."""
+        """Least alpha of all groups with a static or a dynamic threshold."""
         self.groups: vec[PriorityGroup] = vec[PriorityGroup]()
 
     def add(self, group: PriorityGroup) -> None:

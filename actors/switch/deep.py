@@ -145,7 +145,7 @@ class Voq:
         return amount if self.window_bytes - self.unused_bytes >= amount else 0
 
     def grow(self, size_bytes: i64, growth: i64, most_bytes: i64) -> None:
-        """So much has crossed on credit."""
+        """`size_bytes` more have crossed on credit."""
         self.crossed_bytes += size_bytes
         if self.crossed_bytes >= self.window_bytes:
             self.crossed_bytes = 0
@@ -334,7 +334,7 @@ class Granter(Backlog):
         return voq
 
     def owe(self, priority: i64, size_bytes: i64) -> None:
-        """So much more of a class was reported and has not crossed; less than 0: crossed."""
+        """More of a class was reported and has not crossed; less than 0: crossed."""
         left: i64 = self.uncrossed_bytes[priority] + size_bytes
         self.uncrossed_bytes[priority] = left
         if left > 0:

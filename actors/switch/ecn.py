@@ -45,7 +45,7 @@ class EgressQueue:
         self.port: int = port
         self.priority: int = priority
         self.rate_bps: int = rate_bps
-        """Of its port's link."""
+        """Rate of its port's link."""
         self.stream: Stream = stream
         """Depends on the scenario's seed, the switch and the queue alone."""
 

@@ -204,7 +204,7 @@ class Switch(Device):
         self.passes: bool = False
         """Whether trains may pass whole."""
         self._waiting: list[Passage] = []
-        """Of trains whose packets wait a little for the one before: the books of the buffer lack them."""
+        """Trains whose packets wait a little for the one before: the books of the buffer lack them."""
         self._waiting_bytes: i64 = 0
         """What they would have there if a packet of each waited, those that are over included."""
         self._waiting_most_bytes: i64 = 0

@@ -109,7 +109,7 @@ ECN_CONGESTED: Final = 3
 
 PSN_SHIFT: Final[i64] = 38
 QPN_SHIFT: Final[i64] = 14
-"""Of `packet_word`."""
+"""Where the QPN begins in a `packet_word`."""
 PSN_BITS: Final[i64] = 24
 PSN_MASK: Final[i64] = 0xFFFFFF
 PSN_HALF: Final[i64] = 0x800000

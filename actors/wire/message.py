@@ -106,7 +106,7 @@ without `POST_READ`, a WRITE."""
 POST_READ: Final[i64] = 4
 """Flag of POST: a READ of so many bytes from the other end."""
 POST_PROTOCOL: Final[i64] = 8
-"""Of a POST to a GPU: its flags have so many times the protocol (`actors.ncclx.protocols`) added."""
+"""Factor of the protocol (`actors.ncclx.protocols`) in the flags of a POST to a GPU."""
 
 COMPLETED_SEND: Final[i64] = 0
 """The work request was acknowledged (or failed): b is its id."""
@@ -139,12 +139,12 @@ STATUS_HOST_LOST: Final[i64] = 101
 """The host was gone, and what it ran with it."""
 
 STATUS_ALIVE: Final[i64] = 102
-"""Of a report that ends nothing: who was asked goes on."""
+"""Status of a report that ends nothing: the rank goes on."""
 BLAME_BITS: Final[i64] = 8
 """Bits of a REPORT's status; above them, where a job goes on without ranks that it loses, the rank with which
 a connection failed, plus one."""
 MEMBERSHIP_BITS: Final[i64] = 40
-"""Of a report: above these is the membership in which the rank takes part."""
+"""Bits of a report below the membership in which the rank takes part."""
 PRESENT_OPERATION: Final[i64] = 1 << 30
 """In a REPORT of who no longer knows: whatever operation of the job is under way."""
 ONLY_ANSWER: Final[i64] = (1 << 30) + 1

@@ -31,7 +31,7 @@ class Coupling:
 
     def __init__(self) -> None:
         self.skip: i64 = 0
-        """So many packets go alone before the next try."""
+        """Packets that go alone before the next try."""
         self.most_skip: i64 = 4096
         """It is never more than that."""
         self._next_skip: i64 = _FIRST_SKIP

@@ -37,14 +37,14 @@ class Answer(NamedTuple):
     title: str
     checks: tuple[Check, ...]
     reason: str = ""
-    """Of a failure: the key that explains it; of what is not supported: what is lacking."""
+    """Why a test failed, by the key that explains it; or what is lacking where it is not supported."""
     notes: tuple[str, ...] = ()
     digest: str = ""
-    """Of its runs, the first twelve signs of each."""
+    """Digests of its runs, the first twelve signs of each."""
 
     @property
     def verdict(self) -> Verdict:
-        """Of all its checks."""
+        """The verdict of all its checks."""
         if not self.checks:
             return "not supported"
         if any(one.holds is False for one in self.checks):

@@ -70,7 +70,7 @@ class Box(NamedTuple):
 
     @property
     def incast_bytes(self) -> int:
-        """Of a sender of case 2: more than the box's pool has room for, as 4 GB are."""
+        """Size that a sender of case 2 sends: more than the box's pool has room for, as 4 GB are."""
         return min(max(2 * self.pool_bytes >> 20 << 20, SHORT_BYTES), MOST_BYTES)
 
     @property
@@ -118,7 +118,7 @@ class _Seen(NamedTuple):
     marks: int
     drops: int
     uplinks: int
-    """Of leaf 0, how many carried data."""
+    """How many uplinks of leaf 0 carried data."""
     retransmitted: int
     digest: str
 
@@ -259,7 +259,7 @@ def _run(box: Box, wish: _Wish) -> _Seen:
 
 
 def _busy_uplinks(summary: Summary) -> int:
-    """Of the first leaf, how many uplinks carried data."""
+    """How many uplinks of the first leaf carried data."""
     return sum(
         link.data_bytes > 0
         for link in summary.fabric.links
@@ -524,7 +524,7 @@ def answer(box: Box, wanted: Sequence[str], at_once: int, tell: Callable[[str], 
 
 
 def names() -> list[str]:
-    """Of all test cases."""
+    """Names of all test cases."""
     return ["TC1", "TC2", "TC2.1", "TC2.2", "TC2.3", "TC3", "TC4", "TC5", "TC6", "TC7"]
 
 

@@ -208,7 +208,7 @@ def counted(count: int, noun: str) -> str:
 
 
 LEAST_DIGITS: Final = 4
-"""Of a time that is shown for reading."""
+"""Fewest digits of a time that is shown for reading."""
 LONGEST_EXACT: Final = 8
 """Signs of a time that is shown to the last digit."""
 

@@ -153,7 +153,7 @@ def _blame_a_hook(scenario: Scenario, error: Exception) -> None:
 
 
 def _no_outbox(peer: int) -> None:
-    """Of a switch that is made to see whether it can be."""
+    """The outbox of a switch that is made to see whether it can be."""
     del peer
 
 

@@ -121,7 +121,7 @@ class SizeSection(Section):
     gpus: JobGpus
     """How many: fewer than a server has, or whole servers."""
     share: Share
-    """Of the jobs."""
+    """Share of the jobs."""
     lasts_ms: PositiveSpan
     """Mean run time."""
     traffic: Workload | None = None
@@ -154,7 +154,7 @@ class TraceSection(Section):
     from_ms: Span = 0
     """Where in the trace the mix begins; the window is as long as `lasts`."""
     share: Share = Fraction(1)
-    """Of the jobs that come, drawn: for a cluster smaller than the recorded one."""
+    """Share of the jobs that come, drawn: for a cluster smaller than the recorded one."""
     gpus_times: PerHour = Fraction(1)
     """By which the GPUs of each job are multiplied; the result is rounded up."""
 
@@ -170,7 +170,7 @@ class JobMix(Section):
     name: Name
     """What the results call it."""
     seed: Annotated[int, Field(ge=0, lt=1 << 62)] = 1
-    """Of the draws."""
+    """Seed of the draws."""
     lasts_ms: PositiveSpan
     """How long the cluster is followed."""
     warm_up_ms: Span = 0

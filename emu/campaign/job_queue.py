@@ -28,7 +28,7 @@ from emu.scenario.faults.draws import exponential_gap
 from emu.scenario.plugins import policy_of
 
 PURPOSE: Final = 1 << 23
-"""Of the random streams: of arrivals, sizes, run times, placement."""
+"""Purpose of the random streams: of arrivals, sizes, run times, placement."""
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ class _Cluster:
 
 @dataclass(slots=True)
 class _Reservation:
-    """Of the first in the queue: when it begins at the latest, and what is free then."""
+    """Room kept for the first in the queue: when it begins at the latest, and what is free then."""
 
     begins_ms: int
     free: FreeServers

@@ -40,7 +40,7 @@ from emu.campaign.job_mix import MOST_JOBS, JobMix
 from emu.scenario.readers.foreign import LONGEST_SHOWN, limited
 
 PURPOSE: Final = 1 << 26
-"""Of the stream that draws which jobs of a trace come."""
+"""Purpose of the stream that draws which jobs of a trace come."""
 MOST_TRACE_BYTES: Final = 512 * 2**20
 MOST_ROWS: Final = 4_000_000
 MOST_GPUS: Final = 1 << 20

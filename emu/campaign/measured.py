@@ -41,7 +41,7 @@ class Measurement(NamedTuple):
     scenario: str
     """Its name."""
     digest: str
-    """Of the run."""
+    """Digest of the run."""
     kept_in: str
     """The file that has the result; empty if it was not kept."""
 

@@ -28,7 +28,7 @@ class StepSection(Section):
     """The steps of the job."""
 
     takes_ms: PositiveSpan
-    """Of one step, with nothing in the way."""
+    """Time of one step, with nothing in the way."""
 
 
 class CheckpointSection(Section):
@@ -50,13 +50,13 @@ class DetectionSection(Section):
     """How long it takes to notice, by how it shows."""
 
     stop_ms: Span = 1 * UNITS_MS["min"]
-    """Of a job that broke off: heartbeats."""
+    """Time to notice a job that broke off: heartbeats."""
     hang_ms: Span = 10 * UNITS_MS["min"]
-    """Of a job that waits for ever: the watchdog of the collective library."""
+    """Time to notice a job that waits for ever: the watchdog of the collective library."""
     slow_ms: Span = 30 * UNITS_MS["min"]
-    """Of a job that is slower."""
+    """Time to notice a job that is slower."""
     silent_ms: Span = 1 * UNITS_MS["h"]
-    """Of a job that computes what is wrong."""
+    """Time to notice a job that computes what is wrong."""
 
 
 class RecoverySection(Section):
@@ -88,9 +88,9 @@ class CauseSection(Section):
     noticed_after_ms: Span | None = None
     """In place of what `detection` has."""
     slower_by: Share = Fraction(1, 10)
-    """Of one that shows as `slow`: the share of its speed that the job loses."""
+    """Share of its speed that the job loses, for a cause that shows as `slow`."""
     takes_ms: Span = 10 * UNITS_MS["min"]
-    """Of one that is `planned`: how long it takes."""
+    """How long a `planned` interruption takes."""
 
     def check(self) -> Iterator[Refusal]:
         """What a way to show does not have, and rates that are of nothing."""
@@ -174,7 +174,7 @@ class MeasuredSection(Section):
     scenario: str
     """Its name, or its file as seen from this one."""
     variant: str = ""
-    """Of the scenario."""
+    """Variant of the scenario."""
     set: tuple[str, ...] = ()
     """Changes of it, as `--set` of `emu run` takes them."""
     value: SummaryPath
@@ -191,11 +191,11 @@ class Campaign(Section):
     name: Name
     """What the results call it."""
     seed: Annotated[int, Field(ge=0, lt=1 << 62)] = 1
-    """Of the draws of failures."""
+    """Seed of the draws of failures."""
     lasts_ms: PositiveSpan
     """How long."""
     gpus: Gpus
-    """Of the job."""
+    """GPUs of the job."""
     gpus_per_host: Annotated[int, Field(ge=1, le=64)] = 8
     """In one server: what is replaced at a time."""
     spare_hosts: Annotated[int, Field(ge=0, le=1 << 17)] | None = None

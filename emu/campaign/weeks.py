@@ -47,11 +47,11 @@ from emu.campaign.sections import Campaign, CauseSection
 from emu.scenario.faults.draws import exponential_gap
 
 PURPOSE: Final = 1 << 22
-"""Of the random streams."""
+"""Purpose of the random streams."""
 HOST_PURPOSE: Final = 1 << 24
-"""Of the streams that draw which host a cause strikes."""
+"""Purpose of the streams that draw which host a cause strikes."""
 LOG_PURPOSE: Final = 1 << 25
-"""Of the streams that draw records of a log for the hosts of the job."""
+"""Purpose of the streams that draw records of a log for the hosts of the job."""
 
 TRAINING: Final = "training"
 SLOWED: Final = "slowed"
@@ -99,7 +99,7 @@ class Hit(NamedTuple):
 
     at_ms: int
     place: int
-    """Of the cause."""
+    """Number of the cause."""
     host: str = ""
     """The host that is struck, the first of several; empty if none is taken out."""
     hosts: int = -1
@@ -112,7 +112,7 @@ class Logged(NamedTuple):
     """Recorded failures as the causes of a course, and how they are used."""
 
     by_host: tuple[tuple[Hit, ...], ...]
-    """Of each host that failed."""
+    """Hits of each host that failed."""
     of_none: tuple[Hit, ...]
     """Without a host."""
     hosts: int
@@ -254,7 +254,7 @@ class Row(NamedTuple):
     steps_to: int
     """Steps done before it and after it; fewer than before where the job went back."""
     stalled_ms: int
-    """Of training: standing still for checkpoints."""
+    """Time for which training stood still for checkpoints."""
     host: str = ""
     """The host that was struck; empty while it trains, and where the cause takes no host."""
 
@@ -282,10 +282,10 @@ class Weeks:
     lasts_ms: int
     step_ms: int
     noticed_ms: tuple[int, ...] = ()
-    """Of each failure that somebody noticed: how long after it."""
+    """Time to notice each failure that was noticed."""
 
     def recovered_ms(self, planned: Container[str]) -> list[int]:
-        """Of each standstill by a failure that was over by the end: how long it lasted."""
+        """How long each standstill by a failure lasted that was over by the end."""
         found: list[int] = []
         begun_ms = None
         failed = False
@@ -405,7 +405,7 @@ class _Ahead(NamedTuple):
 
 
 class _Notice(NamedTuple):
-    """Of what is slow or silent: when it is noticed, and what struck when."""
+    """A notice of what is slow or silent: when it is noticed, and what struck when."""
 
     at_ms: int
     hit: Hit
@@ -422,27 +422,27 @@ class _Job:
         self._since = 0
         """Steps since the last checkpoint."""
         self._left_ms = 0
-        """Of the step or stall underway; 0 between them."""
+        """What is left of the step or stall underway; 0 between them."""
         self._stalling = False
         self._step_ms = course.step_ms
         self._slowed_by = self._slowed_host = ""
         self._checkpoints = [_Checkpoint(0, 0, 0)]
         self._ahead: list[_Ahead] = []
         self._broken: list[int] = []
-        """Of hosts that the next self-check finds: how long each repair takes."""
+        """How long each repair takes of hosts that the next self-check finds."""
         self._vacant = 0
         """Places that await a spare host."""
         self._spares = course.spare_hosts
         self._repaired_ms: list[int] = []
         """When hosts come back, as a heap."""
         self._notices: list[_Notice] = []
-        """Of what is slow or silent, as a heap."""
+        """Notices of what is slow or silent, as a heap."""
         self.noticed_ms: list[int] = []
-        """Of each failure that was noticed: how long after it."""
+        """Time to notice each failure that was noticed."""
         self._struck_ms = 0
         """The failure that nobody has noticed yet."""
         self._begun_ms = 0
-        """Of the row underway."""
+        """When the row underway began."""
         self._steps_from = 0
         self._stalled_ms = 0
 

@@ -30,7 +30,7 @@ from emu.base.units import format_rate
 from emu.scenario.section import Section
 
 PS_A_METRE: Final = 5_000
-"""Of light in fibre, and near enough of copper."""
+"""Delay of light in fibre, and near enough of copper."""
 COPPER_M: Final = 3
 """How long a passive copper cable of 400G is at most."""
 Price = Annotated[float, Field(ge=0, le=1e12)]
@@ -44,17 +44,17 @@ class PriceFile(Section):
     copper_up_to: Annotated[float, Field(ge=0, le=1000)] = COPPER_M
     """Metres that a copper cable is long at most."""
     switches: dict[str, Price] = Field(default_factory=dict)
-    """Of a switch, by the name of its tier."""
+    """Price of a switch, by the name of its tier."""
     ports: dict[str, Price] = Field(default_factory=dict)
-    """Of a used port of a switch, by its rate."""
+    """Price of a used port of a switch, by its rate."""
     nics: dict[str, Price] = Field(default_factory=dict)
-    """Of a port of a NIC, by its rate."""
+    """Price of a port of a NIC, by its rate."""
     optics: dict[str, Price] = Field(default_factory=dict)
-    """Of an optic, by the rate of its link."""
+    """Price of an optic, by the rate of its link."""
     copper: dict[str, Price] = Field(default_factory=dict)
-    """Of a copper cable, by the rate of its link."""
+    """Price of a copper cable, by the rate of its link."""
     fibre: Price | None = None
-    """Of a fibre, whatever its rate."""
+    """Price of a fibre, whatever its rate."""
 
 
 class Item(NamedTuple):
@@ -66,13 +66,13 @@ class Item(NamedTuple):
     """Tier of a switch, rate of another part."""
     number: int
     ports: str
-    """Of a switch: the ports that are used at most, by rate."""
+    """Ports of a switch that are used at most, by rate."""
     each: float | None
     """Its price; None where there is none."""
 
     @property
     def cost(self) -> float:
-        """Of all of them that have a price."""
+        """Cost of all of them that have a price."""
         return self.number * (self.each or 0)
 
 
@@ -85,7 +85,7 @@ class Bill(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Of what has a price."""
+        """Total of what has a price."""
         return sum(item.cost for item in self.items)
 
     def value(self) -> dict[str, Any]:

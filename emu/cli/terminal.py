@@ -107,7 +107,7 @@ class TimeLeft:
         self._shown = False
 
     def show(self, done: float, total: float) -> None:
-        """So much of the work is done."""
+        """Show how much of the work is done."""
         if sys.stderr.isatty():
             self.clear()
             sys.stderr.write(time_left(done, total, time.monotonic() - self._begun_s))

@@ -67,7 +67,7 @@ MOST_TOLD: Final = 5
 MOST_ACCUSED: Final = 12
 """How many are told whose healing gives something back."""
 MOST_LISTED: Final = 8
-"""Of those beyond that, how many are listed."""
+"""How many of those beyond that are listed."""
 UNEXPLAINED: Final = "unexplained_wait"
 LAST: Final = (UNEXPLAINED, "imbalance", *EVIDENCE)
 """What is only told where nothing else is."""

@@ -18,7 +18,7 @@ from typing import Final
 NUDGES_NS: Final = (100, 200, 300, 400)
 """By how much a NIC is slower at most, in each further run."""
 MOST_REVERSED: Final = 2
-"""Of the 25 pairs of a run with the suspect and one without, those in which the first is no worse. Of runs
+"""Most of the 25 pairs of a run with the suspect and one without, in which the first is no worse. Of runs
 that do not differ, one comparison in sixty has so few."""
 WORSE: Final = 1.05
 """The median with the suspect, beside that without."""

@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     harms: bool = False
     """Whether the evidence speaks for harm where there is no earlier time to compare with."""
     item: int = -1
-    """Of a drift, what of the configuration (`emu.measure.device_state`)."""
+    """What of the configuration drifted (`emu.measure.device_state`)."""
 
     @property
     def key(self) -> str:

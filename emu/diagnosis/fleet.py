@@ -23,7 +23,7 @@ from emu.scenario.sections.overrides import OverrideSection
 SCORE: Final = 760
 MOST_KEYS: Final = 4
 BY_DEFAULT: Final = "by default"
-"""Of an entry of a map that is not written."""
+"""What is shown of an entry of a map that is not written."""
 
 
 def found(view: View) -> Iterator[Finding]:

@@ -138,7 +138,7 @@ class Accused(NamedTuple):
     """None where nobody was healed."""
     beside: tuple[Finding, ...] = ()
     shared: Mapping[str, float] = MappingProxyType({})
-    """Of a job that was left out: ports, and its share of what crossed them."""
+    """Ports of a job that was left out, and its share of what crossed them."""
     notes: tuple[str, ...] = ()
     """What is to be said beside it."""
 
@@ -200,7 +200,7 @@ class Run(NamedTuple):
     """What a run came to."""
 
     times: Mapping[str, int]
-    """Of jobs that ended well, in ps."""
+    """Times of jobs that ended well, in ps."""
     failed: Mapping[str, str]
     """The status of each job that failed, or came to no end."""
     alarms: Mapping[str, int]

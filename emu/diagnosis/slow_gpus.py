@@ -29,11 +29,12 @@ from emu.diagnosis.view import View
 from emu.measure.device_state import GPU_GONE
 
 SLOW_PERMILLE: Final = 1030
-"""Of the median GPU's time for the same."""
+"""From which part of the median GPU's time for the same a GPU counts as slow."""
 HARM_PERMILLE: Final = 200
-"""Of a job's time: by so much longer copies are felt, though they overlap with others and with the wire."""
+"""Share of a job's time by which longer copies are felt, though they overlap with others and with the wire.
+"""
 COMPUTE_HARM_PERMILLE: Final = 50
-"""Of a job's time: by so much longer computing is felt."""
+"""Share of a job's time by which longer computing is felt."""
 HUNG_PS: Final = 1_000_000
 """A GPU that let everything wait for so long was not just busy."""
 

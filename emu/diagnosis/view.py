@@ -77,7 +77,7 @@ class View:
         self.groups = [*summary.fabric.uplinks, *summary.fabric.groups]
         self._devices = answering(topology, devices)
         self._neighbours: dict[int, dict[int, tuple[int, int]]] = {}
-        """Of the devices that were asked, who is at the other end of each port, as `neighbours` says."""
+        """Devices that were asked, and who is at the other end of each port, as `neighbours` says."""
         self._moved = moves.of_metric(series)
         self.found: list[Finding] | None = None
         """What `emu.diagnosis.causes.findings` found, kept since it is asked for by three."""
@@ -292,7 +292,8 @@ class Cut(NamedTuple):
 
     at_ps: int
     delay_ps: int
-    """Of the management network: the controller hears so late of an end, and hosts so late of a begin."""
+    """Delay of the management network: the controller hears so late of an end, and hosts so late of a begin.
+    """
 
     def under_way_ps(self, start_ps: int) -> int:
         """How long what began has taken at least, of whose end nobody has heard; below 0 if nothing tells."""

@@ -22,7 +22,7 @@ from actors.kernel.state import load_fields, save_fields
 from actors.nic.congestion.control import CongestionControl
 
 FIRST_PORT = 49152
-"""Of the dynamic UDP ports, 14 bits."""
+"""First of the 2^14 dynamic UDP ports."""
 FIELDS = ("good", "recent", "frozen_ps", "now", "turn")
 
 

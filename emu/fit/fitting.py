@@ -35,7 +35,7 @@ from emu.fit.read_logs import Log
 GAIN: Final = 0.1
 """Share of the misfit that one more knob must take away."""
 LEAST_EFFECT: Final = 0.01
-"""Of a knob, over its range, at the size that it changes most."""
+"""Least effect of a knob, over its range, at the size that it changes most."""
 ALIKE: Final = 0.97
 """Cosine of two knobs' slopes from which on they cannot be told apart."""
 MOST_KNOBS: Final = 6

@@ -121,7 +121,7 @@ def knobs_of(scenario: Scenario, nic_bps: int) -> list[Knob]:
 
 
 def coordinate(knob: Knob, value: float) -> float:
-    """Of a value: ps, or seconds a terabit."""
+    """The coordinate of a value: ps, or seconds a terabit."""
     return value if knob.kind == "time" else 1e12 / value
 
 

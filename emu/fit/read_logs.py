@@ -22,7 +22,7 @@ from emu.base.units import counted
 from emu.workload.perf_scan import which_test
 
 LARGEST_BYTES: Final = 64 << 20
-"""Of a log."""
+"""Largest log."""
 Column = Literal["in-place", "out-of-place"]
 
 
@@ -31,7 +31,7 @@ class Measured(NamedTuple):
 
     size_bytes: int
     time_us: float
-    """Of the operation, or of one message."""
+    """Time of the operation, or of one message."""
 
 
 class Log(NamedTuple):
@@ -45,7 +45,7 @@ class Log(NamedTuple):
     servers: int
     """0 where the log does not say."""
     queue_pairs: int
-    """Of perftest."""
+    """Queue pairs of perftest."""
     rows: tuple[Measured, ...]
 
 

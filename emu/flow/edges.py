@@ -134,7 +134,7 @@ class Edge:
     """Bits on paths of links, of which kind they are for `actors.flow.filling`, and of which pair."""
     pairs: int
     line_kbps: int
-    """Of the slowest link."""
+    """Rate of the slowest link."""
     slice_bits: int
     fixed_ps: int
     copy_ps: int
@@ -147,8 +147,8 @@ class Edge:
     hops: int = 0
     """Packets by the links that they cross; over NVLink slices, by two."""
     shares: tuple[int, int] = (0, 0)
-    """Of an edge over NVLink: what a slice takes of its two links if the NVSwitch works on it, in units of
-    2^-16; else 0."""
+    """What a slice takes of the two NVLinks of an edge if the NVSwitch works on it, in units of 2^-16; else
+    0."""
     block: tuple[int, int] = (-1, -1)
     """GPU and thread block that write it, where they have a rate."""
     block_kbps: int = 0
@@ -317,7 +317,7 @@ class Edges:
         )
 
     def copy_ps(self, size_bytes: int, protocol: int) -> int:
-        """Of a GPU, from when it is asked until it answers."""
+        """Time of a GPU's copy, from when it is asked until it answers."""
         if protocol == LL:
             return 0
         gpu = self.scenario.gpu

@@ -37,7 +37,7 @@ DROPPED: Final = PORT_DROPPED_FRAMES
 BY_PRIORITY: Final = frozenset({INGRESS_PEAK_BYTES, QUEUE_MARKED_FRAMES})
 """What is added up by priority as well."""
 PEAKS: Final = frozenset({INGRESS_PEAK_BYTES, QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES})
-"""Of what the largest is kept by priority."""
+"""Counters of which the largest is kept by priority."""
 
 Rows = Mapping[str, Sequence[Sequence[int]]]
 """`Device.results()`: rows of integers under the name of their table."""
@@ -58,7 +58,7 @@ class DeviceRecord:
 
     number: int
     mixes: Sequence[int]
-    """Of what concerns no port, then by port: `Device.all_mixes`."""
+    """Mixes of what concerns no port, then by port: `Device.all_mixes`."""
     executed: int
     frames_received: int
     data_frames_received: int
@@ -97,7 +97,7 @@ class EngineFacts:
     solves: int | None = None
     """At flow level, how often rates were worked out."""
     solved_transfers: int | None = None
-    """Of how many transfers, counted each time."""
+    """Transfers in all solutions, counted each time."""
     doubts: tuple[str, ...] = ()
     """What flow level may have wrong in this run, and why."""
 
@@ -141,14 +141,14 @@ class CallPlan:
     communicator: str
     size_bytes: int
     ranks: int
-    """Of the largest group."""
+    """Ranks of the largest group."""
     callers: int
     """How many ranks call it, over all groups."""
     step: int
     ends: tuple[tuple[int, int], ...] = ()
-    """Of transfers: rank and label of the calls at the other end."""
+    """The other ends of transfers: rank and label of the calls there."""
     later: tuple[CallShare, ...] = ()
-    """Of a job that goes on without ranks: the same in its other memberships."""
+    """The same in its other memberships, for a job that goes on without ranks."""
 
     def of(self, membership: int) -> CallPlan:
         """The same in a membership of the job."""
@@ -163,7 +163,7 @@ class GroupPlan:
     """A group of ranks that call collectives together, or send to one another."""
 
     name: str
-    """Of its communicator or dimension; empty where the job has one."""
+    """Name of its communicator or dimension; empty where the job has one."""
     ranks: tuple[int, ...]
     points: bool = False
     """Whether the first sends to the second, and that is all."""
@@ -191,7 +191,7 @@ class TendedFacts(NamedTuple):
     incarnations: tuple[int, ...]
     """Numbers of the jobs that it is after restarts."""
     tests: tuple[str, ...]
-    """Of the self-check suite."""
+    """Tests of the self-check suite."""
     stop_ps: int
     """How long the operator gives processes to end."""
     sample_ps: int = 0
@@ -210,11 +210,11 @@ class JobPlan:
     enabled: bool = True
     """Whether it runs."""
     training: TrainingFacts | None = None
-    """Of a training job, whose steps are the operations that are not listed in `collectives`."""
+    """Facts of a training job, whose steps are the operations that are not listed in `collectives`."""
     serving: ServingFacts | None = None
-    """Of a serving job, whose flows carry keys and values."""
+    """Facts of a serving job, whose flows carry keys and values."""
     clients: int = 0
-    """Of storage."""
+    """Clients of storage."""
     stored_bytes: int = 0
     staged: bool = False
     """Whether clients of storage first copy what they save to host memory."""
@@ -222,7 +222,7 @@ class JobPlan:
     start_ps: int = 0
     """When it begins."""
     calls: tuple[CallPlan, ...] = ()
-    """Of a program, step by step, in the order of its list."""
+    """Calls of a program, step by step, in the order of its list."""
     groups: tuple[GroupPlan, ...] = ()
     """By number, as ranks report them; none in a job of flows."""
     hosts: tuple[int, ...] = ()
@@ -230,9 +230,9 @@ class JobPlan:
     idle_ports: str = ""
     """In words, which NICs have fewer queue pairs for its data than ports."""
     gpus: tuple[int, ...] = ()
-    """Of its ranks, as node numbers; none in a job of flows."""
+    """GPUs of its ranks, as node numbers; none in a job of flows."""
     tended: TendedFacts | None = None
-    """Of a job that an operator tends."""
+    """Facts of a job that an operator tends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class FaultPlan:
     links: tuple[int, ...] = ()
     takes_down: bool = True
     begins_ps: tuple[int, ...] | None = None
-    """Of each occurrence, in order; None for one at `at_ps`, () where none was drawn."""
+    """When each occurrence begins, in order; None for one at `at_ps`, () where none was drawn."""
 
 
 class Sample(NamedTuple):
@@ -351,7 +351,7 @@ class Counts:
 
     def __init__(self, records: Iterable[DeviceRecord]) -> None:
         self.of_metric: dict[str, int] = {}
-        """Of every metric that some device counts."""
+        """Sum of every metric that some device counts."""
         self.of_port: dict[tuple[str, int, int], int] = {}
         """(metric, device, port): summed over priorities and reasons, where that is not 0."""
         self.most_of_port: dict[tuple[str, int, int], int] = {}
@@ -405,11 +405,11 @@ class Counts:
         return max((self.most_of_priority.get(one, 0) for one in known), default=0)
 
     def port(self, metric: str, device: int, port: int) -> int:
-        """Of one port (-1: of the device as a whole), over priorities and reasons."""
+        """The sum of one port (-1: of the device as a whole), over priorities and reasons."""
         return self.of_port.get((metric, device, port), 0)
 
     def port_most(self, metric: str, device: int, port: int) -> int:
-        """Of one port, the largest among its priorities."""
+        """The largest among the priorities of one port."""
         return self.most_of_port.get((metric, device, port), 0)
 
     def peak(self, metric: str) -> tuple[int, int]:

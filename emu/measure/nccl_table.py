@@ -160,7 +160,7 @@ class NcclTable:
 
 JSON_VERSION: Final = 2
 NCCL_VERSION: Final = 23000
-"""Of the library that is modelled: 2.30.0."""
+"""Version of the library that is modelled: 2.30.0."""
 WIDE: Final = 118
 """Columns of a row with both halves."""
 DEVICE: Final = "emulated"
@@ -186,7 +186,7 @@ class PerfConfig(NamedTuple):
     reduction: str
     root: int
     version: str
-    """Of the emulator."""
+    """Version of the emulator."""
 
 
 class PerfDevice(NamedTuple):

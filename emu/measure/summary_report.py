@@ -57,7 +57,7 @@ from emu.scenario.expect import RELATIONS
 
 WORST: Final = 5
 GROUPS_COLUMNS: Final = 78
-"""So many columns for the groups of a line."""
+"""Columns for the groups of a line."""
 MOST_GROUPS: Final = 24
 CUTS: Final = frozenset(
     {"link_down", "link_flap", "port_down", "switch_crash", "switch_reboot", "nic_down", "nic_port_down"}
@@ -65,9 +65,9 @@ CUTS: Final = frozenset(
 )
 """Kinds of fault that take links down, so that frames may be lost on them."""
 MOST_CAUSES: Final = 3
+"""Causes of a diagnosis that are shown, at most."""
 MOST_RANKS: Final = 8
-"""Of those that gave up."""
-"""Of a diagnosis, how many causes are told."""
+"""Ranks that gave up and are named, at most."""
 
 
 def flow_lines(name: str, flows: Sequence[Flow]) -> list[str]:
@@ -348,7 +348,7 @@ def training_lines(name: str, result: TrainingResult | None) -> list[str]:
 
 
 def _by_ranks(result: TrainingResult) -> Iterator[str]:
-    """Of a job that goes on without ranks: its steps with as many, a line for each change."""
+    """The steps of a job that goes on without ranks, with as many: a line for each change."""
     done = zip(result.step_ranks, result.step_times_ps, strict=True)
     for ranks, steps in groupby(done, key=itemgetter(0)):
         times = [time_ps for _, time_ps in steps]
@@ -447,7 +447,7 @@ def unfinished_lines(jobs: dict[str, Job]) -> list[str]:
 
 
 MOST_HTML_ROWS: Final = 50
-"""Of a table; the rest is counted."""
+"""Rows of a table, at most; the rest is counted."""
 _HTML_COLUMNS: Final = ("job", "operation", "size", "iteration", "time", "algbw", "busbw", "status")
 
 

@@ -50,7 +50,8 @@ TILE: Final = 128
 """Side of the tiles that products are cut into. Multiprocessors take them in turns, and a last turn of a few
 tiles lasts as long as a full one."""
 REACHED_BANDWIDTH: Final = 0.9
-"""Of the datasheet's, what a large copy reaches: measured 3.01 of 3.35 TB/s (H100), 4.24 of 4.8 (H200)."""
+"""Share of the datasheet's bandwidth that a large copy reaches: measured 3.01 of 3.35 TB/s (H100), 4.24 of
+4.8 (H200)."""
 NEIGHBOURS: Final = 12
 NEAR: Final = 0.3
 """Square of the distance, in natural logarithms, within which neighbours count about alike."""
@@ -206,7 +207,8 @@ class KernelTimes:
         self._points.setdefault((kind, dtype), []).append(Point(place, misfit))
 
     def _misfit(self, kind: str, dtype: str, place: tuple[float, ...]) -> float:
-        """Of the nearest measured kernels of the class, weighted by the inverse square of their distance."""
+        """Misfit of the nearest measured kernels of the class, weighted by the inverse square of their
+        distance."""
         points = (
             self._points.get((kind, dtype))
             or self._points.get((kind, "bf16"))

@@ -40,7 +40,7 @@ from emu.base.errors import FormatError
 from emu.pytorch.record import Call, Kernel, Mark, Operation, Record, Step, Wait
 
 MOST_BYTES: Final = 2**30
-"""Of a trace, unpacked."""
+"""Largest trace, unpacked."""
 GZIP: Final = b"\x1f\x8b"
 REACTION_NS: Final = 20_000
 """How soon a kernel begins after what it waited for. Measured between two streams of an H200: 1 to 3 us."""
@@ -121,7 +121,7 @@ class GpuOperation(NamedTuple):
     thread: int
     arguments: Mapping[str, Any]
     number: int
-    """Of its event."""
+    """Number of its event."""
 
     @property
     def end_ns(self) -> int:
@@ -217,9 +217,9 @@ class _Events:
         self._launches: dict[int, tuple[int, int]] = {}
         """By correlation: when, and by which thread."""
         self._records: dict[int, int] = {}
-        """Of these, recordings of events."""
+        """Recordings of events among these."""
         self._waits: list[int] = []
-        """Of these, those that let a stream wait."""
+        """Those among these that let a stream wait."""
         self._on_gpu: list[tuple[int, dict[str, Any]]] = []
         self._synchronised: list[dict[str, Any]] = []
 
@@ -569,7 +569,8 @@ class _Calls:
         return name
 
     def _by_annotation(self, one: GpuOperation) -> dict[str, Any]:
-        """Of older traces: the shapes of `nccl:all_reduce` around the launch, in the group of all ranks."""
+        """The shapes of `nccl:all_reduce` around the launch, in the group of all ranks: older traces have no
+        more."""
         for event in reversed(self._annotated.get(one.thread, [])):
             begin_ns = _ns(event, "ts", 0)
             if begin_ns <= one.launched_ns <= begin_ns + _ns(event, "dur", 0):

@@ -25,9 +25,9 @@ class Kernel:
     op: str
     """aten's name without overload: `mm`, `_foreach_add_`, `native_layer_norm`."""
     dtype: str
-    """Of its first floating tensor: `bfloat16`, `float32`."""
+    """Type of its first floating tensor: `bfloat16`, `float32`."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of its tensor arguments, in order; lists of tensors are flattened."""
+    """Shapes of its tensor arguments, in order; lists of tensors are flattened."""
     flops: int
     bytes: int
     """Read and written, each tensor once."""
@@ -47,7 +47,7 @@ class Call:
     """As nccl-tests has it: `all_reduce`, `broadcast`, `send`."""
     group: str
     bytes: int
-    """Of the whole buffer, as in a benchmark; of a send or receive, of the message."""
+    """Size of the whole buffer, as in a benchmark; of a send or receive, of the message."""
     dtype: str
     number: int
     """Counts the calls of this rank; `Wait` and `record` name it."""

@@ -235,7 +235,7 @@ class Group(ProcessGroup):
         """Nothing is open."""
 
     def abort(self) -> None:
-        """Likewise, nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class Groups:

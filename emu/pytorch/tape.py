@@ -27,7 +27,7 @@ class Tape:
     def __init__(self, record: Record, steps: int) -> None:
         self.record = record
         self._steps = steps
-        """So many steps end the script."""
+        """Steps that end the script."""
         self.stream = DEFAULT_STREAM
         """The current stream."""
         self.streams = 1
@@ -46,7 +46,7 @@ class Tape:
             self.record.operations.append(operation)
 
     def kernel(self, op: str, dtype: str, shapes: tuple[tuple[int, ...], ...], flops: int, size: int) -> None:
-        """Of the current stream and module."""
+        """Record a kernel of the current stream and module."""
         self.add(Kernel(self.stream, op, dtype, shapes, flops, size, self.module))
 
     def call(

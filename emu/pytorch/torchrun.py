@@ -25,7 +25,7 @@ from emu.pytorch.record import Call, Record
 from emu.pytorch.translate import Role, Translation
 
 MOST_LINES: Final = 200
-"""Of the script's own output that are kept of a rank that failed."""
+"""Lines of the script's own output that are kept of a rank that failed."""
 
 
 class ScriptError(EmuError):

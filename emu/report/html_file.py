@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 MOST_ROWS: Final = 40
-"""Of a table."""
+"""Rows of a table, at most."""
 
 
 def document(title: str, body: Iterable[str], data: Mapping[str, Any], *, asks: str = "'none'") -> str:

@@ -31,7 +31,7 @@ from emu.scenario.schema import Scenario
 from emu.topology.outline import describe, summary_line
 
 MOST_BARS: Final = 2000
-"""Of one row of the time axis."""
+"""Bars of one row of the time axis, at most."""
 _WORDS: Final = {
     "utilisation": "Utilisation",
     "paused": "Paused share",
@@ -265,7 +265,7 @@ def curves(summary: Summary, name_of_run: str = "") -> list[dict[str, Any]]:
 
 
 def uplink_bars(uplinks: Sequence[GroupLoad]) -> list[dict[str, Any]]:
-    """Of the switches whose uplinks are most uneven, the load of each uplink over the mean."""
+    """The load of each uplink over the mean, for the switches whose uplinks are most uneven."""
     used = [one for one in uplinks if one.max_over_mean]
     used.sort(key=lambda one: -(one.max_over_mean or 0))
     return [
@@ -279,7 +279,7 @@ def uplink_bars(uplinks: Sequence[GroupLoad]) -> list[dict[str, Any]]:
 
 
 def _steps(recording: Recording) -> list[dict[str, Any]]:
-    """Of each job of steps: rows of rank, step, begin, end, computing, waits; and who is in whose group."""
+    """Rows of each job of steps: rank, step, begin, end, computing, waits; and who is in whose group."""
     found: list[dict[str, Any]] = []
     for place, job in enumerate(recording.scenario.jobs):
         rows = [row[1:] for row in recording.steps if row[0] == place]

@@ -204,13 +204,13 @@ class Figures:
                 came = metric == DROPPED and one.reason not in DROPPED_LEAVING
                 found.append(opposite[port] if came and port >= 0 else port)
         self._peaks = {metric: [0] * len(rows) for metric, rows in self._port_of.items()}
-        """Of each counter of a peak, how deep its queue ever was, in bytes."""
+        """Largest depth of each queue, in bytes, for every counter of a peak."""
         self._queues = [0] * (len(ports) + 1)
         """Bytes that wait at each port; the last is of ports that are no fabric ports."""
         self._waiting = bytearray(len(ports) + 1)
         """The same as figures."""
         self._carried: tuple[int, list[int]] = (0, [])
-        """Of a span of time the bytes that each port can send in it."""
+        """A span of time, and the bytes that each port can send in it."""
 
     def interval(
         self, samples: Sequence[Mapping[str, Column]], begin_ps: int, end_ps: int

@@ -20,7 +20,7 @@ from emu.report.html_file import chart_places, document, folded, table
 
 TABLE: Final = "sweep.csv"
 MOST_LINES: Final = 12
-"""Of a chart; the rest is in the table."""
+"""Lines of a chart, at most; the rest is in the table."""
 
 Row = Mapping[str, str]
 

@@ -69,7 +69,7 @@ class Row(NamedTuple):
 
 
 def _busbw(summary: Summary, size: int = -1) -> float:
-    """Of the job's collective at this place, in Gbit/s; 0 where it did not end."""
+    """Busbw of the job's collective at this place, in Gbit/s; 0 where it did not end."""
     (job,) = summary.jobs.values()
     return (job.collectives[size].busbw or 0) / 1e9
 
@@ -294,11 +294,11 @@ MEGATRON: Final = Case("reproduce_megascale", WHOLE_MODEL)
 SWITCHES: Final = Case("reproduce_megascale_switches", (*WHOLE_MODEL, ("jobs[0].workload.window", "1024")))
 BATCH: Final = 768
 PACKET_BATCH: Final = 32
-"""Of the steps that run in packets: eight micro-batches."""
+"""Batch of the steps that run in packets: eight micro-batches."""
 REPLICAS: Final = 4
 GPUS_OF_A_REPLICA: Final = 64
 STAGE_PARAMETERS: Final = 12 * 12 * 12288**2 // 8
-"""Of a rank: 12 layers of 12 h^2, in eight parts."""
+"""Parameters of a rank: 12 layers of 12 h^2, in eight parts."""
 NIC_BYTES_PER_S: Final = 25e9 * 4096 / 4194
 MEMORY_BYTES_PER_S: Final = 1.6e12
 
@@ -317,7 +317,7 @@ class Switched(NamedTuple):
 
 OF_TRAINING: Final = "jobs[0].workload"
 FIRST_AND_LAST: Final = Fraction(1, 6)
-"""Of six chunks, with the rest behind computing."""
+"""Share of six chunks that is exposed, with the rest behind computing."""
 ABLATION: Final = (
     Switched("baseline", 47.7),
     Switched("parallel attention", 52.3, ((f"{OF_TRAINING}.parallel_attention", "true"),)),
@@ -459,7 +459,7 @@ _megascale_s = partial(_packet_step_s, base=SWITCHES, shared=FIRST_AND_LAST)
 
 CLUSTER_BATCH: Final = 6144
 MODEL_RANKS: Final = 64
-"""Of one replica of MegaScale's model."""
+"""Ranks of one replica of MegaScale's model."""
 CLUSTERS: Final = {
     3072: (29.02, 48.7, 23.66, 59.1),
     6144: (14.78, 47.8, 12.21, 57.3),
@@ -681,7 +681,7 @@ class Pods(NamedTuple):
 
     pods: int
     racks: int
-    """Of a pod."""
+    """Racks of a pod."""
     atsws: int
     gathered: str
     """What each job gathers."""

@@ -66,7 +66,7 @@ class Reference(Part):
     alarms: dict[str, int]
     """What an operator is called for, and how often it was counted there."""
     imbalance: dict[str, float]
-    """Of every group of equal ports that carried payload there: that of the fullest over the mean."""
+    """Fullest over the mean, for every group of equal ports that carried payload there."""
     span_ps: int | None = None
     """Where jobs repeat: for how long they ran there; what was counted is compared by virtual time."""
 
@@ -176,9 +176,9 @@ class TrainingResult(Part):
     formula_step_ps: int | None = None
     """The step with SimAI's bubble, of a SimAI text that is run with `pipeline: formula`; null elsewhere."""
     step_times_ps: list[int] = []
-    """Of a job with `recover`: the time of each step, of one that was done again from its first beginning."""
+    """Time of each step of a job with `recover`; of one that was done again from its first beginning."""
     step_ranks: list[int] = []
-    """And how many ranks did it."""
+    """How many ranks did each step."""
 
 
 SCHEMA_VERSION: Final = 2
@@ -208,7 +208,7 @@ class Engine(Part):
     packet_hops: int
     """Frames other than PFC received by a device over a fabric link."""
     data_packet_hops: int
-    """Of these, frames with payload."""
+    """Frames with payload among these."""
     windows: int
     """Windows of the protocol between workers."""
     wall_s: float
@@ -226,7 +226,7 @@ class Engine(Part):
     solves: int | None = None
     """At flow level, how often rates were worked out for transfers that share links; null at packet level."""
     solved_transfers: int | None = None
-    """Of how many transfers in all, counted each time."""
+    """Transfers in all solutions, counted each time."""
     doubts: list[str] = Field(default_factory=list)
     """What flow level may have wrong in this run by more than the bounds of docs/flow_level.md, and why."""
 
@@ -252,7 +252,7 @@ class Collective(Part):
     algorithm: str
     """`ring`, `direct` and so on; empty for a send or receive."""
     communicator: str
-    """Of a program, as it names it; empty for a benchmark."""
+    """Communicator of a program, as it names it; empty for a benchmark."""
     bytes: int
     """Size S as nccl-tests counts it; for all_gather and reduce_scatter over all ranks."""
     ranks: int
@@ -346,7 +346,7 @@ class StorageResult(Part):
     planned_clients: int
     """How many there are."""
     bytes: int
-    """Of data that was moved and answered, copies and parity included."""
+    """Data that was moved and answered, copies and parity included."""
     planned_bytes: int
     """What was to be moved."""
     throughput_bps: int | None
@@ -426,13 +426,13 @@ class Job(Part):
     training: TrainingResult | None
     """Null unless its workload is a training, a trace or a program."""
     idle_nics: str = ""
-    """Of a job of the library on several servers: which NICs of those carried nothing, in words."""
+    """Which NICs carried nothing, in words, of a job of the library on several servers."""
     idle_ports: str = ""
     """In words, which NICs have fewer queue pairs for the job's data than ports."""
     failures: list[RankFailure]
-    """Of ranks of collectives, earliest first; at most 64."""
+    """Failures of ranks of collectives, earliest first; at most 64."""
     suspects: list[str]
-    """Of a job that did not end well: who never joined, called another size, or lost whom; a line each."""
+    """Who never joined, called another size, or lost whom, in a job that did not end well; a line each."""
 
 
 class Drops(Part):
@@ -631,9 +631,9 @@ class Fabric(Part):
     """Every other routing group of two members or more that carried payload: links that run in parallel, ways
     down or across. Of a fabric with all its links; a port that is in several groups counts in each."""
     tiers: list[Tier]
-    """Of every tier of switches from the lowest on."""
+    """Every tier of switches from the lowest on."""
     planes: list[Plane] = []
-    """Of every plane of the back end, where it has several that nothing joins."""
+    """Every plane of the back end, where it has several that nothing joins."""
     servers: list[ServerLoad] = []
     """Every server of storage and metadata on the front end."""
     span: SpanRates | None = None
@@ -828,7 +828,7 @@ class OperatorResult(Part):
     told: list[ToldHost] = Field(default_factory=list)
     """In order, each host once for each rule."""
     health: list[HostHealth] = Field(default_factory=list)
-    """Of every host of the job and every spare one, where there are samples."""
+    """Health of every host of the job and every spare one, where there are samples."""
     goodput: float
     """The share of the time that is kept."""
     spent: TimeSpent
@@ -865,7 +865,7 @@ class Summary(Part):
     faults: list[FaultEffect]
     """In the order of the scenario."""
     operator: OperatorResult | None = None
-    """Of the job that an operator tends; null without one."""
+    """Results of the operator that tends the job; null without one."""
     diagnosis: list[Diagnosed] = Field(default_factory=list)
     """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing. At
     flow level nothing is looked for."""

@@ -64,7 +64,6 @@ _ITEMS = {
     "timer_expired": TIMER,
 }
 """What devices note, by the name of what they were told, and the item it is."""
-"""Of one port, how many of the last times that it was down are told."""
 
 
 def shown_by(device: Device) -> dict[str, Rows]:

@@ -64,7 +64,7 @@ class RunOptions:
     """Ray workers; None chooses as many as there are CPUs, or what the placement demands."""
     placement: str = "packed"
     address: str | None = None
-    """Of a Ray cluster; None starts one on this machine for the run."""
+    """Address of a Ray cluster; None starts one on this machine for the run."""
     pins: tuple[str, ...] = ()
     """PATTERN=NODE: which devices live on which node of the cluster (`emu.runtime.cluster.nodes`)."""
     unprotected: bool = False
@@ -98,7 +98,7 @@ class RunOptions:
     pace_ps: int = 0
     """Virtual time a second of wall time, at most; 0 for as fast as can be."""
     steering: Steering | None = None
-    """Of a live run: who tells it what to do meanwhile. Such a run is ended as finished."""
+    """Who steers a live run meanwhile. Such a run is ended as finished."""
 
 
 @dataclass(frozen=True, slots=True)

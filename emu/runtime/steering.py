@@ -86,7 +86,7 @@ class Steering:
         self._overdue_s = float("inf")
         self._topology = topology
         self._mended: tuple[Scenario, int, dict[int, int]] | None = None
-        """Of a scenario with so many aims known: by fault, when a repair ended all of it."""
+        """A scenario of which this many targets are known: by fault, when a repair ended all of it."""
         self._lock = threading.Lock()
         self._waiting: deque[Order] = deque()
         self._current: Order | None = None

@@ -77,7 +77,7 @@ class RunSection(Section):
     capture: Annotated[tuple[CaptureSection, ...], Field(max_length=MOST_CAPTURES)] = ()
     """Ports whose frames are written into files for Wireshark."""
     event_log: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """So many events of each host, NIC and switch are kept for `emu export perfetto`, the last ones; 0: none.
+    """Events of each host, NIC and switch that are kept for `emu export perfetto`, the last ones; 0: none.
     They are slices, waits for clear-to-sends, computing, packets sent again and pauses."""
     trace: FlowTraceSection = FlowTraceSection()
     """Queue pairs that write what they may send, have in flight and sent again, over time."""

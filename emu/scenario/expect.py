@@ -179,7 +179,7 @@ _PERCENT: Final = re.compile(r"\s*([0-9]{1,3})\s*%\s*")
 
 
 class Deadline(NamedTuple):
-    """So long after a fault of the scenario."""
+    """A time after a fault of the scenario."""
 
     after_ps: int
     fault: int
@@ -299,7 +299,7 @@ class SeriesExpectation(Section):
     combine: Combination = "each"
     """Whether each line must do it, or what they come to together."""
     rate: bool = False
-    """Of a counter: its increase per second of virtual time, from one point to the next."""
+    """Whether to take a counter's increase per second of virtual time, from one point to the next."""
     never: Bounds | None = None
     """At no point of the span it is so."""
     always: Bounds | None = None

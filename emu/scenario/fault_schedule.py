@@ -24,11 +24,11 @@ from emu.scenario.schema import Scenario
 from emu.scenario.section import Location
 
 MOST_OCCURRENCES: Final = MOST_FAULTS // 2
-"""Of what a scenario scripts; the other numbers are for what is injected."""
+"""Occurrences that a scenario scripts, at most; the other numbers are for what is injected."""
 MOST_FAULT_EVENTS: Final = 1 << 22
 """Events at devices that are pending from the start: about 2 GB of memory."""
 CHOICE_PURPOSE = 1 << 24
-"""Of the random stream of a fault that hits `any` of several: this, plus its place."""
+"""Purpose of the random stream of a fault that hits `any` of several: this, plus its place."""
 
 
 Aims = Mapping[tuple[int, int], str]

@@ -103,7 +103,7 @@ class Wish(NamedTuple):
     hosts: int
     """Servers like the one of an NCCL topology."""
     rate_bps: int
-    """Of a NIC where no file says it."""
+    """Rate of a NIC where no file says it."""
 
 
 class Part(NamedTuple):
@@ -116,7 +116,7 @@ class Part(NamedTuple):
     ranks: int = 0
     """GPUs that its jobs take."""
     per_server: int = 0
-    """And how many of them a server has, where a file says so."""
+    """How many of them a server has, where a file says so."""
 
 
 class Others(NamedTuple):

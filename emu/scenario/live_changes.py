@@ -30,10 +30,10 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import CaptureSection
 
 AIM_AFTER_PS = 1_000_000
-"""So long after it was made a fault strikes that hits what is busiest then (`emu.runtime.live.changes`)."""
+"""How long after it was made a fault strikes that hits what is busiest then (`emu.runtime.live.changes`)."""
 Change = Mapping[str, Any]
 MOST_TIMES = 1000
-"""Of a fault that comes again, for saying when it is over."""
+"""Occurrences of a fault that comes again, for saying when it is over."""
 
 _CAPTURE: TypeAdapter[CaptureSection] = TypeAdapter(CaptureSection)
 _FAULTS: TypeAdapter[Any] = TypeAdapter(Scenario.model_fields["faults"].rebuild_annotation())

@@ -41,7 +41,7 @@ INSIDE: Final = "all_to_all"
 UNDER_TOR: Final = "all_reduce"
 
 MOST_INCARNATIONS: Final = 64
-"""Of one job: each has programs and queue pairs."""
+"""Incarnations of one job: each has programs and queue pairs."""
 
 
 class OwnedJob(NamedTuple):
@@ -76,7 +76,7 @@ class _Servers:
             (self.job.index(node), topology.nodes[gpu].position)
             for gpu, node in zip(gpus, nodes, strict=True)
         ]
-        """Of each rank: place of its host, and which GPU there."""
+        """Seat of each rank: place of its host, and which GPU there."""
         self._number = {gpu: at for at, gpu in enumerate(topology.gpus)}
         self._at = {(topology.host_of(gpu), topology.nodes[gpu].position): gpu for gpu in topology.gpus}
 

@@ -96,7 +96,7 @@ class OneOfOrPlugin(OneOf):
         self.parent = parent
         self.methods = methods
         self.arguments = arguments or {}
-        """Of methods, where a class that takes others is to be refused before it is asked."""
+        """Arguments of methods, where a class that takes others is to be refused before it is asked."""
         self.abstract = abstract or {}
         """Compiled bases that lack methods, which Python does not know as abstract: whoever derives from them
         has these of its own."""

@@ -43,7 +43,7 @@ class Block:
 
     tier: int
     switches: tuple[int, ...]
-    """Of this tier, ascending."""
+    """Switches of this tier, ascending."""
     below: tuple[Block, ...]
     """Blocks of lower tiers, by their first server."""
     hosts: tuple[int, ...]

@@ -42,7 +42,7 @@ FRONT_END: Final = "frontend"
 STORAGE: Final = "storage"
 """What the hosts of storage servers are called (`Node.model`)."""
 METADATA: Final = "metadata"
-"""And those of metadata servers."""
+"""What the hosts of metadata servers are called (`Node.model`)."""
 
 
 def front_end_nic(topology: Topology, host: int) -> int:

@@ -55,7 +55,7 @@ class ServerPreset(NamedTuple):
     """On the CPUs."""
     switches: tuple[PcieSwitch, ...]
     link_bps: int
-    """Of every link of its PCIe, payload each way."""
+    """Rate of every link of its PCIe, payload each way."""
     trays: tuple[str, str, str]
     """What holds CPUs, switches with NICs and drives, and GPUs."""
 

@@ -117,7 +117,7 @@ class _Part(NamedTuple):
 
     block: Block
     name: str
-    """Of its frame; empty where it has none."""
+    """Name of its frame; empty where it has none."""
     row: _Row
     inner: tuple[_Part | int, ...]
     """Blocks below, and below zero how many of them are left out there."""

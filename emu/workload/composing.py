@@ -140,7 +140,7 @@ class Program:
     def __init__(self, ranks: int, name: str = "program", steps: int = 1) -> None:
         self.ranks = ranks
         self.name = name
-        """Of the job: its results are `summary.jobs[name]`."""
+        """Name of the job: its results are `summary.jobs[name]`."""
         self.steps = steps
         self.operations: list[dict[str, Any]] = []
         """What the streams were told, with the keys of a scenario."""

@@ -58,7 +58,7 @@ class Draw:
         self._bytes = dict.fromkeys(servers, 0)
 
     def take(self, name: int, count: int, chunk_bytes: int) -> tuple[int, ...]:
-        """So many different servers for chunks of so many bytes; `name` is their block's."""
+        """Choose `count` different servers for chunks of `chunk_bytes` each; `name` is their block's."""
         servers, wanted = self._servers, count + SPARE
         stream = Stream(self._seed, int(scramble(name)) & _NAMES, _PURPOSE)
         drawn: dict[int, int] = {}

@@ -50,14 +50,14 @@ _PURPOSE: Final = 0x464C4F57
 
 
 class Flow(NamedTuple):
-    """So many bytes from one rank to another, posted `start_ps` after the job's start."""
+    """Bytes from one rank to another, posted `start_ps` after the job's start."""
 
     src: int
     dst: int
     size_bytes: int
     start_ps: int = 0
     priority: int | None = None
-    """Of its queue pairs; None for the job's."""
+    """Priority of its queue pairs; None for the job's."""
 
 
 class PatternError(KnobError):

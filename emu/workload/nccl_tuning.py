@@ -38,7 +38,7 @@ class _Limits(NamedTuple):
     nvls_efficiency: float
     """0: without NVLS."""
     ll: float
-    """Of all channels with LL, in a server."""
+    """Rate of all channels with LL, in a server."""
     ring_ll128: float
     tree_ll128: tuple[float, float, float]
     tree: tuple[float, float, float]
@@ -55,11 +55,11 @@ _BLACKWELL_GBPS: Final = 600
 _LL: Final = {"intel": (39.0, 20.4), "amd": (22.5, 19.0)}
 """GB/s of all channels with LL between two servers, and more."""
 _POST_US: Final = {"intel": 1.0, "amd": 2.0}
-"""Of a post; three of them with Simple."""
+"""Time of a post; three of them with Simple."""
 
 
 class Processors(NamedTuple):
-    """Of which GPUs and CPUs the constants are."""
+    """The GPUs and CPUs that the constants are of."""
 
     gpu: str = "auto"
     """One of `_LIMITS`, or `auto`: Hopper, or Blackwell by the rate of NVLinks."""

@@ -96,7 +96,7 @@ class Stage:
         self._size_bytes = size_bytes
         self._decoupled = decoupled
         self._label = label
-        """Of a transfer, by the stage and the pass that it is for."""
+        """Label of a transfer, by the stage and the pass that it is for."""
         self._partners: dict[Pass, Pass] = {}
         """Coupled and interleaved: of a forward the backward with which it exchanges, and back."""
         if chunks > 1 and not decoupled:

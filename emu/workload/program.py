@@ -69,7 +69,7 @@ from actors.ncclx.script import (
 )
 
 MOST_PLACES: Final = 4096
-"""Of ranks in all memberships of a job, each of which has communicators of its own."""
+"""Places of ranks in all memberships of a job, each of which has communicators of its own."""
 WORLD: Final = "world"
 MAIN: Final = "main"
 EVENTS: Final = "events"
@@ -115,7 +115,7 @@ class Step(NamedTuple):
     stream: str = MAIN
     communicator: str = WORLD
     algorithm: str = ""
-    """Of a collective, `ring` or the name of another."""
+    """Algorithm of a collective, `ring` or the name of another."""
     size_bytes: int = 0
     duration_ps: int = 0
     root: int = 0
@@ -124,7 +124,7 @@ class Step(NamedTuple):
     """By rank of the job."""
     event: str = ""
     counts: tuple[tuple[int, ...], ...] = ()
-    """Of all_to_allv: how much each place of the group has for each, in proportion; or one row for all."""
+    """How much each place of the group of an all_to_allv has for each, in proportion; or one row for all."""
     own: Algorithm | None = None
     """The algorithm, where it is not one of the library's."""
     protocol: str = ""
@@ -482,7 +482,7 @@ def memberships(
 
 
 def stand_ins(whole: Sequence[int], members: Sequence[int]) -> dict[int, int]:
-    """Of a membership, by rank of the first one that is left or has a spare in its place: who that is."""
+    """Ranks of a membership by those of the first one, of which each is left or has a spare in its place."""
     return dict(zip(whole if len(whole) == len(members) else members, members, strict=True))
 
 

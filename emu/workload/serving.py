@@ -55,9 +55,9 @@ class Serving(NamedTuple):
     most: int
     """Requests of an iteration."""
     flops_per_s: Fraction
-    """Of one GPU, in prefill."""
+    """Rate of one GPU, in prefill."""
     memory_bytes_per_s: int
-    """Of one GPU, in decode."""
+    """Memory rate of one GPU, in decode."""
 
     @property
     def ranks(self) -> int:
@@ -129,7 +129,7 @@ class Tokens(NamedTuple):
 
 
 def drawn(count: int, gap_ps: Fraction, prompt: int, output: int, seed: int, job: int) -> list[Asked]:
-    """So many requests, the times between them exponential with this mean."""
+    """Draw `count` requests, the times between them exponential with mean `gap_ps`."""
     stream = Stream(seed, job, _REQUESTS)
     asked: list[Asked] = []
     at = Fraction(0)

@@ -100,15 +100,15 @@ class Model(NamedTuple):
     """Tokens that one attends to; 0: the whole sequence."""
 
     def attention_parameters(self) -> int:
-        """Of one layer."""
+        """Parameters of the attention of one layer."""
         return self.hidden * (2 * self.hidden + 2 * self.hidden * self.kv_heads // self.heads)
 
     def expert_parameters(self) -> int:
-        """Of the MLP of one layer, or of one expert of it."""
+        """Parameters of the MLP of one layer, or of one expert of it."""
         return (3 if self.gated else 2) * self.hidden * self.ffn
 
     def layer_parameters(self) -> int:
-        """Of one layer, all experts counted."""
+        """Parameters of one layer, all experts counted."""
         return self.attention_parameters() + self.experts * self.expert_parameters()
 
     def attention_flops(self, tokens: int) -> int:
@@ -191,14 +191,14 @@ class Training:
     data: str
     """fsdp, ddp or none."""
     replicas: int
-    """Of fsdp: copies of the model, each over dp / replicas places of DP."""
+    """Copies of the model with fsdp, each over dp / replicas places of DP."""
     prefetch: bool
     decoupled: bool
     tp_chunks: int
     regather: bool
     """Whether sequence parallelism gathers activations a second time, in the backward pass."""
     flops_per_s: Fraction
-    """Of one GPU in matrix products: peak x efficiency."""
+    """Rate of one GPU in matrix products: peak x efficiency."""
     score_flops_per_s: Fraction
     """The same in the scores of attention."""
     memory_bytes_per_s: int
@@ -221,13 +221,13 @@ class Training:
     recompute: str = "none"
     """What the backward pass does again: none, selective or full."""
     recompute_every: int = 1
-    """Of full: every so many layers, one."""
+    """With full recomputation, one layer out of this many."""
     reshard: bool = False
     """Whether fsdp gathers parameters again for each pass."""
     reduce_each: bool = False
     """Whether gradients are reduced after each micro-batch."""
     bucket_bytes: int = 0
-    """Of ddp; 0: each layer's gradients by themselves."""
+    """Size of a bucket with ddp; 0: each layer's gradients by themselves."""
 
     @property
     def ranks(self) -> int:
@@ -266,7 +266,7 @@ class Training:
         )
 
     def size(self, dimension: str) -> int:
-        """Of a dimension."""
+        """Size of a dimension."""
         return {"tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp}[dimension]
 
     def coordinates(self, rank: int) -> dict[str, int]:
@@ -351,7 +351,7 @@ class Training:
         return int(flops * self.scale * _PS_PER_S / (self.flops_per_s * self.tp * self.cp))
 
     def bytes_of(self, values: int, value_bytes: int = VALUE_BYTES) -> int:
-        """So many values on the wire, scaled; at least one byte."""
+        """Bytes of this many values on the wire, scaled; at least one."""
         return max(int(values * value_bytes * self.scale), 1)
 
 
@@ -715,7 +715,7 @@ class _Writer:
             self.script.wait(event, DP)
 
     def _compute(self, duration_ps: int) -> None:
-        """So long, as slow as this rank is, moved by jitter."""
+        """Compute for this time, stretched by the slowness of this rank and moved by jitter."""
         duration = duration_ps * self._slowdown
         if self.training.jitter:
             drawn = int(self._stream.below(2 * _JITTER_STEPS)) - _JITTER_STEPS

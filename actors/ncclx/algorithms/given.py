@@ -26,7 +26,7 @@ class GivenStep(NamedTuple):
     """Ranks that the chunks go to."""
     chunks: tuple[int, ...]
     buffer: int
-    """Of the chunks: DATA, OUTPUT or SCRATCH."""
+    """Buffer of the chunks: DATA, OUTPUT or SCRATCH."""
     lane: int = 0
 
 

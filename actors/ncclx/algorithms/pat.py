@@ -33,7 +33,8 @@ def aggregated(ranks: int, block_bytes: int, step_bytes: int) -> int:
 
 
 def messages(ranks: int, count: int) -> Iterator[tuple[int, list[int]]]:
-    """Of all_gather in order: the distance, and the offsets from their owners at which blocks arrive."""
+    """The messages of all_gather in order: the distance, and the offsets from their owners at which blocks
+    arrive."""
     power = 1 << (ranks - 1).bit_length()
     spacing = power // count
     apart = power // 2

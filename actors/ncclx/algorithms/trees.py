@@ -87,7 +87,7 @@ class Chains(NamedTuple):
 
 
 def chains(call: Call) -> Chains:
-    """Of one channel. Ranks whose server is not told are alone on theirs."""
+    """Chains of ranks of one channel. Ranks whose server is not given are alone on theirs."""
     return _chains(call.nodes or tuple(range(call.ranks)), call.channel if call.turned else 0)
 
 

@@ -75,13 +75,13 @@ class Channel:
         """Number of the rank's program at its host."""
         self.gpu_port: i64 = gpu_port
         self.priority: i64 = 0
-        """Of its copies among those of the GPU; higher ones are done first."""
+        """Priority of its copies among those of the GPU; higher ones are done first."""
         self.copies: i64 = 0
         """GPU operations under way."""
         self.sent: i64 = 0
         """Slices that took a send slot, since the job began."""
         self.protocol: i64 = SIMPLE
-        """Of the operation."""
+        """Protocol of the operation."""
         self.zero_copy: bool = False
         """Whether what is only moved needs no GPU."""
         self.in_line: bool = False
@@ -89,12 +89,12 @@ class Channel:
         self.direct: i64 = 0
         """Slices that needed none."""
         self.totals: Totals = Totals()
-        """Of the rank, once it has its channels."""
+        """Totals of the rank, once it has its channels."""
         self.line: list[int] = []
         """With `in_line`, operations under way in their order: the note of one that needs no GPU, else
         BY_GPU."""
         self.memory: RankMemory | None = None
-        """Of the rank, with `in_line` and real payload."""
+        """Memory of the rank, with `in_line` and real payload."""
         self.moved: list[bytes | None] = []
         """What of each operation in `line` goes on to other ranks, where payload is real."""
         self.given: list[int] = []
@@ -218,9 +218,8 @@ class Channel:
 
 
 TaskPlan = tuple[int, list[int], int, bool, list[int]]
-"""Of a step: place of the receive end or -1, places of the send ends, bytes, whether it reduces, and the
-earlier steps that it waits for.
-"""
+"""A step: place of the receive end or -1, places of the send ends, bytes, whether it reduces, and the earlier
+steps that it waits for."""
 
 
 PLAN_WORTH: Final[i64] = 16

@@ -108,7 +108,7 @@ class Waits:
         self.closed: i64 = -1
         """The largest number of an operation that was over."""
         self._buckets: dict[int, int] = {}
-        """Of the present operation: how many waits by lower end."""
+        """How many waits of the present operation there are, by lower end."""
         self._rows: list[list[int]] = []
 
     def add(self, wait_ps: i64) -> None:

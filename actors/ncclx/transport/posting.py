@@ -167,11 +167,11 @@ class Sender:
         self.diverted: i64 = 0
         """Slices that went to another queue pair than the next in turn, which had more outstanding."""
         self.totals: Totals = Totals()
-        """Of the rank, once it has its ends."""
+        """Totals of the rank, once it has its ends."""
         self.inside: bool = False
         """Whether it is over NVLink."""
         self.flags: i64 = POST_WITH_IMMEDIATE
-        """Of its POSTs."""
+        """Flags of its POSTs."""
 
     def use(self, protocol: i64) -> None:
         """What is sent from now on has this protocol, which a GPU has to know."""

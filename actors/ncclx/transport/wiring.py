@@ -269,7 +269,7 @@ class Side(NamedTuple):
     group: int
     channel: int
     lane: int
-    """Of several connections between the same two ranks (see `actors.ncclx.graph`)."""
+    """Number among several connections between the same two ranks (see `actors.ncclx.graph`)."""
     sends: bool
     peer: int
     peer_nic: int
@@ -291,13 +291,13 @@ class WiredJob:
     settings: Settings
     script: ScriptPlan = field(compare=False)
     gpus: tuple[int, ...]
-    """Of each rank."""
+    """The GPU of each rank."""
     nodes: tuple[int, ...]
     """The host of each."""
     schedules: tuple[Schedule, ...] = field(compare=False)
-    """Of each group of the script."""
+    """The schedule of each group of the script."""
     sides: tuple[tuple[Side, ...], ...]
-    """Of the connections of each rank."""
+    """Sides of the connections of each rank."""
     absent: tuple[int, ...] = ()
     """Ranks that never come."""
     meetings: int = 0

@@ -73,7 +73,7 @@ class CongestionControl:
         return 0
 
     def on_ack(self, packets: i64, rtt_ps: i64, now: i64, marked: bool) -> None:
-        """So many packets more are acknowledged. `rtt_ps` is how long the timed packet took, or -1.
+        """`packets` more are acknowledged. `rtt_ps` is how long the timed packet took, or -1.
 
         With `wants_echo` it is called for every answer: `marked` and `rtt_ps` are those of the packet that is
         answered (-1 if that was sent twice), and `packets` counts those that are answered for the first time.

@@ -80,7 +80,7 @@ class TcpWindow(CongestionControl):
             self.marked = True
 
     def grow(self, acknowledged: i64, rtt_ps: i64, now: i64) -> None:
-        """So many segments more are acknowledged, and the window was full. `rtt_ps` is the smoothed one."""
+        """`acknowledged` more segments are, and the window was full. `rtt_ps` is the smoothed one."""
         if acknowledged > MOST_ACKNOWLEDGED:
             acknowledged = MOST_ACKNOWLEDGED
         if self.window < self.threshold:

@@ -90,7 +90,7 @@ class Spares:
 
 
 NO_SPARES: Final = Spares()
-"""Of a queue pair without a NIC."""
+"""Spares of a queue pair without a NIC."""
 
 
 class Connection:

@@ -87,7 +87,7 @@ _UNITS: Final = (
     *(65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192),
     *(256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152),
 )
-"""Of 10 us, by timer code."""
+"""Units of 10 us, by timer code."""
 
 
 def rnr_wait_ps(code: i64) -> i64:
@@ -286,7 +286,7 @@ class Requester(Endpoint):
     def _progressed(
         self, pair: QueuePair, control: CongestionControl, packets: i64, frame: Frame, now: i64
     ) -> None:
-        """So many packets more of a queue pair are acknowledged."""
+        """`packets` more of a queue pair are acknowledged."""
         rtt_ps: i64 = -1
         marked: bool = False
         if control.wants_echo:

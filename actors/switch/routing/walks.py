@@ -115,7 +115,7 @@ class Bundle:
         """Directed ones of the fabric."""
         self.hops: vec[i64] = vec[i64]()
         self.ends: vec[i64] = vec[i64]()
-        """Of ways: where their hops end."""
+        """Where the hops of each path end."""
         self.places: vec[i64] = vec[i64]()
 
     def add(self, place: int, nic: int, port: int, frame: Frame) -> int:

@@ -420,7 +420,7 @@ def _all_to_all(ranks: int, size: str = "16MiB", **more: int) -> Case:
 
 _HASHED: Final[dict[str, Any]] = _EVERY_KEY["routing"]
 _CHOSEN: Final = {key: value for key, value in _HASHED.items() if key != "resilient_buckets"}
-"""Of policies that choose otherwise than by the hash alone."""
+"""Policies that choose otherwise than by the hash alone."""
 _BY_FLOWLET: Final = {"gap": "128us", "entries": 4096}
 
 ROUTINGS: Final[dict[str, dict[str, Any]]] = {

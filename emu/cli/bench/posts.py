@@ -29,7 +29,7 @@ SIZE_BYTES: Final = 64
 
 
 class PostCase(NamedTuple):
-    """So many posts, of which at most so many are outstanding."""
+    """How many posts a case makes, and how many of them are outstanding at most."""
 
     name: str
     title: str
@@ -56,7 +56,7 @@ class Posted(NamedTuple):
 
     posts: int
     cpu_s: float
-    """Of both processes, where there are two."""
+    """CPU time of both processes, where there are two."""
     wall_s: float
     peak_rss_bytes: int
     virtual_ps: int

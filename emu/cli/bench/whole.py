@@ -21,7 +21,7 @@ from emu.cli.bench.cases import CASES, HOSTS_PER_LEAF, SPINES
 
 WHOLE_POD_HOSTS: Final = 3072
 CLUSTER_PODS: Final = 8
-"""Of Llama 3's cluster: 24,576 GPUs."""
+"""Pods of Llama 3's cluster: 24,576 GPUs."""
 
 
 class WholeCase(NamedTuple):
@@ -40,7 +40,7 @@ class Waited(NamedTuple):
     cpu_s: float
     wall_s: float
     engine_cpu_s: float
-    """Of the run alone: without start, plan, building and results."""
+    """CPU time of the run alone: without start, plan, building and results."""
     peak_rss_bytes: int
     packet_hops: int
     digest: str

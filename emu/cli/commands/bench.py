@@ -78,7 +78,7 @@ CASES_LISTED: Final = "\b\nCases:\n" + indent(
 
 
 SERIES: Final = 10_000
-"""Of the page whose rendering is timed with `--scrapes`."""
+"""Series of the page whose rendering is timed with `--scrapes`."""
 RENDERINGS: Final = 25
 
 

@@ -59,7 +59,7 @@ FABRIC: Final[dict[str, object]] = {
 }
 """Where it runs unless told otherwise: 64 GPUs on eight servers, a leaf for each NIC of a server."""
 _NCCL_NAMES: Final = {"tree": "double_binary_tree", "nvlstree": "nvls_tree"}
-"""Of algorithms, where ours are others."""
+"""Algorithms whose names differ from ours."""
 
 PASSED_OVER: Final = {
     "agg_iters": (1, "-m", "operations are not aggregated"),

@@ -246,7 +246,8 @@ def _mean_row(paths: Sequence[str], rows: Sequence[Row]) -> Row:
 
 
 def _quantile_row(paths: Sequence[str], rows: Sequence[Row], name: str, permille: int) -> Row:
-    """Of n seeds the value of rank ceil(n x permille / 1000) of each number by itself; else what all have."""
+    """The row of a quantile: of n seeds the value of rank ceil(n x permille / 1000) of each number by itself;
+    else what all have."""
     values: dict[str, Bound | None] = {}
     for path in paths:
         found = [value for value in (row.values.get(path) for row in rows) if value is not None]

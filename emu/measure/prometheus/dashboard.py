@@ -46,7 +46,7 @@ MOST_CURVES: Final = 20
 Panel = dict[str, Any]
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-"""Of every panel: what the user chose."""
+"""Source of every panel: what the user chose."""
 
 _RUN: Final = 'run=~"$run"'
 _PORT: Final = "{{device}} port {{port}}"
@@ -244,7 +244,7 @@ _RATES: Final = {
     Unit.FRAMES: "pps",
     Unit.COUNT: "short",
 }
-"""Of counters: a virtual second."""
+"""Panel units of counters, which are shown as rates by virtual second."""
 
 
 def dashboard() -> dict[str, Any]:

@@ -60,7 +60,7 @@ class _Family:
         self.begins: list[bytes] = []
         self.places: list[int] = []
         self.hidden_places: list[int] = []
-        """Of the lines that are left out while their value is 0."""
+        """Places of the lines that are left out while their value is 0."""
 
     def close(self) -> None:
         """Every line is known."""

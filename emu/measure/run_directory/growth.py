@@ -41,7 +41,8 @@ def flat_of(changed: Mapping[int, Sequence[int]]) -> bytes:
 
 
 class Kept:
-    """Of devices with one layout: by place, the column (`NOT_KEPT`: none) and which of its own rows there."""
+    """Columns of devices with one layout: by place, the column (`NOT_KEPT`: none) and which of its own rows
+    there."""
 
     def __init__(self, columns: list[int], nth: list[int]) -> None:
         self.columns: vec[i64] = vec[i64](columns)
@@ -49,7 +50,7 @@ class Kept:
 
 
 class GrownRows:
-    """Of one column, the rows that grew since `take`."""
+    """The rows of one column that grew since `take`."""
 
     def __init__(self) -> None:
         self._gaps: BytesWriter = BytesWriter()
@@ -72,7 +73,7 @@ class GrownRows:
 
 
 class Grown:
-    """Of one device: its first row in every column, and what its counters were when last heard of."""
+    """What grew of one device: its first row in every column, and its counters as last reported."""
 
     def __init__(self, kept: Kept, first: list[int]) -> None:
         self.kept: Kept = kept

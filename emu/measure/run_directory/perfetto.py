@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 SEQUENCE: Final = 1
-"""Of all packets: they are written by one writer."""
+"""Sequence of all packets: they are written by one writer."""
 CLEARED: Final = 1
-"""Of the first packet: nothing is interned before."""
+"""Flag of the first packet: nothing is interned before."""
 BEGIN: Final = 1
 END: Final = 2
 COUNTER: Final = 4

@@ -317,7 +317,7 @@ class RunDirectory:
         self._samples: SampleWriter | None = None
         """Once it is known what is counted."""
         self._numbers: list[int] = []
-        """Of all devices."""
+        """Numbers of all devices."""
         self._held = -1
         self.resumed = False
         """Whether it is of a run that is gone on with."""

@@ -146,7 +146,7 @@ def write_parquet(out: Path, rows: Iterable[Row]) -> None:
 
 
 def batched(all_of: Iterable[T], size: int) -> Iterator[list[T]]:
-    """So many at a time, in order; the last may be fewer."""
+    """Rows in batches of this many, in order; the last may have fewer."""
     rest = iter(all_of)
     while some := list(islice(rest, size)):
         yield some

@@ -169,7 +169,7 @@ class _Columns:
             rows = [row + more for row, more in zip(rows, selection.rows_of, strict=True)]
 
     def counters(self) -> list[list[tuple[int, int]]]:
-        """Of each column the counters of its rows: device and place."""
+        """The counters of each column's rows: device and place."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.kept]
         for number, selection in self.selection.items():
             for place, column in zip(selection.places, selection.columns, strict=True):
@@ -182,7 +182,7 @@ Column = tuple[Sequence[int], Sequence[int]]
 
 
 _LEVEL: Final = 1
-"""Of deflate, which files have to keep: another one writes other bytes."""
+"""Level of deflate, which files have to keep: another one writes other bytes."""
 _ROOMS: Final = 4
 
 
@@ -259,7 +259,7 @@ class Standing:
 
     def __init__(self, changed: Iterable[Changed] = ()) -> None:
         self.virtual_ps = -1
-        """Of that sample; -1 if there was none."""
+        """Time of that sample; -1 if there was none."""
         self._values: dict[int, dict[int, int]] = {}
         for one in changed:
             self.add(one)
@@ -428,8 +428,7 @@ def mixes_line(virtual_ps: int, mixed: Mapping[int, Sequence[int]]) -> str:
 
 
 def mixed_since(path: Path, mixes: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Of mixes, place and mix in turn, those that are not what `digests.jsonl` says so far. Raises
-    UsageError."""
+    """Place and mix in turn of the mixes that are not what `digests.jsonl` says so far. Raises UsageError."""
     last: dict[tuple[int, int], int] = {}
     for one in read_digests(path).points:
         last |= one.mixed

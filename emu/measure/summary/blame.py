@@ -61,7 +61,7 @@ class Flight(NamedTuple):
 
 @dataclass
 class RankCalls:
-    """Of one rank."""
+    """The calls of one rank."""
 
     flights: list[Flight] = field(default_factory=list)
     """Those it remembers, oldest first."""
@@ -210,7 +210,7 @@ def _named(plan: JobPlan, flight: Flight) -> str:
 
 
 def _waited_for(plan: JobPlan, calls: Sequence[RankCalls]) -> list[tuple[int, GroupPlan, Flight]]:
-    """Of every group whose members wait: the call of the member that came furthest. Transfers come last."""
+    """For every group whose members wait, the call of the member that came furthest. Transfers come last."""
     found = []
     for number, group in enumerate(plan.groups):
         present = [one for rank in group.ranks if (one := calls[rank].present(number)) is not None]

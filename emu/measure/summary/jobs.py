@@ -82,10 +82,10 @@ class Reported:
     def __init__(self, records: Iterable[DeviceRecord], plans: Sequence[JobPlan] = ()) -> None:
         tended = [(one, plan.job) for plan in plans if plan.tended for one in plan.tended.incarnations]
         self._job = dict(tended)
-        """Of jobs that are another one after a restart, which."""
+        """The job that each became after a restart."""
         self.operations: dict[tuple[int, int], Outcome] = {}
         self.done: dict[int, int] = {}
-        """Of a job: how many operations have ended."""
+        """How many operations of a job have ended."""
         self.flows: dict[tuple[int, int], Outcome] = {}
         self.steps: dict[int, list[Sequence[int]]] = {}
         """By job: rank, step, begin, end, compute, waits by reason."""
@@ -141,7 +141,7 @@ class Reported:
         self._keep_last_steps()
 
     def _keep_last_steps(self) -> None:
-        """Of steps that a restarted job did again, the last time."""
+        """Keep the last run of each step that a restarted job did again."""
         for job in dict.fromkeys(self._job.values()):
             ordered = sorted(self.steps.get(job, []), key=lambda row: row[2])
             self.steps[job] = list({(row[0], row[1]): row for row in ordered}.values())
@@ -179,7 +179,7 @@ class Reported:
         return [ranked[rank] for rank in plan.training.members[membership] if rank in ranked]
 
     def ends(self, plan: JobPlan, call: CallPlan) -> list[Outcome]:
-        """Of a transfer: the calls at the other end, as far as they are over."""
+        """The calls at the other end of a transfer, as far as they are over."""
         found = [self.calls.get((plan.job, call.step, label), {}).get(rank) for rank, label in call.ends]
         return [one for one in found if one is not None]
 

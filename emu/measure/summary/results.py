@@ -40,7 +40,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.spans import fault_times
 
 MOST_HIT: Final = 8
-"""Of what a fault was found to hit, or drawn, how much is named."""
+"""How much is named of what a fault was found to hit, or drawn."""
 
 
 def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
@@ -189,7 +189,7 @@ def summarise(
 def _tended(
     topology: Topology, jobs: Sequence[JobPlan], records: Sequence[DeviceRecord], virtual_ps: int
 ) -> OperatorResult | None:
-    """Of the job that an operator tends."""
+    """The job that an operator tends."""
     rows = operator_rows(records)
     for plan in jobs:
         facts = plan.tended

@@ -22,7 +22,7 @@ LIMIT: Final = 0.9
 
 
 def server_loads(topology: Topology, frontend: FrontendSection, fabric: Fabric) -> list[ServerLoad]:
-    """Of every server of the front end, storage first."""
+    """The load of every server of the front end, storage first."""
     came: dict[str, int] = {}
     left: dict[str, int] = {}
     for link in fabric.links:

@@ -119,5 +119,5 @@ def step_mfu_ppm(facts: TrainingFacts | None, ranks: int, step_ps: int) -> int |
 
 
 def _share(part_ps: int, whole_ps: int) -> float | None:
-    """Of a step; None of one that took no time."""
+    """Share of a step; None of one that took no time."""
     return round(part_ps / whole_ps, 6) if whole_ps else None

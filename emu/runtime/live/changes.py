@@ -232,7 +232,7 @@ class LocalLead:
     def __init__(self, steering: Steering, machine: WindowMachine, changes: Sequence[Changes]) -> None:
         self._steering = steering
         self._machine = machine
-        """Of part 0."""
+        """The machine of part 0."""
         self._changes = changes
         self._ending = False
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 
 VERSION: Final = 1
 MOST_BYTES: Final = 1 << 24
-"""Of a frame."""
+"""Largest frame."""
 LENGTH: Final = struct.Struct(">I")
 
 

@@ -62,7 +62,7 @@ NEXT: Final = "next"
 NEXT_BEFORE: Final = "next_before"
 UNTIL: Final = "until"
 LONGEST_PS: Final = 10**15
-"""Of computing, and how far ahead a post may be: 1,000 s."""
+"""Longest computing, and how far ahead a post may be: 1,000 s."""
 MOST_BYTES: Final = 1 << 45
 CHUNK_PS: Final = 10**10
 """How often it is looked whether anything moves, unless `stall_after` is shorter."""
@@ -125,7 +125,7 @@ _SAVED: Final = (
     "status",
     "applied",
 )
-"""Of an `_Open`, what is in a state; the caller and the note are not."""
+"""What a state has of an `_Open`; the caller and the note are not in it."""
 
 
 class _Entry(NamedTuple):
@@ -440,7 +440,7 @@ class OpenRun:
         self.numbered = 0
         self.closed = False
         self._digest = ""
-        """Of a closed run."""
+        """Digest of a closed run."""
         every_ps = scenario.stall_after_ps or CHUNK_PS
         self._look_ps = min(every_ps, CHUNK_PS)
         self._moved_ps = 0

@@ -93,7 +93,7 @@ class OpenServer:
 
     @property
     def port(self) -> int:
-        """Of loopback, where there is one."""
+        """The port of loopback, where there is one."""
         return int(self._socket.getsockname()[1])
 
     def serve(self) -> str:

@@ -57,7 +57,7 @@ class StateReading:
         self._fixed: Rows = {}
         self._known_faults: Sequence[Fault] | None = None
         self._spans: list[tuple[int, int]] = []
-        """Of the known faults."""
+        """Spans of the known faults."""
         self._switches = [device for device in devices if isinstance(device, Switch)]
         real = plan.blueprint.scenario.payload == "real"
         self._payload_hosts = [device for device in devices if isinstance(device, Host)] if real else []

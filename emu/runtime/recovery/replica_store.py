@@ -29,7 +29,7 @@ from emu.runtime.recovery.snapshots import KEPT, BrokenFile, SnapshotFiles, open
 
 CHUNK_BYTES: Final = 1 << 22
 MOST_BYTES: Final = 1 << 32
-"""Of a generation; a larger one is refused."""
+"""Largest generation; a larger one is refused."""
 UNDER_WAY: Final = 4
 """How many chunks are sent before the first is waited for."""
 ANSWER_S: Final = 60.0

@@ -30,7 +30,7 @@ from emu.runtime.outcome import Blame, Ending, Report
 from emu.runtime.recovery.snapshots import Saved
 
 LONGEST_DETAILS: Final = 1 << 16
-"""Of a traceback that is kept in the run directory, its end."""
+"""Longest end of a traceback that is kept in the run directory."""
 
 Reports = Mapping[int, Report | None]
 """By worker; None for one that is gone."""

@@ -142,7 +142,7 @@ class Saved:
 
     sync_ps: int
     digest: bytes
-    """Of the share; empty if it was not written."""
+    """Digest of the share; empty if it was not written."""
     cost_s: float
     """How long the run stood still for it."""
     error: str = ""

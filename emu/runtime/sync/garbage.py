@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 MUCH: Final = 1_000_000
-"""So many more blocks of memory, some hundred MiB, are too much to keep what nobody needs."""
+"""Blocks of memory, some hundred MiB, that are too much to keep what nobody needs."""
 
 ENOUGH: Final = 250_000
 """Objects: some 50 MiB; a collection of as many takes a few hundredths of a second."""
@@ -36,7 +36,7 @@ class Growth:
 
     def __init__(self, enough: int = ENOUGH) -> None:
         self.enough = enough
-        """So many objects more bring the next collection."""
+        """Objects made since the last collection that bring the next one."""
         self._least = enough
 
     def look(self) -> None:

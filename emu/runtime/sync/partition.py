@@ -55,7 +55,7 @@ class Partition:
         self._outboxes = outboxes
         self._reader = reader
         self._writer = BytesWriter()
-        """Of the batches' integers, one batch after the other."""
+        """Writer of the batches' integers, one batch after the other."""
 
     def start(self) -> None:
         """Let every device push its first events."""

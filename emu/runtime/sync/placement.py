@@ -318,9 +318,9 @@ def _spread(topology: Topology, pieces: list[_Piece], parts: Sequence[int]) -> A
 
 
 NICS_AT_ONCE: Final = 128
-"""So many NICs, with their servers and their share of the switches, are one block: more would not pay."""
+"""NICs that are one block with their servers and their share of the switches: more would not pay."""
 NICS_PER_BLOCK: Final = 32
-"""So many of a larger fabric, with their frames, leave room in a second-level cache of 1 MiB."""
+"""NICs of a larger fabric that leave room, with their frames, in a second-level cache of 1 MiB."""
 LEAST_FRAMES: Final = 4
 ELSEWHERE: Final = -1
 

@@ -138,10 +138,10 @@ class Unframer:
 
     def __init__(self) -> None:
         self.lacking = 0
-        """So many bytes are lacking to the frame that has begun; 0 if none has, or its length is unknown."""
+        """Bytes that the frame lacks that has begun; 0 if none has, or its length is unknown."""
         self._buffer = bytearray()
         self._filled = 0
-        """So many bytes at its beginning are pending."""
+        """Bytes at its beginning that are pending."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies that are complete with `data`, in order."""

@@ -152,7 +152,7 @@ SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOM
 STRANGERS: Final = 64
 MOST_REFUSALS: Final = 100
 MOST_WAITING: Final = 64
-"""So many bodies of a known peer may wait in a `StreamExchange`: more than the protocol needs."""
+"""Bodies of a known peer that may wait in a `StreamExchange`: more than the protocol needs."""
 FORCING_TCP: Final = ("tcp", "streams")
 """Values of `RunOptions.sockets` with which workers of one host use TCP too."""
 
@@ -185,7 +185,7 @@ class Peers:
         self._listeners: list[trio.SocketListener] = []
         self._arrived = trio.Condition()
         self._strangers: list[trio.CancelScope] = []
-        """Of the connections that have proved nothing yet, the oldest first."""
+        """Connections that have proved nothing yet, the oldest first."""
         self.streams: dict[int, trio.SocketStream] = {}
         self.seals: dict[int, tuple[Seal, Seal]] = {}
         """For connections over TCP: what goes to a peer is sealed with the first, what comes with the

@@ -187,7 +187,7 @@ class TrioGuest:
 
 @cache
 def edition() -> str:
-    """Of this process. Takes some hundredths of a second, once."""
+    """The edition of this process. Takes some hundredths of a second, once."""
     hashed = hashlib.sha256()
     for package in (actors, emu):
         (place,) = map(Path, package.__path__)
@@ -292,7 +292,7 @@ class _Hosted:
     saver: Saver
     snapshot_requests: SnapshotRequests | None
     part: OpenPart | None = None
-    """Of an open run."""
+    """Part of an open run."""
 
 
 class Worker:
@@ -379,7 +379,7 @@ class Worker:
         return await asyncio.to_thread(self._simulation.run)
 
     async def carry_out(self, orders: list[Order]) -> Any | EmuError:
-        """Of an open run: do what is ordered; the last answer."""
+        """Do what is ordered of an open run, and return the last answer."""
         try:
             return await asyncio.to_thread(self._carry_out, orders)
         except EmuError as error:

@@ -246,7 +246,7 @@ def hung_gpu(topology: Topology, gpu: int) -> list[Change]:
 
 
 def remapped_rows(topology: Topology, gpu: int, rows: int) -> list[Change]:
-    """So many rows of a GPU's memory were remapped, as its host can see."""
+    """Rows of a GPU's memory that were remapped, as its host can see."""
     return [_at_host(ROWS, topology, gpu, (rows, 0, 0))]
 
 

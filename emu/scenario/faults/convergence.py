@@ -32,7 +32,7 @@ from actors.kernel.mixing import Stream
 from emu.scenario.environment import Environment
 
 PHASE_PURPOSE: Final = 1 << 25
-"""Of the random stream that draws when a switch advertises."""
+"""Purpose of the random stream that draws when a switch advertises."""
 
 
 class Convergence:

@@ -221,7 +221,7 @@ class BitFlip(RecurringFault):
     aim: ClassVar[Aim] = "gpu"
     effect = "one bit of a result is wrong"
     kind: Literal["bit_flip"] = "bit_flip"
-    """Of what its collectives work on just then; with `payload: real`."""
+    """A bit flips in what its collectives work on just then; with `payload: real`."""
     bit: Annotated[int, Field(ge=0, lt=2**33)] = 0
     """Which bit of the rank's buffer, counted from its start and round again."""
 

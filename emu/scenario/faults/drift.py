@@ -48,7 +48,7 @@ class HeadroomDrift(SwitchDrift):
 
     effect = "a congested port drops what comes until its pause is obeyed and headroom does not hold"
     kind: Literal["headroom_drift"] = "headroom_drift"
-    """Of each lossless priority group; nothing is lost until an incast needs it."""
+    """Shrinks the headroom of each lossless priority group; nothing is lost until an incast needs it."""
     headroom_bytes: SizeBytes
     """Instead of what `switch.buffer.headroom` says."""
 
@@ -141,7 +141,7 @@ class DscpDrift(SwitchDrift):
     kind: Literal["dscp_drift"] = "dscp_drift"
     """RDMA in a lossy class, or control behind data."""
     dscp: Annotated[int, Field(ge=0, le=63)]
-    """Of which packets."""
+    """DSCP of the packets that it concerns."""
     queue: Priority
     """Egress queue and priority group."""
 

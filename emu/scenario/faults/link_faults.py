@@ -182,7 +182,7 @@ class Delay(OneWayFault):
     added_ps: TimePs = 0
     """On top of the link's own delay, for frames and pauses."""
     jitter_ps: TimePs = 0
-    """And up to so much more for each frame, drawn evenly."""
+    """Further delay of each frame, drawn evenly from 0 to this."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The sending ends."""

@@ -140,7 +140,7 @@ def _share(text: str) -> tuple[Fraction, str] | None:
 
 
 def _spread(spots: list[Spot], share: Fraction) -> list[Spot]:
-    """So large a share of them, spread evenly, at least one."""
+    """A share of them, spread evenly, at least one."""
     count = max(round(len(spots) * share), 1)
     return [spots[(2 * at + 1) * len(spots) // (2 * count)] for at in range(min(count, len(spots)))]
 

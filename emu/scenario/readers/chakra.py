@@ -168,12 +168,12 @@ def zigzag(value: int) -> int:
 
 
 MOST_FILE_BYTES: Final = 64 * 2**20
-"""Of all ranks' files together, as they are."""
+"""Largest size of all ranks' files together, as they are."""
 MOST_TRACE_BYTES: Final = 8 * 2**20
-"""Of what is read of them (`emu.scenario.readers.chakra`)."""
+"""Largest part of them that is read (`emu.scenario.readers.chakra`)."""
 MOST_NODES: Final = 2**17
 MOST_DEPENDENCIES: Final = 2**20
-"""Of one rank's nodes together."""
+"""Dependencies of one rank's nodes together, at most."""
 MOST_ATTRIBUTES: Final = 256
 MOST_BYTES: Final = 2**40
 MOST_MICROS: Final = 10**9
@@ -241,10 +241,10 @@ class Node(NamedTuple):
     group: str = ""
     priority: int = 0
     peer: int = -1
-    """Of a send or receive; below zero for the other one of its group."""
+    """Peer of a send or receive; below zero for the other one of its group."""
     tag: int = 0
     root: int = -1
-    """Of a rooted collective, by rank; below zero where nothing is said."""
+    """Root of a rooted collective, by rank; below zero where nothing is said."""
     called_by: tuple[int, ...] = ()
     """The ctrl_deps among `after`: in traces from PyTorch, the operator that called this one."""
 
@@ -472,11 +472,11 @@ KEPT_ATTRIBUTES: Final = frozenset(
     )
 )
 _KEPT: Final = (1, 3, 4, 5, 7)
-"""Of a node: id, type, dependencies, duration."""
+"""Fields of a node that are read: id, type, dependencies, duration."""
 _INPUTS: Final = 8
 _ATTRIBUTE: Final = 10
 MOST_FIELDS: Final = 2**22
-"""Of nodes; who has more, in however few bytes, is left as it is."""
+"""Fields of nodes, at most; who has more, in however few bytes, is left as it is."""
 
 
 def pared(data: bytes) -> bytes:

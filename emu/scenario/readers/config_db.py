@@ -53,7 +53,7 @@ POLL_MS: Final = 100
 """How often the watchdog looks where PFC_WD|GLOBAL has no POLL_INTERVAL (orchagent)."""
 LINE_ACCEPTED: Final = "speed, cable, size, xon, xoff, threshold and, on some boxes, xon_offset"
 COLUMNS: Final = ("size", "xon", "xoff", "dynamic_th", "xon_offset")
-"""Of pg_profile_lookup.ini, behind speed and cable; the last may be missing."""
+"""Columns of pg_profile_lookup.ini, behind speed and cable; the last may be missing."""
 MAPS: Final = {
     "dscp_to_tc_map": ("DSCP_TO_TC_MAP", "dscp_to_tc", 63),
     "tc_to_queue_map": ("TC_TO_QUEUE_MAP", "tc_to_queue", 7),

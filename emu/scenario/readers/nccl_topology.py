@@ -68,7 +68,7 @@ class Machine(NamedTuple):
     nics: tuple[Nic, ...]
     """In the order of their GPUs."""
     nvlink_bps: int | None
-    """Of a GPU, each way; 0: they have none; None: the file does not say."""
+    """NVLink rate of a GPU, each way; 0: they have none; None: the file does not say."""
     links: str
     """NVLink or xGMI, with count and rate."""
     left_out: tuple[str, ...]
@@ -180,9 +180,8 @@ def _shared(one: _Device, other: _Device) -> int:
 
 
 def _pcie_bps(net: _Device, gpu: _Device, shared: int) -> int:
-    """Of the slowest link between a net and its GPU. What is written of the lowest bridge that they share is
-    its link upwards, which their data does not take.
-    """
+    """Rate of the slowest link between a net and its GPU. What is written of the lowest bridge that they
+    share is its link upwards, which their data does not take."""
     way = [node for one in (net, gpu) for node in (*one.above, one.node)[shared:]]
     known = [_pci_bps(node) for node in way if node.tag == "pci"]
     return min((rate for rate in known if rate), default=0)

@@ -113,7 +113,7 @@ class Simai(NamedTuple):
     """Whether it is a benchmark, line after line."""
     stages: int = 1
     chunks: int = 1
-    """Of a stage."""
+    """Chunks of a stage."""
     stage_bytes: int = 0
     """What a rank sends to its neighbour's after a pass."""
     batches: tuple[tuple[Layer, ...], ...] = ()
@@ -121,7 +121,7 @@ class Simai(NamedTuple):
     before: tuple[Layer, ...] = ()
     """Lines of the whole step, before the micro-batches."""
     after: tuple[Layer, ...] = ()
-    """And after them."""
+    """Layers after them."""
 
 
 def read_simai(text: str) -> Simai:

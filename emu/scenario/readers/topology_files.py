@@ -43,7 +43,7 @@ from emu.scenario.yaml.document import Node, Place, decode
 FORMATS: Final = ("ns3", "simai")
 MOST_NODES: Final = 65536
 _LEAST_DIGITS: Final = 7
-"""Of a rate in bits a second; a shorter number lacks its unit."""
+"""Fewest digits of a rate in bits a second; a shorter number lacks its unit."""
 MOST_LINKS: Final = 262144
 
 

@@ -58,7 +58,7 @@ class Recipe(NamedTuple):
     """A training job."""
 
     keys: dict[str, Any]
-    """Of the workload, as a scenario has them."""
+    """Keys of the workload, as a scenario has them."""
     ranks: int
     """0: the file does not say them."""
     per_server: int

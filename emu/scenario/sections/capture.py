@@ -54,9 +54,9 @@ class CaptureSection(Section):
     filter: CaptureFilter = CaptureFilter()
     """Which of them."""
     snap_length_bytes: PositiveSizeBytes = MOST_SNAP_BYTES
-    """So many bytes of each packet are kept, with as much payload as they hold."""
+    """Bytes kept of each packet, with as much payload as they hold."""
     most_packets: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
-    """So many packets of each port are kept; the file counts the others."""
+    """Packets kept of each port; the file counts the others."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a length that cuts headers, or that no packet has."""

@@ -24,7 +24,7 @@ class FlowTraceSection(Section):
     """A row for each queue pair in each interval so long in which a packet of it leaves, or is
     acknowledged."""
     most_rows: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
-    """So many rows of each NIC are kept; `emu run` says how many are missing."""
+    """Rows kept of each NIC; `emu run` says how many are missing."""
 
     def follows(self, source: str, destination: str) -> bool:
         """Whether queue pairs from one NIC to another are traced."""

@@ -93,7 +93,7 @@ class GraphStep(Section):
     chunks: Annotated[tuple[Rank, ...], Field(min_length=1)]
     """Which chunks, in this order."""
     buffer: Literal["data", "output", "scratch"] = "data"
-    """Of which buffer."""
+    """Which buffer the chunk is in."""
     lane: Annotated[int, Field(ge=0, le=7)] = 0
     """Connections of their own between the same ranks."""
 

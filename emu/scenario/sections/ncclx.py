@@ -103,9 +103,9 @@ class TunerRowSection(Section):
     channels: Annotated[int, Field(ge=1, le=64)] | None = None
     """On how many channels, at most those of the communicator; without it as NCCL's table has it."""
     servers: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
-    """Of communicators in so many servers; without it any."""
+    """Only communicators in this many servers; without it any."""
     ranks: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
-    """Of communicators of so many ranks; without it any."""
+    """Only communicators of this many ranks; without it any."""
 
 
 class TunerSection(Section):
@@ -168,7 +168,7 @@ class NcclxSection(Section):
     a ring for each NIC of a server, each on two channels; twice as many between servers where that is below
     16."""
     channels_per_peer: AutoChannels = None
-    """Of all_to_all, all_to_allv, gather, scatter, sendrecv and transfers: channels between two ranks
+    """Channels between two ranks of all_to_all, all_to_allv, gather, scatter, sendrecv and transfers
     (NCCL_NCHANNELS_PER_NET_PEER), no more than `channels`. `auto`: two, or one for each NIC of a GPU if those
     are more; half of it, and again, where peers are too many for a round over all channels."""
     pxn: bool = True
@@ -250,7 +250,7 @@ class NcclxSection(Section):
 
     @property
     def most_channels(self) -> int:
-        """Of any communicator."""
+        """Most channels of any communicator."""
         return self.channels or MOST_CHANNELS
 
     @property

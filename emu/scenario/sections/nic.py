@@ -193,8 +193,8 @@ class NicSection(Section):
     """Time a NIC takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
 
     bond: Literal["per_qp", "first"] = "per_qp"
-    """Of a NIC with several ports: whether queue pairs use them in turn, or all use the first that is up
-    (HPN, SIGCOMM'24)."""
+    """How queue pairs use the ports of a NIC with several: in turn, or all the first that is up (HPN,
+    SIGCOMM'24)."""
     corrupt_every: Annotated[int, Field(ge=0, le=2**31)] = 0
     """Every so many-th data packet that comes in has a wrong ICRC and is lost; 0 for none. A loss that is the
     same in every run, to try `transport.recovery` on."""

@@ -68,7 +68,7 @@ class SelfCheckSection(Section):
     """The suite that finds the hosts that are to go."""
 
     size_bytes: PositiveSizeBytes = parse_size("1MiB")
-    """Of each flow and each collective. A choice."""
+    """Size of each flow and each collective. A choice."""
     deadline_ps: PositiveTimePs = parse_time("5s")
     """How long one test may take. A choice; MegaScale's suite ends within 10 minutes."""
 
@@ -79,9 +79,9 @@ class OperatorCheckpointSection(Section):
     every: Annotated[int, Field(ge=1, le=1 << 20)]
     """Steps between two."""
     size_bytes: PositiveSizeBytes
-    """Of one rank."""
+    """Size of one rank's part."""
     block_bytes: PositiveSizeBytes = parse_size("8MiB")
-    """Of a file, as in a `checkpoint` job."""
+    """Size of a block of a file, as in a `checkpoint` job."""
 
 
 class OperatorSection(Section):

@@ -81,17 +81,17 @@ class OverrideSection(Section):
     """Which devices or links, by name or pattern: "nic-3-*", "rtsw-0:ctsw-*", or a list. A host stands
     for its NICs and GPUs too."""
     switch: Annotated[Part, PartOf(SwitchSection)] = None
-    """Of switches; of NICs `pfc` alone."""
+    """Settings of switches; of NICs `pfc` alone."""
     link: Annotated[Part, PartOf(LinkSection)] = None
-    """Of links."""
+    """Settings of links."""
     nic: Annotated[Part, PartOf(NicSection)] = None
-    """Of NICs."""
+    """Settings of NICs."""
     transport: Annotated[Part, PartOf(TransportSection)] = None
-    """Of the queue pairs of NICs. A queue pair has the smaller `mtu` of its two ends."""
+    """Settings of the queue pairs of NICs. A queue pair has the smaller `mtu` of its two ends."""
     host: Annotated[Part, PartOf(HostSection)] = None
-    """Of hosts; `pcie`, `link_rate` and `link_delay` of single NICs or GPUs too."""
+    """Settings of hosts; `pcie`, `link_rate` and `link_delay` of single NICs or GPUs too."""
     gpu: Annotated[Part, PartOf(GpuSection)] = None
-    """Of GPUs."""
+    """Settings of GPUs."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse what changes nothing, keys that all devices share, and links that are taken for devices."""

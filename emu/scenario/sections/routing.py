@@ -81,8 +81,8 @@ class RoutingSection(PolicySection):
     fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=11)] = WITH_QPN
     """What is hashed, in this order. With `psn` or `opcode` packets of one flow take different ways."""
     polynomial: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**32)], ...], Field(max_length=8)] = ()
-    """Of a CRC: one for every tier, or one for each tier from the leaves up, the last for those above. None:
-    0x1021 and 0x04C11DB7."""
+    """Polynomials of a CRC: one for every tier, or one for each tier from the leaves up, the last for those
+    above. None: 0x1021 and 0x04C11DB7."""
     bit_offset: Annotated[
         tuple[Annotated[int, Field(ge=0, le=31)], ...], Field(min_length=1, max_length=8)
     ] = (0,)

@@ -55,9 +55,9 @@ from emu.scenario.yaml.values import (
 MOST_THRESHOLD_BYTES: Final = 2**46
 """Thresholds are computed in 62 bits, 16 of them behind the point."""
 POOL_BYTES: Final = parse_size("64MB")
-"""Of a switch that is no box of a known chip, as simulators have it."""
+"""Pool of a switch that is no box of a known chip, as simulators have it."""
 MOST_POOL_BYTES: Final = 162_539_680
-"""Of the largest chip."""
+"""Pool of the largest chip."""
 
 
 class BufferProfile(Section):

@@ -191,7 +191,7 @@ class FlowList(FlowsWorkload):
     """The flows; a flow's number is its place in the list."""
 
     def classes(self) -> tuple[int | None, ...]:
-        """Of each flow."""
+        """The traffic class of each flow."""
         return tuple(flow.priority for flow in self.flows)
 
     def drawn(self, site: Site) -> Sequence[Flow]:

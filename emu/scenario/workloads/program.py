@@ -67,7 +67,7 @@ class CommunicatorSection(Section):
     """A colour for each rank: ranks of one colour are a group, in their order (ncclCommSplit); -1: in none.
     Empty: all ranks are one group."""
     priority: Annotated[int, Field(ge=0, le=15)] = 0
-    """Of its copies on the GPU: those of the highest are done first (CUDA's stream priority)."""
+    """Priority of its copies on the GPU: those of the highest are done first (CUDA's stream priority)."""
     data_priority: AutoPriority = None
     """Priority of its packets (NCCL's trafficClass). `auto`: that of the job."""
     in_flight: Annotated[int, Field(ge=1, le=16)] = 1
@@ -94,35 +94,35 @@ class OperationSection(Section):
     stream: Name = MAIN
     """The stream that it is put on."""
     on: Name = WORLD
-    """Of a collective or transfer: the communicator."""
+    """Communicator of a collective or transfer."""
     size_bytes: PositiveSizeBytes | None = None
-    """Of a collective or transfer: bytes of the whole buffer, as in a benchmark. A barrier has none."""
+    """Size of the whole buffer of a collective or transfer, as in a benchmark. A barrier has none."""
     algorithm: AlgorithmChoice = AUTO
-    """Of a collective: how it is done. `auto`: what the model of `ncclx.tuner` likes best. `default`: ring
-    where there is one, else direct. A file: a send/receive graph. `module:Class`: one's own."""
+    """How a collective is done. `auto`: what the model of `ncclx.tuner` likes best. `default`: ring where
+    there is one, else direct. A file: a send/receive graph. `module:Class`: one's own."""
     graph: GraphSection | None = None
     """The send/receive graph of `algorithm: graph`; `algorithm: FILE` puts it here."""
     dtype: Literal["fp32", "bf16", "int32"] = "fp32"
-    """Of a collective: type of an element, which is what `payload: real` reduces and counts."""
+    """Type of an element of a collective, which is what `payload: real` reduces and counts."""
     redop: Literal["sum", "prod", "min", "max"] = "sum"
-    """Of all_reduce, reduce_scatter and reduce: the reduction."""
+    """Reduction of all_reduce, reduce_scatter and reduce."""
     counts: Annotated[
         tuple[Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=65536)], ...],
         Field(max_length=65536),
     ] = ()
-    """Of all_to_allv: what each place of the group has for each, in proportion, row by row; or one row for
+    """What each place of the group of an all_to_allv has for each, in proportion, row by row; or one row for
     all."""
     root: Rank = 0
-    """Of broadcast, reduce, gather and scatter: place in the group."""
+    """Place in the group of the root of broadcast, reduce, gather and scatter."""
     peer: Rank | None = None
-    """Of send and recv: the other rank of the job."""
+    """The other rank of the job, of send and recv."""
     group: Name | None = None
-    """Of a collective or transfer: those that stand one after the other on a stream with the same name begin
-    together, and the stream goes on when all are over (ncclGroupStart, ncclGroupEnd)."""
+    """Group of collectives or transfers: those that stand one after the other on a stream with the same name
+    begin together, and the stream goes on when all are over (ncclGroupStart, ncclGroupEnd)."""
     time_ps: PositiveTimePs | None = None
-    """Of compute: how long."""
+    """How long compute takes."""
     event: Name | None = None
-    """Of record and wait: the event. A wait is for the last record above it."""
+    """Event of record and wait. A wait is for the last record above it."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse what is missing, and what belongs to another operation."""
@@ -231,7 +231,7 @@ class ProgramWorkload(Workload):
         return any(one.priority for one in self.communicators)
 
     def classes(self) -> tuple[int | None, ...]:
-        """Of each communicator."""
+        """The traffic class of each communicator."""
         return tuple(one.data_priority for one in self.communicators)
 
     def fit(self, site: Site) -> Scripts:

@@ -74,7 +74,7 @@ class ServingWorkload(FlowsWorkload):
     most: Annotated[int, Field(ge=1, le=4096)] = 256
     """Requests of a decode iteration. 256 (vLLM)."""
     peak_tflops: Annotated[int, Field(ge=1, le=10**6)] = 989
-    """Of one GPU (H100, BF16, dense)."""
+    """Peak rate of one GPU (H100, BF16, dense)."""
     efficiency: FractionToOne = Fraction(6, 10)
     """Share of it that prefill reaches."""
     memory_bps: RateBps = parse_rate("2700GB/s")

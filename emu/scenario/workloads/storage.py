@@ -26,7 +26,7 @@ from emu.topology.server_presets import copy_rates_bps
 from emu.workload.file_operations import Service, checkpoint, files_of, filling, reading, rebuilding
 
 MOST_REQUESTS: Final = 2**22
-"""Of the clients of one job, over all."""
+"""Requests of the clients of one job, over all."""
 
 
 class FuseSection(Section):
@@ -53,7 +53,7 @@ class StorageWorkload(Workload):
     """What else they ask: nothing; OPEN and CLOSE of the one filer that has all bytes; OPEN, layouts and
     CLOSE of the first metadata server; Tectonic's name, file and block layers, hash-partitioned over all."""
     block_bytes: PositiveSizeBytes = parse_size("8MiB")
-    """Of a file; a block is on one storage server, or on `stripe` and `parity`. A choice."""
+    """Size of a block of a file; a block is on one storage server, or on `stripe` and `parity`. A choice."""
     stripe: Annotated[int, Field(ge=1, le=255)] = 1
     """Chunks that a block's data is cut into, each on another server."""
     parity: Annotated[int, Field(ge=0, le=255)] = 0
@@ -164,7 +164,7 @@ class Checkpoint(StorageWorkload):
     """`save`: from GPU to host memory over PCIe first, then to storage. `load`: from storage to host memory;
     the way on to the GPU takes `size` / `host.link_rate` and is not emulated."""
     size_bytes: PositiveSizeBytes
-    """Of one rank: 1 MB to 4 GB (Llama 3, section 3.3.1)."""
+    """Size of one rank's checkpoint: 1 MB to 4 GB (Llama 3, section 3.3.1)."""
 
     def requests_of(self, clients: int) -> int:
         """As many for each block as it has chunks, and what is asked beside."""
@@ -204,7 +204,7 @@ class Reads(StorageWorkload):
     kind: Literal["reads"] = "reads"
     """Files that are read, step by step."""
     size_bytes: PositiveSizeBytes
-    """Of a file."""
+    """Size of a file."""
     files: Annotated[int, Field(ge=1, le=2**20)] = 1
     """That a reader reads in a step."""
     steps: Annotated[int, Field(ge=1, le=2**20)] = 1

@@ -155,7 +155,7 @@ class TrainingWorkload(Workload):
     order: Annotated[tuple[Dimension, ...], Field(min_length=4, max_length=4)] = ("tp", "cp", "pp", "dp")
     """Which dimension changes fastest from rank to rank, first to last."""
     micro_batches: Annotated[int, Field(ge=1, le=4096)] = 1
-    """Of a step, for each DP rank."""
+    """Micro-batches of a step, for each DP rank."""
     micro_batch: Annotated[int, Field(ge=1, le=4096)] = 1
     """Sequences of a micro-batch."""
     virtual_stages: Annotated[int, Field(ge=1, le=64)] = 1
@@ -201,7 +201,7 @@ class TrainingWorkload(Workload):
     """With `data: ddp`: bytes of gradients that are reduced together (PyTorch's `bucket_cap_mb`, 25 MiB).
     `auto`: each layer's."""
     peak_tflops: Annotated[int, Field(ge=1, le=10**6)] = 989
-    """Of one GPU (H100, BF16, dense)."""
+    """Peak rate of one GPU (H100, BF16, dense)."""
     efficiency: FractionToOne = Fraction(6, 10)
     """Share of it that kernels reach, communication apart."""
     jitter: Share = Fraction(0)

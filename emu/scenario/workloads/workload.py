@@ -122,7 +122,7 @@ class Scripts(NamedTuple):
     operations: tuple[Operation, ...] = ()
     """Each of which all ranks begin together."""
     facts: TrainingFacts | None = None
-    """Of a job of steps."""
+    """Facts of a job of steps."""
     reduces: bool = False
     """Whether `payload: real` gives its packets content."""
 
@@ -132,7 +132,7 @@ class Flows(NamedTuple):
 
     flows: tuple[Flow, ...]
     message_bytes: tuple[int, ...]
-    """Of each flow: what one message has; the last has what is left."""
+    """Size of one message of each flow; the last has what is left."""
     verb: str = "write"
     qps: int = 1
     """Queue pairs of a flow."""
@@ -141,7 +141,7 @@ class Flows(NamedTuple):
     tx_depth: int = TX_DEPTH
     """Messages that a queue pair has outstanding at most."""
     serving: ServingFacts | None = None
-    """Of a job whose flows are keys and values."""
+    """Facts of a job whose flows are keys and values."""
 
 
 class Copying(NamedTuple):
@@ -159,7 +159,7 @@ class Clients(NamedTuple):
     """Host and requests of each; servers are numbers: storage servers first, then metadata servers."""
     manners: Manners
     chunks: int
-    """Of a block, parity counted."""
+    """Chunks of a block, parity counted."""
     copies: tuple[Copying, ...] = ()
     """What they begin with, where servers are of a known build."""
 
@@ -236,7 +236,7 @@ class Workload(Section):
         return {}
 
     def peers(self, ranks: int) -> list[dict[str, list[int]]]:
-        """Of each rank, the ranks of its groups by dimension; empty for what has no dimensions."""
+        """For each rank, the ranks of its groups by dimension; empty for what has no dimensions."""
         del ranks
         return []
 

@@ -42,7 +42,7 @@ class Room(NamedTuple):
     """What a plane of a fat tree may have."""
 
     ports: int
-    """Of NICs."""
+    """Ports of NICs."""
     switches: tuple[int, ...]
     """By tier."""
 

@@ -97,7 +97,7 @@ class Look:
     virtual_ps: int = 0
     sent_bytes: dict[PortName, float] = field(default_factory=dict)
     paused_s: dict[PortName, float] = field(default_factory=dict)
-    """Of the class paused longest, or the wait for credit."""
+    """How long the class paused longest was, or the wait for credit."""
     dropped: dict[str, float] = field(default_factory=dict)
     """By reason."""
     retransmitted: float = 0.0
