@@ -76,6 +76,8 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.queue_pair.responder",
     "actors.nic.bond",
     "actors.nic.nic",
+    "actors.nic.transport",
+    "actors.nic.multipath",
     "actors.nic.flow_trace",
     "actors.gpu.nvlink",
     "actors.gpu.gpu",

@@ -414,6 +414,16 @@ NIC_BOND_FAILOVERS: Final = counter(
     "Queue pairs that failed over to another port because theirs was down.",
     field="bond_failovers",
 )
+NIC_PATHS_FAILED: Final = counter(
+    "nic_paths_failed", Unit.COUNT, DEVICE, "Paths of queue pairs that were given up."
+)
+NIC_PATHS_RESTORED: Final = counter(
+    "nic_paths_restored",
+    Unit.COUNT,
+    DEVICE,
+    "Paths of queue pairs that came back.",
+)
+NIC_PATH_PROBES: Final = counter("nic_path_probes", Unit.FRAMES, DEVICE, "Probes sent on failed paths.")
 NIC_NP_CNP_SENT: Final = counter(
     "nic_np_cnp_sent", Unit.FRAMES, DEVICE, "CNPs sent by the receiver.", field="np_cnp_sent"
 )

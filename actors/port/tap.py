@@ -30,6 +30,7 @@ from actors.wire.frame import (
     ACKNOWLEDGE,
     CNP,
     CREDIT_WIRE_BYTES,
+    PATHED,
     PAUSE_WIRE_BYTES,
     READ_REQUEST,
     SYNDROME_ACK,
@@ -87,8 +88,9 @@ FIELDS: Final = (
     "immediate",
 )
 ROW: Final = Struct("<q10BH8I")
-"""One row; real payload follows it. A PFC frame has in `src` the classes that it stops, in `dst` those that
-it resumes, in `message_bytes` the quanta; a credit update has the lane in `src`, the limit in `dst`."""
+"""One row; real payload follows it, or the vector of an acknowledgement of a path. A PFC frame has in `src`
+the classes that it stops, in `dst` those that it resumes, in `message_bytes` the quanta; a credit update has
+the lane in `src`, the limit in `dst`."""
 SENT: Final = 1
 DROPPED: Final = 2
 """Bits of `event`."""
@@ -128,6 +130,8 @@ class Tap:
 def kind_of(frame: Frame) -> i64:
     """What a frame is, for filters: a number of `KINDS`."""
     opcode: int = frame.opcode
+    if opcode >= PATHED:
+        opcode &= ~PATHED
     if opcode == ACKNOWLEDGE:
         syndrome: int = frame.syndrome
         if syndrome == SYNDROME_ACK:
@@ -249,6 +253,8 @@ class Capture(Recorder):
             self.missed += 1
             return
         data = None if frame is None else frame.payload
+        if frame is not None and i64(frame.opcode) == PATHED | ACKNOWLEDGE:
+            data = frame.tail
         self.rows.append(row if data is None else row + data[: self.snap_bytes])
 
     def save(self) -> list[Plain]:

@@ -50,7 +50,19 @@ from actors.kernel.event import (
     describe_key,
 )
 from actors.kernel.vectors import append, vec
-from actors.wire.frame import ACKNOWLEDGE, CNP, FRAME_INTEGERS, PSN_MASK, READ_REQUEST, Frame, wire_size
+from actors.wire.frame import (
+    ACKNOWLEDGE,
+    CNP,
+    FRAME_INTEGERS,
+    PATH_PROBE,
+    PATHED,
+    PSN_MASK,
+    READ_REQUEST,
+    WRITE_ONLY_IMM,
+    Frame,
+    pathed_size,
+    wire_size,
+)
 from actors.wire.message import (
     COPY,
     CREDIT_UPDATE,
@@ -341,7 +353,9 @@ class BatchReader:
         payload_bytes: i64 = numbers >> 48
         wire_bytes: i64 = addresses >> 48
         if opcode > ACKNOWLEDGE and opcode != CNP:
-            raise ProtocolError(f"a frame's opcode is {opcode}, which is none")
+            self._check_pathed(opcode, payload_bytes, wire_bytes)
+            self._check_addresses(addresses)
+            return
         if payload_bytes > 0 and (opcode == READ_REQUEST or opcode >= ACKNOWLEDGE):
             raise ProtocolError(f"a frame of opcode {opcode} has {payload_bytes} bytes, and no payload")
         if payload_bytes > self._largest_payload_bytes:
@@ -354,6 +368,22 @@ class BatchReader:
                 f"a frame of opcode {opcode} with {payload_bytes} bytes of payload is "
                 f"{wire_size(opcode, payload_bytes)} bytes on the wire, not {wire_bytes}"
             )
+        self._check_addresses(addresses)
+
+    def _check_pathed(self, opcode: i64, payload_bytes: i64, wire_bytes: i64) -> None:
+        """What is no packet of a transport with paths is refused."""
+        own: i64 = opcode & ~PATHED
+        if opcode & PATHED != PATHED or (own > WRITE_ONLY_IMM and own != ACKNOWLEDGE and own != PATH_PROBE):
+            raise ProtocolError(f"a frame's opcode is {opcode}, which is none")
+        if payload_bytes > (self._largest_payload_bytes if own <= WRITE_ONLY_IMM else 0):
+            raise ProtocolError(f"a frame of opcode {opcode} has {payload_bytes} bytes, which is too much")
+        if wire_bytes != pathed_size(own, payload_bytes):
+            raise ProtocolError(
+                f"a frame of opcode {opcode} with {payload_bytes} bytes of payload is "
+                f"{pathed_size(own, payload_bytes)} bytes on the wire, not {wire_bytes}"
+            )
+
+    def _check_addresses(self, addresses: i64) -> None:
         if len(self._prefix_nics) > 0:
             self._check_address(addresses & PSN_MASK)
             self._check_address((addresses >> 24) & PSN_MASK)
@@ -464,7 +494,10 @@ class BatchReader:
         if not self._loaded:
             raise ProtocolError(f"a packet carries {size} bytes, and payload is sizes only")
         if isinstance(event, Frame):
-            if size != event.payload_bytes or event.opcode > READ_REQUEST:
+            own: i64 = i64(event.opcode)
+            if own >= PATHED:
+                own &= ~PATHED
+            if size != event.payload_bytes or own > READ_REQUEST:
                 raise ProtocolError(
                     f"a frame of opcode {event.opcode} with {event.payload_bytes} bytes of payload carries"
                     f" {size}"

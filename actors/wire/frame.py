@@ -65,6 +65,15 @@ READ_RESPONSE_LAST: Final = 0x0F
 READ_RESPONSE_ONLY: Final = 0x10
 ACKNOWLEDGE: Final = 0x11
 CNP: Final = 0x81
+PATHED: Final[i64] = 0xC0
+"""Of packets of a transport with paths: this and the opcode that they would have in a reliable connection, in
+the range that the specification leaves to manufacturers."""
+PATH_PROBE: Final[i64] = 0x1E
+"""Asks whether a path leads to the peer; with PATHED in front."""
+PATH_HEADER_BYTES: Final[i64] = 8
+"""What such packets carry behind BTH: path 8 bits, sequence on the path 24, time of sending 32."""
+PATH_ANSWER_BYTES: Final[i64] = 36
+"""What their acknowledgements carry besides: a vector of 256 bits, and a rate of 32."""
 
 OPCODES: Final = (
     SEND_FIRST,
@@ -90,6 +99,8 @@ OPCODES: Final = (
 
 LAST_OPCODES: Final[i64] = 0xF3C
 """A bit for each opcode that ends a SEND or a WRITE."""
+PATHED_IMMDT: Final[i64] = 0xA28
+"""A bit for each that carries an immediate."""
 TOLD_OPCODES: Final[i64] = 0xA3C
 """A bit for each that ends a message of which the receiver's host is told."""
 
@@ -291,6 +302,19 @@ class Frame(Event):
     def payload(self, payload: bytes | None) -> None:
         tail = self.tail
         self.carried = tail if payload is None else Load(tail, payload)
+
+
+def pathed_size(opcode: i64, payload_bytes: i64) -> i64:
+    """The same of a packet of a transport with paths, by the opcode that it would have without. Every WRITE
+    says where it goes (RETH)."""
+    extra: i64 = PATH_HEADER_BYTES
+    if opcode >= WRITE_FIRST and opcode <= WRITE_ONLY_IMM:
+        extra += RETH_BYTES
+    if opcode == ACKNOWLEDGE:
+        extra += AETH_BYTES + PATH_ANSWER_BYTES
+    elif (PATHED_IMMDT >> opcode) & 1:
+        extra += IMMDT_BYTES
+    return HEADER_BYTES + extra + ((payload_bytes + 3) & -4) + PREAMBLE_GAP_BYTES
 
 
 def packet_word(frame: Frame) -> i64:

@@ -57,6 +57,7 @@ def own_classes(scenario: Scenario) -> dict[str, str]:
         named |= {
             f"{place}transport.congestion_control.kind": view.transport.congestion_control.kind,
             f"{place}transport.recovery.kind": view.transport.recovery.kind,
+            f"{place}transport.kind": view.transport.kind,
             f"{place}nic.arbiter.kind": view.nic.arbiter.kind,
             f"{place}switch.buffer.admission.kind": view.switch.buffer.admission.kind,
             f"{place}switch.ecn.kind": view.switch.ecn.kind,
@@ -91,6 +92,7 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
                 control_of, view.transport.congestion_control, rate_bps, view.transport.mtu_bytes
             ),
             f"{place}transport.recovery.kind": partial(recovery_of, view.transport, rate_bps),
+            f"{place}transport.kind": partial(recovery_of, view.transport, rate_bps),
             f"{place}nic.arbiter.kind": partial(arbiter_of, view.nic.arbiter, largest),
             f"{place}switch.buffer.admission.kind": partial(pool_of, view.switch.buffer, largest, 1, 0),
             f"{place}switch.ecn.kind": partial(aqm_of, view.switch.ecn, trial_queue),
@@ -214,9 +216,10 @@ def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> Non
 
 
 def check_transports(scenario: Scenario, topology: Topology, plan: Plan) -> None:
-    """Raises ScenarioError for a job that joins a queue pair and a TCP connection, or READs over TCP."""
-    if not any(view.transport.is_tcp for _, view in _views(scenario)):
+    """Raises ScenarioError for a job that joins queue pairs and TCP, or READs over TCP or paths."""
+    if not any(view.transport.recovers_drops for _, view in _views(scenario)):
         return
+    paths = not scenario.transport.is_rc
     tcp = {nic: scenario.at(topology, nic).transport.is_tcp for nic in topology.nics}
     problems: dict[int, Problem] = {}
     for nic, pairs in plan.pairs.items():
@@ -232,9 +235,17 @@ def check_transports(scenario: Scenario, topology: Topology, plan: Plan) -> None
                 "ranks of NICs with one transport",
             )
     for work in plan.jobs:
-        if any(flow.flags & POST_READ and tcp[flow.nic] for flow in work.flows):
+        if any(flow.flags & POST_READ and (paths or tcp[flow.nic]) for flow in work.flows):
             key = f"jobs[{work.job}].workload.verb"
-            problems[work.job] = Problem(scenario.name, 0, key, "TCP has no READ", "write or send")
+            reason = f"{scenario.transport.kind if paths else 'TCP'} has no READ"
+            problems[work.job] = Problem(scenario.name, 0, key, reason, "write or send")
+        if paths and work.clients:
+            key, accepted = (
+                f"jobs[{work.job}].workload.kind",
+                "transport.kind: rc, or a workload without storage",
+            )
+            reason = f"storage reads by READ, which {scenario.transport.kind} does not have"
+            problems[work.job] = Problem(scenario.name, 0, key, reason, accepted)
     if problems:
         raise ScenarioError(problems.values())
 

@@ -36,7 +36,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             ranks=work.ranks,
             enabled=work.enabled,
             hosts=work.hosts(),
-            idle_ports=_idle_ports(plan, work.job, topology),
+            idle_ports="" if plan.over_ports else _idle_ports(plan, work.job, topology),
             training=work.facts,
             serving=work.serving,
             clients=sum(len(one.scripts) for one in work.clients),

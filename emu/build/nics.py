@@ -35,11 +35,12 @@ from actors.nic.queue_pair.endpoint import EndpointSettings
 from actors.nic.queue_pair.numbers import first_psn
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
+from actors.nic.transport import LaneNic, LanePort, Transport
 from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.base.units import format_rate, format_time
 from emu.build.buffer_sizes import needed_headroom_bytes
-from emu.build.round_trip import loaded_round_trip_ps, settled
+from emu.build.round_trip import loaded_round_trip_ps, longest_round_trip_ps, settled
 from emu.build.switches import OutboxFor, give_credits, give_debounce, give_errors, give_pfc, has_pfc, wire_of
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
@@ -134,14 +135,21 @@ def build_nic(
         outbox_for(host_end.peer),
     )
     recovery = recovery_of(transport, fabric[0].rate_bps)
-    kind = CreditNic if scenario.credited else Nic
-    nic = kind(number, queue, host, endpoint_settings(transport, section), recovery)
+    settings = endpoint_settings(transport, section)
+    if isinstance(recovery, Transport):
+        recovery.set_fabric(len(fabric), fabric[0].rate_bps, longest_round_trip_ps(scenario, topology))
+        recovery.give_up_ps = transport.timeout_ps * (transport.retry_count + 1)
+        nic: Nic = LaneNic(number, queue, host, settings, recovery)
+    else:
+        nic = (CreditNic if scenario.credited else Nic)(number, queue, host, settings, recovery)
     ports: list[NicPort] = []
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
         latency_ps, timeout_ps = section.latency_ps, nic.first_timeout_ps
         arbiter = arbiter_of(section.arbiter, scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES)
-        if arbiter is None:
+        if isinstance(recovery, Transport):
+            port: NicPort = LanePort(nic, index, wire, latency_ps, recovery, recovery)
+        elif arbiter is None:
             port = NicPort(nic, index, wire, latency_ps, timeout_ps, recovery)
         else:
             port = ArbitratedPort(nic, index, wire, latency_ps, timeout_ps, recovery, arbiter)
@@ -157,7 +165,7 @@ def build_nic(
     if section.jitter_ps:
         nic.jitter_ps, nic.dice = section.jitter_ps, Stream(scenario.seed, number, START_PURPOSE)
     nic.set_ports(ports)
-    if len(ports) > 1:
+    if len(ports) > 1 and not isinstance(recovery, Transport):
         nic.bond = Bond(nic, ports, GraphReach(topology, number))
     build = QueuePairs(scenario, topology, number).build
     made = [build(plan) for plan in pairs]
@@ -341,12 +349,20 @@ def control_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     transport = scenario.transport
     rates = [end.rate_bps for nic in topology.nics for end in topology.ports(nic) if end.kind == FABRIC]
     slow = recovery_warnings(transport.congestion_control, max(rates), transport.mtu_bytes)
-    return [*slow, *_timeout_warnings(scenario, topology)]
+    return [*slow, *_timeout_warnings(scenario, topology), *_pause_warnings(scenario)]
+
+
+def _pause_warnings(scenario: Scenario) -> list[str]:
+    """A line if PFC is on for a transport that was published without it."""
+    pfc = scenario.switch.pfc
+    if scenario.transport.kind != "multipath" or not pfc.enabled:
+        return []
+    return ["switch.pfc.enabled: true, and the published design of transport.kind: multipath has PFC off"]
 
 
 def _timeout_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     timeout_ps = scenario.transport.timeout_ps
-    if not timeout_ps or scenario.transport.is_tcp:
+    if not timeout_ps or scenario.transport.recovers_drops:
         return []
     loaded_ps = loaded_round_trip_ps(scenario, topology)
     if timeout_ps >= loaded_ps:
@@ -369,7 +385,10 @@ REORDERED_PS: Final = 64_000_000
 
 
 def recovery_of(transport: TransportSection, line_bps: int) -> Recovery:
-    """The recovery scheme of a NIC whose ports have this rate."""
+    """The transport of a NIC whose ports have this rate: a recovery scheme, or one with paths of its own."""
+    if not transport.is_rc:
+        own = transport.own
+        return policy_of(own)(transport.mtu_bytes, own)  # type: ignore[no-any-return]
     section, mtu_bytes = transport.recovery, transport.mtu_bytes
     if issubclass(section.policy, GoBackN) and section.window_bytes is None:
         window_bytes = max(line_bps * REORDERED_PS // (8 * 10**12), 2 * section.reorder * mtu_bytes)
@@ -395,8 +414,8 @@ ACCESS: Final = {
 def endpoint_settings(transport: TransportSection, nic: NicSection) -> EndpointSettings:
     """What a NIC's transport is built from."""
     return EndpointSettings(
-        0 if transport.is_tcp else transport.timeout_ps,  # TCP's timer is its scheme's
-        0 if transport.is_tcp else first_timeout_ps(transport),
+        0 if transport.recovers_drops else transport.timeout_ps,
+        0 if transport.recovers_drops else first_timeout_ps(transport),
         transport.retry_count,
         transport.rnr_retry,
         transport.rnr_timer,

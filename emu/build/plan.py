@@ -296,6 +296,8 @@ class Plan:
     """The NVLink pairs of GPUs, by index."""
     operator: OperatorPlan | None = None
     """Who tends a job."""
+    over_ports: bool = False
+    """Whether each queue pair sends by all ports of its NIC."""
 
     def wired(self) -> list[WiredJob]:
         """The jobs that the library has wired."""
@@ -338,7 +340,8 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
     pairs = book.numbered(scenario.seed, topology, source_port_of(scenario, topology))
     listed = len(scenario.jobs)
     works = tuple(replace(work, owned=work.job >= listed) for work in jobs)
-    return Plan(pairs, works, book.inside(), resolved.operator)
+    over_ports = not scenario.transport.is_rc
+    return Plan(pairs, works, book.inside(), resolved.operator, over_ports)
 
 
 def source_port_of(scenario: Scenario, topology: Topology) -> SourcePort:

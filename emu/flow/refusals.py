@@ -62,7 +62,7 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
         yield "routing.resilient_buckets", "flow level has no resilient hashing", f"0, or {PACKETS}"
     if scenario.credited:
         yield "link.flow_control", "flow level has no credits", f"pfc, or {PACKETS}"
-    elif not scenario.switch.pfc.enabled:
+    elif not scenario.switch.pfc.enabled and scenario.transport.is_rc:
         yield "switch.pfc.enabled", "flow level loses nothing", f"true, or {PACKETS}"
     yield from _modular(scenario, topology)
     buffer = scenario.switch.buffer
@@ -80,6 +80,7 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
         ("host.node", scenario.host.node != "none"),
         ("host.pcie.enabled", scenario.host.pcie.enabled),
         ("transport.receive_queue.depth", bool(scenario.transport.receive_queue.depth)),
+        ("transport.kind", not scenario.transport.is_rc),
         ("transport.recovery.kind", scenario.transport.recovery.kind == "tcp"),
         ("overrides", any(_overridden(scenario, topology))),
         ("payload", scenario.payload == "real"),

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
 from actors.fabric.model import Role, Topology
-from actors.wire.frame import LARGEST_HEADERS_BYTES
+from actors.wire.frame import LARGEST_HEADERS_BYTES, PATH_HEADER_BYTES
 from emu.base.errors import Problem, ScenarioError
 from emu.base.spelling import listed
 from emu.base.units import format_time, parse_time
@@ -138,6 +138,20 @@ class Environment(Section):
     run: RunSection = RunSection()
     """Limits and sampling."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _lossy_by_default(cls, value: object) -> object:
+        """With `transport.kind: multipath` switches mark and do not pause, unless the scenario says so."""
+        if not isinstance(value, dict):
+            return value
+        transport, switch = value.get("transport"), value.get("switch") or {}
+        if not isinstance(transport, dict) or transport.get("kind") != "multipath":
+            return value
+        if not isinstance(switch, dict):
+            return value
+        marking = {"enabled": True, "kmin": "100KB", "kmax": "300KB", "pmax": 1}
+        return {**value, "switch": {"pfc": {"enabled": False}, "ecn": marking, **switch}}
+
     def check(self) -> Iterator[Refusal]:
         """Refuse sections that contradict each other."""
         channels = self.ncclx.most_channels
@@ -147,7 +161,10 @@ class Environment(Section):
         pfc = self.switch.pfc
         if self.credited:
             yield from self._without_room()
-        elif pfc.enabled and self.transport.data_priority not in pfc.priorities:
+            if not self.transport.is_rc:
+                reason = f"transport.kind: {self.transport.kind} asks links for no credits"
+                yield Refusal(("link", "flow_control"), reason, "pfc")
+        elif pfc.enabled and self.transport.is_rc and self.transport.data_priority not in pfc.priorities:
             reason = f"data at priority {self.transport.data_priority} is not lossless"
             accepted = (
                 f"one of switch.pfc.priorities ({listed(map(str, pfc.priorities))}), or pfc.enabled: false"
@@ -227,7 +244,8 @@ class Environment(Section):
     @cached_property
     def largest_frame_bytes(self) -> int:
         """The largest frame on any link, with headers and FCS, without preamble and gap."""
-        return LARGEST_HEADERS_BYTES + max(
+        headers = int(LARGEST_HEADERS_BYTES) + (0 if self.transport.is_rc else int(PATH_HEADER_BYTES))
+        return headers + max(
             one.mtu_bytes + one.congestion_control.telemetry_bytes for one in self.transports
         )
 

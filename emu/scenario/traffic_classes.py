@@ -109,12 +109,12 @@ def lossy_data(scenario: Scenario, topology: Topology) -> list[LossyData]:
 def _senders(scenario: Scenario, topology: Topology, priority: int) -> dict[int, set[str]]:
     """The DSCPs that RoCE NICs write for a priority, with the networks of those NICs.
 
-    TCP recovers from drops by design, so it is in a lossy class on purpose.
+    TCP and transports with paths recover from drops by design, and are in a lossy class on purpose.
     """
     found: dict[int, set[str]] = {}
     for number in topology.nics:
         view = scenario.at(topology, number)
-        if not view.transport.is_tcp:
+        if not view.transport.recovers_drops:
             found.setdefault(view.nic.dscp[priority], set()).add(topology.nodes[number].network)
     return found
 

@@ -242,7 +242,18 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "xoff": ("10KB", {}),
         "xon": ("1KB", {}),
     },
+    "transport.paths (kind: multipath)": {
+        "kind": ("", {}),
+        "paths": (2, {}),
+        "window": ("8KB", {}),
+        "placement": ("4KB", {}),
+        "silence": ("2us", FLAP),
+        "silent_after": (1, FLAP),
+        "probe": ("5us", FLAP),
+        "share_interval": ("1us", LONG),
+    },
     "transport": {
+        "kind": ("multipath", {"transport.recovery": {"kind": "go_back_n"}}),
         "mtu": (512, {}),
         "timeout": (1, FLAP),
         "retry_count": (0, FLAP),

@@ -199,6 +199,7 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     "nic.context_cache": {"nic.context_cache.entries": 1, "nic.context_cache.miss_penalty": "1us"},
     "nic.receive": {"nic.receive.enabled": True, "nic.receive.rate": "50G", "nic.receive.buffer": "200KB"},
     "transport": {},
+    "transport.paths (kind: multipath)": {"transport.kind": "multipath"},
     "transport.recovery (kind: go_back_n)": {**LOSSES, **OUT_OF_ORDER, "transport.recovery.reorder": 8},
     "transport.recovery (kind: go_back_0)": {**LOSSES, "transport.recovery.kind": "go_back_0"},
     "transport.recovery (kind: selective_repeat)": {

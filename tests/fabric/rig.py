@@ -31,6 +31,7 @@ from actors.ncclx.transport.wiring import QpPlan
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
+from actors.nic.transport import LaneNic
 from actors.port.port import Port
 from actors.switch.switch import Switch
 from actors.wire.frame import Frame
@@ -383,6 +384,7 @@ class Fabric:
         for nic in self.nics:
             data = sum(pair.high_psn for pair in nic.pairs) - self._first_psns[nic.number]
             data += sum(port.retransmitted for port in nic.ports())
+            data += nic.transport.probes if isinstance(nic, LaneNic) else 0
             waiting = sum(len(queued(port)) for port in nic.ports())
             answers = nic.transmit_acks + nic.transmit_naks + nic.np_cnp_sent - waiting
             lost = data + answers - sum(port.sent_frames for port in nic.ports())

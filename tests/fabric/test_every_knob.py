@@ -87,6 +87,7 @@ def changed(heading: str, key: str) -> bool:
             "tcp": {"transport.congestion_control.kind": "none"},
             "reno": {"transport.congestion_control.kind": "cubic"},
             "cubic": {"transport.congestion_control.kind": "reno"},
+            "multipath": {"transport.kind": "rc"},
             "round_robin": {"nic.arbiter.kind": "weighted", "nic.arbiter.strict": []},
         }
         plain = {k: v for k, v in before.items() if not k.startswith(path.rpartition(".")[0] + ".")}

@@ -9,6 +9,10 @@ padding of a least frame follow the ICRC, so the length is that on the wire with
 A packet that is cut has the payload that fits, lengths of IP and UDP and an ICRC to match; its record alone
 has the length on the wire. tshark calls a RoCE packet malformed whose payload is not there whole.
 
+Packets of a transport with paths have opcodes from 0xC0 on, and behind BTH the headers of
+`actors.nic.multipath`, in which the time of sending is 0.
+
+
 The ICRC is the CRC-32 over the packet from the IP header on, after eight bytes of ones, with the fields that
 switches change as ones: type of service, TTL, checksums, and the byte of BTH that has FECN and BECN.
 
@@ -29,6 +33,7 @@ from actors.port.tap import ASKS, CREDIT_KIND, LOADED, PFC_KIND, ROW
 from actors.wire.frame import (
     ACKNOWLEDGE,
     CNP,
+    PATHED,
     PREAMBLE_GAP_BYTES,
     READ_REQUEST,
     READ_RESPONSE_FIRST,
@@ -50,6 +55,7 @@ _RETH: Final = frozenset(map(int, (WRITE_FIRST, WRITE_ONLY, WRITE_ONLY_IMM, READ
 _IMMDT: Final = frozenset(map(int, (WRITE_LAST_IMM, WRITE_ONLY_IMM, SEND_LAST_IMM, SEND_ONLY_IMM)))
 _AETH: Final = frozenset(map(int, (READ_RESPONSE_FIRST, READ_RESPONSE_LAST, READ_RESPONSE_ONLY, ACKNOWLEDGE)))
 _CNP_BYTES: Final = 16
+_VECTOR_BYTES: Final = 32
 _BECN: Final = 0x40000000
 _ACK_REQUEST: Final = 0x80000000
 _MIGRATED: Final = 0x40
@@ -110,7 +116,9 @@ def packet(row: Row, data: bytes, source: bytes, target: bytes, snap_bytes: int)
 def _rocev2(row: Row, data: bytes, source: bytes, target: bytes, snap_bytes: int) -> tuple[bytes, int]:
     opcode = row.opcode
     extended = b""
-    if opcode in _RETH:
+    if opcode >= PATHED:
+        extended = _pathed(row, data)
+    elif opcode in _RETH:
         extended = struct.pack(">QII", 0, 0, row.message_bytes or row.payload_bytes)
     elif opcode in _AETH:
         extended = struct.pack(">I", (row.syndrome << 24) | (row.immediate & 0xFFFFFF))
@@ -161,6 +169,18 @@ def _rocev2(row: Row, data: bytes, source: bytes, target: bytes, snap_bytes: int
     )
     whole = b"".join((head, body, _ZEROS[:pad], struct.pack("<I", zlib.crc32(masked))))
     return (whole + _ZEROS[: length - len(whole)])[:snap_bytes], length
+
+
+def _pathed(row: Row, data: bytes) -> bytes:
+    """The headers behind BTH of a transport with paths."""
+    own = row.opcode & ~int(PATHED)
+    path = struct.pack(">II", row.message_bytes, 0)
+    if own == ACKNOWLEDGE:
+        aeth = struct.pack(">I", row.syndrome << 24)
+        return aeth + path + data.ljust(_VECTOR_BYTES, b"\0") + struct.pack(">I", row.immediate)
+    if WRITE_FIRST <= own <= WRITE_ONLY_IMM:
+        path += struct.pack(">QII", 0, 0, row.payload_bytes)
+    return path + (struct.pack(">I", row.immediate) if own in _IMMDT else b"")
 
 
 def _checksum(header: bytes) -> int:

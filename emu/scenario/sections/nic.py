@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from actors.nic.arbiter import Arbiter, WeightedClasses
 from actors.nic.congestion.control import CongestionControl
@@ -35,7 +35,9 @@ from actors.nic.congestion.hybrid import Hybrid
 from actors.nic.congestion.swift import Swift
 from actors.nic.congestion.tcp_window import Reno, TcpWindow
 from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
+from actors.nic.multipath import Multipath
 from actors.nic.tcp import Tcp
+from actors.nic.transport import Transport
 from emu.base.units import format_time, parse_rate, parse_size, parse_time
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
@@ -289,9 +291,39 @@ class ReceiveQueueSection(Section):
     was told."""
 
 
-class TransportSection(Section):
-    """Reliable-connection queue pairs."""
+class OwnTransportSection(PolicySection):
+    """What every transport with paths of its own shares."""
 
+    kind: str
+    """Which transport."""
+
+
+TRANSPORTS: Final = OneOfOrPlugin(
+    {
+        "multipath": section_of(
+            OwnTransportSection,
+            "multipath",
+            Multipath,
+            "One queue pair over all ports, on paths that the NIC owns.",
+        )
+    },
+    default="multipath",
+    base=OwnTransportSection,
+    parent=Transport,
+    methods=("waits_at", "next_packet", "arrived"),
+)
+
+
+class TransportSection(Section):
+    """Queue pairs: reliable connections, or another transport."""
+
+    kind: Annotated[str, Field(min_length=1, max_length=200)] = "rc"
+    """`rc`: reliable connections, each on one port, with `recovery` and `congestion_control`. `multipath`:
+    one queue pair over all ports of its NIC, on paths that the NIC owns (MetaRoCE's shape), with `paths`;
+    without `switch.pfc` and `switch.ecn` in the scenario, PFC is off and switches mark from 100 to 300 KB (at
+    400G). `module:Class`: one of your own."""
+    paths: Annotated[OwnTransportSection, TRANSPORTS] = TRANSPORTS.section()
+    """Knobs of `multipath`, or of a class of your own, for which `paths.kind` is that of `kind`."""
     mtu_bytes: MtuBytes = 4096
     """Payload of a full packet."""
     timeout: Annotated[int, Field(ge=0, le=31)] = 20
@@ -328,6 +360,15 @@ class TransportSection(Section):
     """Priority of ACK and NAK. `auto`: that of the queue pair, in which its data travels, as an ordinary RC
     queue pair has it. A class of its own for them, as Meta's fabric has, shortens waiting for completions."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _own_class(cls, value: object) -> object:
+        """The knobs of `kind: module:Class` are those of that class."""
+        if not isinstance(value, dict) or ":" not in str(value.get("kind", "")):
+            return value
+        paths = value.get("paths") or {}
+        return {**value, "paths": {"kind": value["kind"], **paths}} if isinstance(paths, dict) else value
+
     def check(self) -> Iterator[Refusal]:
         """Refuse a window without a packet, and a first timeout beyond the last."""
         for key, section in (("recovery", self.recovery), ("congestion_control", self.congestion_control)):
@@ -343,6 +384,50 @@ class TransportSection(Section):
             reason = f"the first timeout is longer than `timeout` ({format_time(self.timeout_ps)})"
             yield Refusal(("adaptive_retransmission", "least"), reason, "at most 4.096 us x 2^timeout")
         yield from self._not_tcp()
+        yield from self._not_rc()
+
+    def _not_rc(self) -> Iterator[Refusal]:
+        """Refuse a transport that there is not, and with paths what only reliable connections have."""
+        if self.is_rc:
+            if self.paths != TRANSPORTS.section():
+                yield Refusal(("paths",), "a reliable connection has no paths", "kind: multipath")
+            return
+        if self.kind != self.paths.kind:
+            if ":" in self.kind:
+                reason = f"`paths` has the knobs of {self.paths.kind}"
+                yield Refusal(("paths", "kind"), reason, f"{self.kind!r}, as `transport.kind`")
+            else:
+                yield Refusal(
+                    ("kind",), f"there is no transport {self.kind!r}", "rc, multipath or module:Class"
+                )
+            return
+        for refusal in self.paths.misfits(self.mtu_bytes):
+            yield refusal._replace(location=("paths", *refusal.location))
+        default = RECOVERIES.section()
+        for location, given, accepted in (
+            (("recovery", "kind"), self.recovery != default, "recovery left out, or kind: rc"),
+            (("congestion_control", "kind"), self.congestion_control.kind != "none", "none, or kind: rc"),
+            (("adaptive_retransmission", "enabled"), self.adaptive_retransmission.enabled, "false"),
+            (("receive_queue", "depth"), bool(self.receive_queue.depth), "0"),
+            (("remote_access",), self.remote_access != "read_write", "read_write"),
+        ):
+            if given:
+                yield Refusal(location, f"{self.kind} has its own rules in place of it", accepted)
+
+    @property
+    def is_rc(self) -> bool:
+        """Whether queue pairs are reliable connections, or TCP's."""
+        return self.kind == "rc"
+
+    @property
+    def own(self) -> OwnTransportSection:
+        """The section of a transport that is no reliable connection."""
+        return self.paths
+
+    @property
+    def recovers_drops(self) -> bool:
+        """Whether it goes about losses itself, with timers of its own, and is meant for lossy classes."""
+        return self.is_tcp or not self.is_rc
 
     def _not_tcp(self) -> Iterator[Refusal]:
         """Refuse half of a TCP, and a TCP with what only a queue pair has."""
@@ -380,7 +465,7 @@ class TransportSection(Section):
     @property
     def out_of_order(self) -> bool:
         """Whether packets may overtake each other without being taken for lost."""
-        return self.recovery.out_of_order
+        return self.recovery.out_of_order and self.is_rc
 
     @property
     def longest_silence_ps(self) -> int:

@@ -63,6 +63,7 @@ COMMON: Final[tuple[Location, ...]] = (
     ("switch", "static_routes"),
     ("link", "flow_control"),
     ("link", "credits"),
+    ("transport", "kind"),
     ("transport", "receive_queue"),
     ("transport", "udp_source_port"),
     ("transport", "data_priority"),
