@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from actors.kernel.counters import Kind
@@ -41,6 +42,19 @@ STYLE: Final[Any] = {
     "legend.frameon": False,
 }
 MOST_LINES: Final = 20
+MOST_LETTERS: Final = 40
+"""Of categories side by side, before they are turned."""
+UNITS: Final = (
+    ("_ps", "us", 1e-6),
+    ("_bytes", "bytes", 1.0),
+    ("_bps", "Gb/s", 1e-9),
+    ("busbw", "GB/s", 1 / 8e9),
+    ("algbw", "GB/s", 1 / 8e9),
+    ("_s", "s", 1.0),
+)
+"""Of values by the end of their names: the unit on an axis, and what one of the value's own is in it."""
+DASHES: Final = ("-", "--", "-.", ":")
+"""Of lines that may lie on one another."""
 LARGE: Final = 10_000
 """From here on numbers have k, M and G."""
 
@@ -63,6 +77,8 @@ class Figure(NamedTuple):
     log_x: bool = False
     stepped: bool = False
     """A value holds up to its point; otherwise points are marked and joined."""
+    categories: tuple[str, ...] = ()
+    """What stands at x = 0, 1, ... where x is no number: points are marked, and nothing lies between them."""
 
 
 def busbw(runs: Sequence[Path]) -> Figure:
@@ -118,7 +134,8 @@ def over_time(runs: Sequence[Path], series: str, devices: Sequence[str]) -> Figu
     curves: list[Curve] = []
     metric = METRIC_OF.get(series)
     if metric is None:
-        raise UsageError(f"--series {series}: no such counter{did_you_mean(series, METRIC_OF)}")
+        hint = did_you_mean(series, METRIC_OF) or f"; accepted: {listed(METRIC_OF, 30)}"
+        raise UsageError(f"--series {series}: no such counter{hint}")
     for run in runs:
         names, reader = recorded(run)
         sums: dict[str, dict[int, int]] = {}
@@ -136,7 +153,10 @@ def over_time(runs: Sequence[Path], series: str, devices: Sequence[str]) -> Figu
     if len(curves) > MOST_LINES:
         most = f"patterns that fit at most {MOST_LINES}"
         raise UsageError(f"--device: {len(curves)} devices counted {series}; accepted: {most}")
-    unit = series if metric.kind is Kind.GAUGE else f"{series} per second"
+    quantity, scale = _quantity(series)
+    unit = quantity if metric.kind is Kind.GAUGE else f"{series} per second"
+    if metric.kind is Kind.GAUGE:
+        curves = [_scaled(curve, scale) for curve in curves]
     found = _some(curves, f"a device that counted {series}")
     return Figure("time (us)", unit, found, stepped=True)
 
@@ -157,7 +177,7 @@ def uplinks(runs: Sequence[Path]) -> Figure:
 
 
 def sweep(file: Path, x: str, y: str, by: str | None) -> Figure:
-    """The column y against x of a sweep: the mean over seeds, and a band from the least to the greatest."""
+    """The column y against x of a sweep: the median over seeds, and a band from the least to the greatest."""
     table = file / "sweep.csv" if file.is_dir() else file
     try:
         with table.open(encoding="utf-8", newline="") as opened:
@@ -175,19 +195,39 @@ def sweep(file: Path, x: str, y: str, by: str | None) -> Figure:
             groups.setdefault(row[by] if by else y, {}).setdefault(row[x], []).append(_number("--y", row[y]))
     numeric = all(_is_number(value) for group in groups.values() for value in group)
     names = labels(list(groups)) if by else {y: y}
-    curves = [_band(names[label], group, numeric) for label, group in groups.items()]
-    named = x if numeric else f"{x}: {', '.join(labels([row[x] for row in rows]).values())}"
-    return Figure(named, y, _some(curves, f"a value of {y}"))
+    written = list(dict.fromkeys(row[x] for row in rows))
+    at = {value: float(value) if numeric else float(place) for place, value in enumerate(written)}
+    quantity, scale = _quantity(y)
+    curves = [
+        _scaled(_band(names[label], {at[value]: group[value] for value in group}), scale)
+        for label, group in groups.items()
+    ]
+    categories = () if numeric else tuple(labels(written).values())
+    return Figure(x, quantity, _some(curves, f"a value of {y}"), categories=categories)
 
 
-def _band(label: str, group: Mapping[str, Sequence[float]], numeric: bool) -> Curve:
-    places = [(float(x) if numeric else float(at), values) for at, (x, values) in enumerate(group.items())]
-    places.sort()
-    means = tuple((x, sum(values) / len(values)) for x, values in places)
+def _band(label: str, group: Mapping[float, Sequence[float]]) -> Curve:
+    places = sorted(group.items())
+    middles = tuple((x, float(median(values))) for x, values in places)
     if all(len(values) == 1 for _, values in places):
-        return Curve(label, means)
+        return Curve(label, middles)
     return Curve(
-        label, means, tuple(min(values) for _, values in places), tuple(max(values) for _, values in places)
+        label, middles, tuple(min(values) for _, values in places), tuple(max(values) for _, values in places)
+    )
+
+
+def _quantity(name: str) -> tuple[str, float]:
+    """A value's name and unit as an axis has them, and what one of its own units is in that."""
+    for suffix, unit, scale in UNITS:
+        if name.endswith(suffix):
+            return f"{name.removesuffix(suffix) if suffix[0] == '_' else name} ({unit})", scale
+    return name, 1.0
+
+
+def _scaled(curve: Curve, scale: float) -> Curve:
+    points = tuple((x, y * scale) for x, y in curve.points)
+    return curve._replace(
+        points=points, low=tuple(y * scale for y in curve.low), high=tuple(y * scale for y in curve.high)
     )
 
 
@@ -219,7 +259,7 @@ def _rows(curves: Iterable[Curve]) -> Iterable[list[str | float | None]]:
 
 def _canvas(figure: Figure) -> Canvas:
     from matplotlib.figure import Figure as Canvas  # noqa: PLC0415 - an extra, and slow to import
-    from matplotlib.ticker import EngFormatter  # noqa: PLC0415
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter  # noqa: PLC0415
 
     canvas = Canvas(figsize=SIZE_IN, layout="constrained")
     axes = canvas.add_subplot()
@@ -228,16 +268,30 @@ def _canvas(figure: Figure) -> Canvas:
         (line,) = axes.plot(xs, ys, color=COLOURS[at % len(COLOURS)], label=curve.label, linewidth=1.2)
         if figure.stepped:
             line.set_drawstyle("steps-pre")
+            line.set_linestyle(DASHES[at % len(DASHES)])
         else:
             line.set_marker(MARKERS[at % len(MARKERS)])
             line.set_markersize(3.5)
-        if curve.low:
+        if figure.categories:
+            line.set_linestyle("")
+        if curve.low and figure.categories:
+            axes.vlines(xs, curve.low, curve.high, color=line.get_color(), alpha=0.4)
+        elif curve.low:
             axes.fill_between(xs, curve.low, curve.high, color=line.get_color(), alpha=0.2, linewidth=0)
     sizes = "bytes" in figure.x_label
     if figure.log_x:
         axes.set_xscale("log", base=2 if sizes else 10)
     if sizes:
         axes.xaxis.set_major_formatter(lambda value, _: about_size(int(value)))
+    elif figure.log_x:  # as numbers, within a decade too
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    if figure.categories:
+        axes.set_xticks(range(len(figure.categories)), figure.categories)
+        axes.set_xlim(-0.5, len(figure.categories) - 0.5)
+        if sum(map(len, figure.categories)) > MOST_LETTERS:
+            axes.tick_params(axis="x", rotation=30)
     if max(y for curve in figure.curves for _, y in curve.points) >= LARGE:
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_xlabel(figure.x_label)

@@ -1,10 +1,13 @@
 """Are figures drawn of what the run's tables say, and is their data beside them?"""
 
 import csv
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from emu.cli.commands.look.plot import EXAMPLES
 from emu.cli.main import main
 from tests.report.test_recording import PAIR, recorded
 
@@ -71,6 +74,39 @@ def test_a_sweep_is_drawn_as_means_and_a_band_over_its_seeds(tmp_path: Path) -> 
     ]
 
 
+def test_categories_of_a_sweep_are_named_on_the_axis_and_a_figure_has_its_unit(tmp_path: Path) -> None:
+    table = "routing.kind,seed,jobs.a.end_ps\necmp,1,2000000\necmp,2,4000000\nspray,1,1000000\n"
+    (tmp_path / "sweep.csv").write_text(table, encoding="utf-8")
+    picture = tmp_path / "end.svg"
+    axes = ("--x", "routing.kind", "--y", "jobs.a.end_ps")
+    rows = drawn("sweep", str(tmp_path), *axes, "--out", str(picture))
+    assert [list(row.values())[1:] for row in rows] == [
+        ["0.0", "3.0", "2.0", "4.0"],
+        ["1.0", "1.0", "1.0", "1.0"],
+    ]
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text("utf-8"))
+    assert {"ecmp", "spray", "jobs.a.end (us)"} <= set(words)
+    assert "0.25" not in words
+
+
+def test_the_examples_of_the_help_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ("--local", "--quiet", "--no-expect")
+    small = ("--set", "jobs[0].workload.size=64KiB")
+    assert main(["run", "tiny_all_reduce", *quick, "--out", "runs/quickstart-1"]) == 0
+    assert main(["run", "incast", *quick, *small, "--out", "runs/incast-1"]) == 0
+    axis = ("--set", "switch.buffer.alpha=1/8,1", "--show", "fabric.pfc_paused_ps")
+    assert main(["sweep", "incast", "--local", "--no-expect", *small, *axis, "--out", "sweeps/alpha"]) == 0
+    lines = EXAMPLES.replace("\\\n", " ").splitlines()
+    examples = [shlex.split(line)[1:] for line in lines if line.strip().startswith("emu ")]
+    assert len(examples) == 3
+    for words in examples:
+        assert main(words) == 0, words
+    pictures = {"busbw.svg", "queue.png", "alpha.pdf"}
+    data = {f"{Path(name).stem}.csv" for name in pictures}
+    assert {path.name for path in tmp_path.glob("*.*")} == pictures | data
+
+
 def test_the_same_figure_is_the_same_file(run: Path, tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg"):
         drawn("flows", str(run), "--out", str(tmp_path / name))
@@ -83,6 +119,10 @@ def test_the_same_figure_is_the_same_file(run: Path, tmp_path: Path) -> None:
         (["busbw", "RUN", "--out", "a.svg"], "nothing to draw; accepted: a run with a finished collective"),
         (["flows", "RUN", "--out", "a.gif"], "accepted: a name that ends in .svg, .png, .pdf"),
         (["time", "RUN", "--series", "queue_byte", "--out", "a.svg"], "did you mean 'queue_bytes'?"),
+        (
+            ["time", "RUN", "--series", "nosuch", "--out", "a.svg"],
+            "no such counter; accepted: port_",
+        ),
         (
             ["sweep", "TABLE", "--x", "alpha", "--y", "drops.total", "--out", "a.svg"],
             "--x alpha: no column of",

@@ -16,7 +16,7 @@ Command = Callable[..., Any]
 EXAMPLES: Final = """\b
 Examples:
   emu plot busbw runs/quickstart-1 --out busbw.svg
-  emu plot time runs/incast-1 --series queue_bytes --device 'tor-*' \\
+  emu plot time runs/incast-1 --series queue_bytes --device 'rtsw-*' \\
       --out queue.png
   emu plot sweep sweeps/alpha --x switch.buffer.alpha \\
       --y fabric.pfc_paused_ps --out alpha.pdf
@@ -89,5 +89,5 @@ def time(runs: tuple[Path, ...], out: Path, series: str, devices: tuple[str, ...
 @click.option("--y", required=True, metavar="PATH", help="A column that --show named.")
 @click.option("--by", metavar="KEY", help="A line for each value of this axis.")
 def of_sweep(table: Path, out: Path, x: str, y: str, by: str | None) -> int:
-    """One column of a sweep against another: means over seeds, and a band around them."""
+    """One column of a sweep against another: medians over seeds, and a band around them."""
     return _draw(plot.sweep(table, x, y, by), out)
