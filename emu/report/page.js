@@ -369,14 +369,16 @@ function drawCharts() {
     chart.lines.forEach((line, nth) => {
       const colour = styled(HUES[nth % HUES.length]), points = [...line.points].sort((a, b) => place(a[0]) - place(b[0]));
       const seeds = points.some((p) => p[2].length > 1);
-      if (seeds) {
+      if (seeds && plain) {
         const over = points.map((p) => `${right(p[0])} ${up(Math.max(p[1], ...p[2]))}`), under = points.map((p) => `${right(p[0])} ${up(Math.min(p[1], ...p[2]))}`);
         make(picture, "path", { d: "M" + [...over, ...under.reverse()].join("L") + "Z", fill: colour, "fill-opacity": 0.13 });
       }
-      make(picture, "path", { d: "M" + points.map((p) => `${right(p[0])} ${up(p[1])}`).join("L"), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": nth < HUES.length ? "none" : "6 3" });
+      // Between two categories there is nothing.
+      if (plain) make(picture, "path", { d: "M" + points.map((p) => `${right(p[0])} ${up(p[1])}`).join("L"), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": nth < HUES.length ? "none" : "6 3" });
       for (const p of points) {
         const dot = make(picture, "circle", { cx: right(p[0]), cy: up(p[1]), r: 3.5, fill: colour });
         make(dot, "title", {}, `${line.name} ${sizes ? size(p[0]) : p[0]}: ${amount(p[1], chart.y)}`);
+        if (!plain && p[2].length) make(picture, "path", { d: `M${right(p[0])} ${up(Math.min(...p[2]))}V${up(Math.max(...p[2]))}`, stroke: colour, "stroke-opacity": 0.4 });
         if (seeds) for (const y of p[2]) make(picture, "circle", { cx: right(p[0]), cy: up(y), r: 2, fill: "none", stroke: colour });
       }
     });

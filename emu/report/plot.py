@@ -22,6 +22,7 @@ from emu.measure.run_directory.recorded import csv_text
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.run_directory.sample_rows import recorded, tidy_rows
 from emu.measure.summary.percentiles import nearest_rank
+from emu.report.sweep_page import number_of
 from emu.results.metrics import METRIC_OF
 from emu.results.summary import Flow, Summary
 from emu.scenario.set_options import labels
@@ -193,10 +194,10 @@ def sweep(file: Path, x: str, y: str, by: str | None) -> Figure:
     for row in rows:
         if row[y]:
             groups.setdefault(row[by] if by else y, {}).setdefault(row[x], []).append(_number("--y", row[y]))
-    numeric = all(_is_number(value) for group in groups.values() for value in group)
+    numeric = all(number_of(value) is not None for group in groups.values() for value in group)
     names = labels(list(groups)) if by else {y: y}
     written = list(dict.fromkeys(row[x] for row in rows))
-    at = {value: float(value) if numeric else float(place) for place, value in enumerate(written)}
+    at = {value: _number("--x", value) if numeric else float(place) for place, value in enumerate(written)}
     quantity, scale = _quantity(y)
     curves = [
         _scaled(_band(names[label], {at[value]: group[value] for value in group}), scale)
@@ -323,15 +324,8 @@ def _time_us(flow: Flow) -> float:
     return (flow.delivered_ps - flow.start_ps) / 1e6
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _number(option: str, text: str) -> float:
-    if not _is_number(text):
+    found = number_of(text)
+    if found is None:
         raise UsageError(f"{option}: {text!r} is no number; accepted: a column of numbers")
-    return float(text)
+    return found

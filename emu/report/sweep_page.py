@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from html import escape
 from pathlib import Path
 from statistics import median
@@ -59,13 +60,13 @@ def _chart(rows: Sequence[Row], axes: Sequence[str], axis: str, path: str) -> di
     others = [one for one in axes if one != axis and len({row[one] for row in rows}) > 1]
     lines: dict[str, dict[str, list[float]]] = {}
     for row in rows:
-        value = _number(row[path])
+        value = number_of(row[path])
         if value is not None and row["exit_status"] in ("0", "1"):
             name = ", ".join(f"{one.rpartition('.')[2]}={row[one]}" for one in others)
             lines.setdefault(name, {}).setdefault(row[axis], []).append(value)
     if len({value for line in lines.values() for values in line.values() for value in values}) < 2:
         return None
-    numeric = all(_number(x) is not None for line in lines.values() for x in line)
+    numeric = all(number_of(x) is not None for line in lines.values() for x in line)
     return {
         "label": f"{path} by {axis}" + (f", the first {MOST_LINES} lines" if len(lines) > MOST_LINES else ""),
         "x": axis,
@@ -74,7 +75,11 @@ def _chart(rows: Sequence[Row], axes: Sequence[str], axis: str, path: str) -> di
             {
                 "name": name,
                 "points": [
-                    [_number(x) if numeric else x, median(values), sorted(values) if len(values) > 1 else []]
+                    [
+                        number_of(x) if numeric else x,
+                        median(values),
+                        sorted(values) if len(values) > 1 else [],
+                    ]
                     for x, values in line.items()
                 ],
             }
@@ -83,10 +88,11 @@ def _chart(rows: Sequence[Row], axes: Sequence[str], axis: str, path: str) -> di
     }
 
 
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
+    """A cell of a table as a number; None if it is none."""
     try:
-        return float(text)
-    except ValueError:
+        return float(Fraction(text))  # 1/8, too
+    except (ValueError, ZeroDivisionError, OverflowError):
         return None
 
 
@@ -111,7 +117,7 @@ def _body(
     for path in shown:
         if path not in drawn:
             alike = list(dict.fromkeys(row[path] for row in rows if row[path]))
-            value = _number(alike[0]) if len(alike) == 1 else None
+            value = number_of(alike[0]) if len(alike) == 1 else None
             same = alike[0] if value is None and alike else shown_quantity(path, value)
             told = f"{same} in every run" if len(alike) == 1 else "no number to draw"
             yield f'<p class="quiet">{escape(path)}: {escape(told)}</p>'

@@ -270,6 +270,7 @@ def test_a_sweep_shows_every_seed_and_the_median_between(browser: webdriver.Chro
     page = opened(browser, tmp_path / "out" / "report.html")
     (chart,) = page.execute_script("return data.charts")
     assert [point[1:] for point in chart["lines"][0]["points"]] == [[one[1], one] for one in paused]
+    assert [point[0] for point in chart["lines"][0]["points"]] == [1 / 128, 1 / 64]
     assert len(page.find_elements(By.CSS_SELECTOR, "#chart-0 circle")) == 2 + 6
     seen = page.find_element(By.TAG_NAME, "body").text
     assert re.search(r"flows\[0\]\.ideal_ps: [0-9.]+us in every run", seen)
