@@ -100,6 +100,11 @@ def test_the_variable_names_the_table_and_the_effective_scenario_has_its_rows(tm
     ("table", "said"),
     [
         ("", "tuner.csv:1: ncclx.tuner.table: has no row; accepted: collective_type,min_bytes"),
+        (
+            "allgather,[8388608,16777216],ring,ll128,-1,*,*\n",
+            "tuner.csv:1: ncclx.tuner.table: is a row of NCCLX's built-in tuner, which goes by",
+        ),
+        ("collective,bytesPerRank,algorithm,protocol,channels,nNodes,nLocalRanks\n", "built-in tuner"),
         ("allreduce,0,1\n", "tuner.csv:1: ncclx.tuner.table: 3 cells; accepted: 6 to 10"),
         ("#\nalltoall,0,1,ring,ll,1\n", "tuner.csv:2: ncclx.tuner.table: there is no 'alltoall'"),
         ("allreduce,0,1,rings,ll,1\n", "there is no 'rings'; did you mean 'ring'?; accepted: ring, tree"),

@@ -94,6 +94,9 @@ def read_machine(text: str) -> Machine:
         root = ET.fromstring(text)  # noqa: S314 - no entities, and of bounded size
     except ET.ParseError as error:
         raise NcclTopologyError(error.position[0], f"no XML: {error}", "a <system> of NCCL") from error
+    if root.tag == "algo":
+        accepted = "a send/receive graph of your own as `algorithm`, or a <system> of NCCL"
+        raise NcclTopologyError(1, "an algorithm of MSCCL, which is not read", accepted)
     if root.tag != "system":
         raise NcclTopologyError(1, f"a <{root.tag[:40]}>", "a <system>, as NCCL_TOPO_DUMP_FILE is")
     hosts = list(dict.fromkeys(cpu.get("host_hash", "") for cpu in root.iter("cpu")))

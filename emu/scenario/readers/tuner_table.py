@@ -7,9 +7,11 @@ A line is a row with 6 to 10 cells; the first cells of a header line are `collec
 -1 leaves algorithm, protocol and channels to NCCL's own choice, and matches any number of servers and ranks.
 What is read becomes `ncclx.tuner.rows`. Rows for several operations in one call (`numPipeOps` above 1) or for
 registered buffers (`regBuff` 1) match nothing here, where each call is one operation on plain buffers, and so
-do algorithms with reductions in switches: they are left out and counted in a note.
+do algorithms with reductions in switches: they are left out and counted in a note. Tables of NCCLX's built-in
+tuner (NCCLX_TUNER_CONFIG_FILE) have other columns, and are refused by name.
 
-Source: NCCL 2.30, `plugins/tuner/example` (README.md, plugin.c); RCCL, `ext-tuner/example/*.conf`.
+Source: NCCL 2.30, `plugins/tuner/example` (README.md, plugin.c); RCCL, `ext-tuner/example/*.conf`;
+NCCLX, `comms/ncclx/meta/tuner/README.md`.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ MOST_ROWS: Final = 4096
 MOST_BYTES: Final = 1 << 50
 MOST_CHANNELS: Final = 64
 _ANY: Final = "-1"
+_NCCLX: Final = ("[", "(", "*", "b")
+"""How the second cell of NCCLX's tables begins: intervals, any number, or the header's bytesPerRank."""
 
 
 class TunerTableError(FormatError):
@@ -121,6 +125,9 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
         cells = [cell.strip() for cell in written.split(",")]
         if not written.strip() or written.lstrip().startswith("#") or cells[:2] == list(CELLS[:2]):
             continue
+        if cells[0].lower() in ("collective", *OPS) and written.partition(",")[2].lstrip()[:1] in _NCCLX:
+            reason = "is a row of NCCLX's built-in tuner, which goes by bytes of a rank"
+            raise TunerTableError(line, reason, f"NCCL's: {','.join(CELLS)}")
         if not LEAST_CELLS <= len(cells) <= len(CELLS):
             reason = f"{len(cells)} cells"
             raise TunerTableError(line, reason, f"{LEAST_CELLS} to {len(CELLS)}: {','.join(CELLS)}")
