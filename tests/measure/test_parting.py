@@ -1,13 +1,22 @@
 """Does a comparison name the first device, port and sync point where two runs part?"""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from emu import api
 from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.measure.run_directory.comparison import Run, load_run, main_numbers, parting, parting_lines
+from emu.measure.run_directory.comparison import (
+    Run,
+    headline,
+    load_run,
+    main_numbers,
+    parting,
+    parting_lines,
+)
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import Mixes
 from tests.measure.handmade import summary
@@ -83,11 +92,26 @@ def test_main_numbers_stand_side_by_side() -> None:
     assert rows["drops"].ratio is None
 
 
+def test_the_first_line_says_which_run_ends_sooner_and_what_changed_most() -> None:
+    one = api.run("tiny_all_reduce", local=True, diagnose=False).summary
+    (name, job), *_ = one.jobs.items()
+    assert job.end_ps is not None
+    calls = [call.model_copy(update={"busbw": 2 * (call.busbw or 0)}) for call in job.collectives]
+    faster = job.model_copy(update={"end_ps": job.end_ps * 3 // 4, "collectives": calls})
+    other = one.model_copy(update={"jobs": {name: faster}})
+    assert re.fullmatch(r"B ends 25\.0% sooner; .* busbw 2 times A's", headline(one, other))
+    assert re.fullmatch(r"B ends 33\.3% later; .* busbw 0\.5 times A's", headline(other, one))
+    assert headline(one, one) == "A and B end together"
+    thrice = one.model_copy(update={"jobs": {name: job.model_copy(update={"end_ps": 3 * job.end_ps})}})
+    assert headline(one, thrice) == "B takes 3 times as long"
+    assert headline(thrice, one) == "A takes 3 times as long"
+
+
 def test_run_directories_are_compared(tmp_path: Path) -> None:
     write_run(RunDirectory.create("handmade", tmp_path / "a"), "a" * 64)
     write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64, second_mix=22)
     lines = parting_lines(load_run(tmp_path / "a"), load_run(tmp_path / "b"))
-    assert lines[0] == "the runs part"
+    assert lines[0] == "A and B end together"
     assert lines[-1] == "first to differ: rtsw-0 port 2, between the sync points 100ps and 200ps"
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import log
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,13 +22,17 @@ import yaml
 from pydantic import ValidationError
 
 from emu.base.errors import UsageError
-from emu.base.units import about_rate, about_size, about_time, told_apart
+from emu.base.units import about_rate, about_size, about_time, percent, told_apart
 from emu.measure.digest import OTHER_RELEASE
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
 from emu.results.summary import SCHEMA_VERSION, Job, Summary
 
 MOST_SCENARIO_LINES: Final = 12
 LONGEST_VALUE: Final = 60
+ALIKE: Final = 0.001
+"""Two runs whose ends differ by a smaller share end together."""
+TELLING: Final = 0.05
+"""By how much the rate of an operation must differ to be in the first line."""
 NOT_THERE: Final = object()
 """What a key has in a scenario that does not have the key."""
 
@@ -230,12 +235,32 @@ def main_numbers(one: Summary, other: Summary) -> list[Number]:
     return rows
 
 
+def headline(one: Summary, other: Summary) -> str:
+    """Which of two runs, A and B, ends sooner and by how much, and whose operation changed most."""
+    parts: list[str] = []
+    ends = [max((job.end_ps or 0 for job in run.jobs.values()), default=0) for run in (one, other)]
+    if all(ends):
+        ratio = ends[1] / ends[0]
+        how = f"B ends {percent(abs(ratio - 1))} {'sooner' if ratio < 1 else 'later'}"
+        if max(ratio, 1 / ratio) >= 2:
+            how = f"{'B' if ratio > 1 else 'A'} takes {max(ratio, 1 / ratio):.3g} times as long"
+        elif abs(ratio - 1) < ALIKE:
+            how = "A and B end together"
+        parts.append(how)
+    rates = [row for row in main_numbers(one, other) if row.name.endswith(" busbw") and row.ratio]
+    if rates:
+        most = max(rates, key=lambda row: abs(log(row.ratio or 1)))
+        if most.ratio is not None and abs(most.ratio - 1) >= TELLING:
+            parts.append(f"{most.name} {most.ratio:.3g} times A's")
+    return "; ".join(parts) or "A and B differ"
+
+
 def parting_lines(one: Run, other: Run) -> list[str]:
-    """What to tell of two runs before the table."""
+    """What to tell of two runs before the table: the first line says which is faster."""
     found = parting(one, other)
     if found is None:
         return [f"same answer: digest {one.summary.digest}"]
-    lines = ["the runs part"]
+    lines = [headline(one.summary, other.summary)]
     lines += [
         f"  {run.path}: digest {run.summary.digest or 'none, the run is partial'}" for run in (one, other)
     ]
