@@ -147,6 +147,10 @@ EVERY_SIZE: Final = [8 << power for power in range(28)]
 """8 B to 1 GiB."""
 
 
+FIXED_CHANNELS: Final = {"model": "hops"}
+"""NCCL's table takes fewer channels for few bytes, of an algorithm and a protocol that are given, too."""
+
+
 def falls(rows: list[Collective]) -> list[tuple[int, int, int, int]]:
     """Sizes, and times in ps, where the larger one takes less."""
     return [
@@ -159,7 +163,9 @@ def falls(rows: list[Collective]) -> list[tuple[int, int, int, int]]:
 @pytest.mark.parametrize(("servers", "algorithm", "protocol"), FIXED)
 def test_time_does_not_fall_as_size_grows(servers: int, algorithm: str, protocol: str) -> None:
     """With algorithm, protocol, channels and routing fixed, and nobody else's packets in the way."""
-    rows = rows_of(FOUR_SIZES, servers, 4, algorithm=algorithm, protocol=protocol, channels=4)
+    rows = rows_of(
+        FOUR_SIZES, servers, 4, algorithm=algorithm, protocol=protocol, channels=4, tuner=FIXED_CHANNELS
+    )
     assert falls(rows) == []
 
 
@@ -173,9 +179,11 @@ def test_time_does_not_fall_from_8_bytes_to_1_gib(algorithm: str, protocol: str,
         protocol != "simple" or (algorithm == "nvls") != (servers == 1)
     ):
         pytest.skip("NCCL has no such thing")
-    rows = rows_of(EVERY_SIZE, servers, 8, algorithm=algorithm, protocol=protocol, channels=8)
-    every_channel = 16 * 8 * 8 * servers  # from 16 B a rank and channel on, channels are fixed in truth
-    found = [fall for fall in falls(rows) if fall[1] > every_channel or fall[3] < 0.995 * fall[2]]
+    rows = rows_of(
+        EVERY_SIZE, servers, 8, algorithm=algorithm, protocol=protocol, channels=8, tuner=FIXED_CHANNELS
+    )
+    every_channel = 16 * 8 * 8 * servers  # with less than 16 B for each rank, some channels have nothing
+    found = [fall for fall in falls(rows) if fall[1] > every_channel or fall[3] < 0.998 * fall[2]]
     assert found == []
 
 
