@@ -13,8 +13,10 @@ after so many events; what it did in the second half of them then stands for the
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 from actors.fabric.model import Topology
@@ -160,8 +162,8 @@ class Testbed:
         scenario, topology, resolved, plan = blueprint
         self._wires = wires
         self._ack_priority = scenario.transport.ack_priority
-        self.carried = [dict(part.firsts) for part in parts]
-        """By part and connection, slices so far."""
+        self.carried = [defaultdict(partial(int, part.turn), part.firsts) for part in parts]
+        """By part and connection, slices so far. Calls on other channels use others of a group's."""
         pairs = _Pairs(plan)
         joined = [_joined(part, pairs) for part in parts]
         numbered = pairs.numbered(topology)
