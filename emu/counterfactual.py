@@ -198,12 +198,21 @@ def _pauses(topology: Topology, finding: Finding) -> Repair:
     return Repair(spots)
 
 
-def _gpus(topology: Topology, gpus: Sequence[int]) -> frozenset[tuple[int, int, int]]:
+_OF_A_GPU: Final[Mapping[str, tuple[int, int]]] = {
+    "gpu_slow": (int(SLOW), int(COMPUTE)),
+    "straggler": (int(SLOW), int(COMPUTE)),
+    "gpu_hung": (int(HUNG), int(COMPUTE_HUNG)),
+    "gpu_lost": (int(LOST), int(GPU_GONE)),
+}
+"""A cause, what it does to a GPU itself, and what to its computing, of which its host knows."""
+
+
+def _gpus(topology: Topology, gpus: Sequence[int], cause: str) -> frozenset[tuple[int, int, int]]:
+    itself, computing = _OF_A_GPU[cause]
     spots = frozenset[tuple[int, int, int]]()
     for gpu in gpus:
         end = topology.host_end(gpu)
-        spots |= _spots(gpu, ANYWHERE, SLOW, HUNG, LOST)
-        spots |= _spots(end.peer, end.peer_port, COMPUTE, COMPUTE_HUNG, GPU_GONE)
+        spots |= _spots(gpu, ANYWHERE, itself) | _spots(end.peer, end.peer_port, computing)
     return spots
 
 
@@ -211,8 +220,8 @@ def _gpu(topology: Topology, finding: Finding) -> Repair:
     """A GPU; of a server that has no other, its proxies too, since nothing tells them apart."""
     gpu = topology.node_named(finding.place).number
     host = topology.host_of(gpu)
-    spots = _gpus(topology, [gpu])
-    if len(_of_server(topology, host, Role.GPU)) == 1:
+    spots = _gpus(topology, [gpu], finding.cause)
+    if finding.cause == "gpu_slow" and len(_of_server(topology, host, Role.GPU)) == 1:
         spots |= _spots(host, ANYWHERE, SLOW)
     return Repair(spots)
 
@@ -223,8 +232,8 @@ def _of_server(topology: Topology, host: int, role: Role) -> list[int]:
 
 def _server(topology: Topology, finding: Finding) -> Repair:
     host = topology.node_named(finding.place).number
-    spots = _gpus(topology, _of_server(topology, host, Role.GPU)) | _spots(host, ANYWHERE, SLOW)
-    return Repair(spots)
+    spots = _gpus(topology, _of_server(topology, host, Role.GPU), finding.cause)
+    return Repair(spots | _spots(host, ANYWHERE, SLOW))
 
 
 def _lost_server(topology: Topology, finding: Finding) -> Repair:

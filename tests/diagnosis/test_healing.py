@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
+from actors.wire.fault import (
+    COMPUTE,
+    COMPUTE_HUNG,
+    DELAY,
+    ERRORS,
+    GPU_GONE,
+    HUNG,
+    LOST,
+    RATE,
+    SLOW,
+)
 from emu import api
 from emu import run_diagnosis as diagnosing
-from emu.counterfactual import Counterfactuals, as_intended, emulated
+from emu.counterfactual import Counterfactuals, as_intended, emulated, repair_of
 from emu.diagnosis.finding import Finding
 from emu.measure.device_state import ECN, PFC
 from emu.measure.summary_report import closing_lines
@@ -133,3 +144,24 @@ def test_a_cable_with_a_harmless_oddity_is_not_accused_of_its_end_that_went_down
     assert named(said_of(odd, {"kind": "nic_down", "target": "nic-2-0", "at": "150us"})) == [
         ("link_down", "nic-2-0:rtsw-1")
     ]
+
+
+@pytest.mark.parametrize(
+    ("cause", "place", "healed"),
+    [
+        ("gpu_slow", "gpu-2-0", {SLOW, COMPUTE}),
+        ("straggler", "host-2", {SLOW, COMPUTE}),
+        ("gpu_hung", "gpu-2-0", {HUNG, COMPUTE_HUNG}),
+        ("gpu_lost", "gpu-2-0", {LOST, GPU_GONE}),
+        ("degraded_link", LINK, {RATE, ERRORS}),
+        ("delayed_link", LINK, {DELAY}),
+    ],
+)
+def test_a_repair_is_of_what_the_evidence_shows_and_of_nothing_else_there(
+    cause: str, place: str, healed: set[int]
+) -> None:
+    """So that a slow GPU is not accused of what another fault of its server did."""
+    found = repair_of(api.prepare(scenario()).topology, Finding(cause, place, 0, ""))
+    assert found is not None
+    assert {op for _, _, op in found.spots} == {int(op) for op in healed}
+    assert found.links == frozenset()
