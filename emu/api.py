@@ -40,7 +40,7 @@ from emu.measure.run_directory.sample_rows import (
     recorded,
     tidy_rows,
 )
-from emu.measure.run_directory.samples import Counted, SampleSpool, Standing, sample_before
+from emu.measure.run_directory.samples import Counted, LatestSample, SampleSpool, sample_before
 from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries, operator_rows
 from emu.measure.summary.results import summarise
@@ -387,6 +387,7 @@ def _run_recorded(
     finally:
         if steering is not None:
             steering.close()
+    # Faults and captures may have been changed meanwhile: results are those of the scenario as it became.
     scenario = scenario if steering is None else steering.scenario
     live = steering is not None or options.end_ps != NEVER_PS
     interrupted = outcome.ending is Ending.INTERRUPTED
@@ -456,9 +457,9 @@ class _Record(Observer):
             self._before |= {span.at_ps: None, span.until_ps: None}
         self._widths: dict[int, int] = {}
         """How much each device counts."""
-        self._standing = Standing(directory.earlier if directory is not None else ())
+        self._latest = LatestSample(directory.earlier if directory is not None else ())
         """Kept where a sample before something is asked for, or may be."""
-        self._open = [at_ps for at_ps in self._before if at_ps >= self._standing.virtual_ps]
+        self._open = [at_ps for at_ps in self._before if at_ps >= self._latest.virtual_ps]
         """Times of those of which no later sample was heard of."""
         self._scenario, self._topology = prepared.scenario, prepared.topology
         self._jobs = prepared.jobs
@@ -518,7 +519,7 @@ class _Record(Observer):
             self._directory.journal("change", at_ps, **about, change=dict(change))
         self._write_captures()
         self._before[at_ps] = None
-        if self._standing.virtual_ps <= at_ps:
+        if self._latest.virtual_ps <= at_ps:
             self._open.append(at_ps)
         self._observer.changed(change, fault, at_ps, scenario)
 
@@ -537,7 +538,7 @@ class _Record(Observer):
         self.moves.add(changed)
         self._settle(changed.virtual_ps)
         if self._open or self._steering is not None:
-            self._standing.add(changed)
+            self._latest.add(changed)
         if self._directory is not None:
             self._directory.sample(changed, mixed)
         elif self._spool is not None:
@@ -548,7 +549,7 @@ class _Record(Observer):
         """No sample is to come before a time: what was asked for before it is what there is now."""
         passed = [at_ps for at_ps in self._open if at_ps < until_ps]
         if passed:
-            sample = self._standing.sample(self._widths)
+            sample = self._latest.sample(self._widths)
             self._before |= dict.fromkeys(passed, sample)
             self._open = [at_ps for at_ps in self._open if at_ps >= until_ps]
 

@@ -107,7 +107,7 @@ def forked(snapshot: Snapshot, parent: Scenario, fork: Scenario) -> Snapshot:
     at_ps = snapshot.sync_ps
     shares = list(snapshot.shares)
     if parent.faults != fork.faults:
-        before, after = _standing(parent), _standing(fork)
+        before, after = _pending_at_start(parent), _pending_at_start(fork)
         past = [key for key in {*before, *after} if key[0] < at_ps and before.get(key) != after.get(key)]
         if past:
             raise UsageError(
@@ -122,7 +122,7 @@ def forked(snapshot: Snapshot, parent: Scenario, fork: Scenario) -> Snapshot:
     return Snapshot(fingerprint(fork), at_ps, snapshot.machine, shares)
 
 
-def _standing(scenario: Scenario) -> dict[tuple[int, int], Plain]:
+def _pending_at_start(scenario: Scenario) -> dict[tuple[int, int], Plain]:
     """The events that a scenario makes pending before anything begins, by time and key."""
     plan = spread(blueprint_of(scenario, build_topology(scenario)), 1)
     events: list[Plain] = [save_event(event) for event in plan.partition(0).kernel.pending()]

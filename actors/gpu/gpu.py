@@ -136,7 +136,7 @@ class Gpu(Device):
             return
         self._do(message)
 
-    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+    def apply_fault(self, op: int, place: int, values: list[int] | None) -> None:
         if op == SLOW:
             self.slowness = 1000 if values is None else values[0]
         elif op == LOST:
@@ -154,13 +154,13 @@ class Gpu(Device):
                 for message in waiting:
                     self._do(message)
         elif op == FLIP:
-            flips: int = sum([row[0] == FLIP for row in self.ailments])
+            flips: int = sum([row[0] == FLIP for row in self.fault_states])
             memory = self.memory
             if values is not None and flips > self.flips and memory is not None and memory.flip(values[0]):
                 self.flipped += 1
             self.flips = flips
         else:
-            super().afflict(op, place, values)
+            super().apply_fault(op, place, values)
 
     def _do(self, message: Message) -> None:
         if message.op == COPY:
@@ -313,4 +313,4 @@ class Gpu(Device):
         self.armed = as_int(armed) == 1
         self.overtaken = as_int(overtaken)
         self.copies, self.copy_ps, self.unresponsive_ps = [as_int(value) for value in as_list(counted)]
-        self.suffer()
+        self.reapply_faults()

@@ -616,7 +616,7 @@ class Host(Device):
             program.on_lost(self, -1, STATUS_TIMED_OUT, now)
         return absent
 
-    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+    def apply_fault(self, op: int, place: int, values: list[int] | None) -> None:
         now: i64 = self.queue.now_ps
         if op == SLOW:
             cost: int = self.built_proxy_cost_ps
@@ -627,9 +627,9 @@ class Host(Device):
                 for program in self.programs:
                     program.on_lost(self, place, STATUS_GPU_LOST, now)
         elif op == COMPUTE or op == COMPUTE_HUNG:
-            slow = self.ailment(int(COMPUTE), place)
+            slow = self.fault_state(int(COMPUTE), place)
             factor: i64 = 1000 if slow is None else slow[0]
-            if self.ailment(int(COMPUTE_HUNG), place) is not None:
+            if self.fault_state(int(COMPUTE_HUNG), place) is not None:
                 factor = 0
             for program in self.programs:
                 program.on_paced(self, place, factor, now)
@@ -645,7 +645,7 @@ class Host(Device):
                 for program in self.programs:
                     program.on_lost(self, -1, STATUS_HOST_LOST, now)
         else:
-            super().afflict(op, place, values)
+            super().apply_fault(op, place, values)
 
     def _beat(self, now: i64) -> bool:
         """Send a heartbeat, unless the host is lost, and set the alarm of the next one."""
@@ -661,9 +661,9 @@ class Host(Device):
                     status = one.trouble()
         rows: i64 = 0
         for port in range(len(self.ports)):
-            if status == STATUS_SUCCESS and self.ailment(int(GPU_GONE), port) is not None:
+            if status == STATUS_SUCCESS and self.fault_state(int(GPU_GONE), port) is not None:
                 status = STATUS_GPU_LOST
-            remapped = self.ailment(int(ROWS), port)
+            remapped = self.fault_state(int(ROWS), port)
             if remapped is not None and remapped[0] > rows:
                 rows = remapped[0]
         self.management.send(Message(HEARTBEAT, self.number, self.tended, handed, status, rows, 0), now)
@@ -935,7 +935,7 @@ class Host(Device):
         self._receives = [[as_int(pair) for pair in as_list(line)] for line in as_list(receives)]
         for program, part in zip(self.programs, as_list(programs), strict=True):
             program.load(as_list(part))
-        self.suffer()
+        self.reapply_faults()
 
 
 def _message(state: Plain) -> Message:

@@ -217,8 +217,8 @@ class Device:
         self._deferred: Deferred | None = None
         self._last_deferred: Deferred | None = None
         self.progress: i64 = 0
-        self.ailments: list[list[int]] = []
-        """What afflicts the device, in the order in which it began: op, place, fault, since_ps, values."""
+        self.fault_states: list[list[int]] = []
+        """What faults have changed, in the order in which they began: op, place, fault, since_ps, values."""
         self.log: list[list[int]] = []
         """Its last `LOG_ROWS` notes, oldest first: at_ps, op of `actors.wire.fault`, place, three values.
         Changes of routes and configuration are noted (values of -1: as built), queue pairs that go into
@@ -309,21 +309,21 @@ class Device:
         place: int = message.c
         now: int = self.queue.now_ps
         if message.b == BEGIN_FAULT:
-            self.ailments.append([op, place, message.a, now, message.d, message.e, message.f])
+            self.fault_states.append([op, place, message.a, now, message.d, message.e, message.f])
         else:
             number: int = -1
             if message.b == END_FAULT:
                 number = message.a
             kept = [
                 row
-                for row in self.ailments
+                for row in self.fault_states
                 if row[0] != op or row[1] != place or (row[2] != number if number >= 0 else row[3] >= now)
             ]
-            if len(kept) == len(self.ailments):
+            if len(kept) == len(self.fault_states):
                 return
-            self.ailments = kept
-        values = self.ailment(op, place)
-        self.afflict(op, place, values)
+            self.fault_states = kept
+        values = self.fault_state(op, place)
+        self.apply_fault(op, place, values)
         if op in LOGGED:
             self.note(op, place, [-1, -1, -1] if values is None else values)
 
@@ -334,22 +334,22 @@ class Device:
         now: int = self.queue.now_ps
         self.log.append([now, op, place, values[0], values[1], values[2]])
 
-    def ailment(self, op: int, place: int) -> list[int] | None:
+    def fault_state(self, op: int, place: int) -> list[int] | None:
         """The three values that rule over something of this device now; None if nothing ails it."""
-        for row in reversed(self.ailments):
+        for row in reversed(self.fault_states):
             if row[0] == op and row[1] == place:
                 return row[4:]
         return None
 
-    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+    def apply_fault(self, op: int, place: int, values: list[int] | None) -> None:
         """Something that a fault may change has these values from now on; None: those it was built with."""
         raise AssertionError(f"device {self.number} has no {op} at {place} to break: {values}")
 
-    def suffer(self) -> None:
+    def reapply_faults(self) -> None:
         """After a snapshot was loaded: set again what faults had changed and the snapshot does not hold."""
-        for op, place in dict.fromkeys([(row[0], row[1]) for row in self.ailments]):
+        for op, place in dict.fromkeys([(row[0], row[1]) for row in self.fault_states]):
             if op in SETTINGS:
-                self.afflict(op, place, self.ailment(op, place))
+                self.apply_fault(op, place, self.fault_state(op, place))
 
     def mix_at(self, place: i64) -> i64:
         """The mix of a place: 0 is what concerns no port, p + 1 is port p."""
@@ -568,14 +568,14 @@ class Device:
 
     def save(self) -> list[Plain]:
         """The device's whole state, except what it was built from."""
-        ailments: list[Plain] = [list[Plain](row) for row in self.ailments]
+        fault_states: list[Plain] = [list[Plain](row) for row in self.fault_states]
         notes: list[Plain] = [list[Plain](row) for row in self.log]
         mixes: list[Plain] = list[Plain](self.all_mixes())
         return [
             mixes,
             self.executed,
             self.progress,
-            ailments,
+            fault_states,
             notes,
             None if self.events is None else list[Plain](self.events.save()),
         ]
@@ -586,7 +586,7 @@ class Device:
         for place, digest in enumerate(_integers(state[0])):
             self.set_mix(place, digest)
         self.executed, self.progress = _integers(state[1:3])
-        self.ailments = _rows(state[3])
+        self.fault_states = _rows(state[3])
         self.log = _rows(state[4])
         if self.events is not None and state[5] is not None:
             self.events.load(_integers(state[5]))

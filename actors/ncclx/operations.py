@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from actors.ncclx.graph import Algorithm
 
-OperationName = Literal[
+_OfData = Literal[
     "all_reduce",
     "all_gather",
     "reduce_scatter",
@@ -23,9 +23,11 @@ OperationName = Literal[
     "reduce",
     "gather",
     "scatter",
-    "sendrecv",
-    "barrier",
 ]
+Collective = Literal[_OfData, "barrier"]
+"""What a communicator of a program calls; two of its ranks send and receive besides."""
+OperationName = Literal[_OfData, "sendrecv", "barrier"]
+"""What a benchmark calls, as nccl-tests has it."""
 OPERATIONS: Final[tuple[str, ...]] = get_args(OperationName)
 ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
 REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
@@ -54,21 +56,7 @@ BY_SERVER: Final = ("hierarchical", "pxn", "nvls", "nvls_tree")
 SIMPLE_ONLY: Final = ("pat", "nvls", "nvls_tree")
 """Those for which NCCL has no other protocol."""
 
-CALLS: Final = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "all_to_allv",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "sendrecv",
-    "barrier",
-    "send",
-    "recv",
-)
+CALLS: Final = (*OPERATIONS, "send", "recv")
 """What a rank can call; devices know a call by its place here."""
 TYPES: Final = ("fp32", "bf16", "int32")
 REDUCTIONS: Final = ("sum", "prod", "min", "max")

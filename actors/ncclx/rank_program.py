@@ -387,7 +387,7 @@ class ScriptProgram(Program):
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
         if self.status != STATUS_SUCCESS or self.absent or self.first < 0:
             return
-        if len(host.ailments) > 0 and host.ailment(int(GPU_GONE), self.gpu_port) is not None:
+        if len(host.fault_states) > 0 and host.fault_state(int(GPU_GONE), self.gpu_port) is not None:
             self.on_lost(host, self.gpu_port, STATUS_GPU_LOST, now)
             return
         assert not self.running, (self.job, self.rank, self.operation, operation)

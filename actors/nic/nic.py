@@ -92,7 +92,7 @@ from actors.nic.queue_pair.requester import RNR_PORT
 from actors.nic.queue_pair.responder import CNP_PORT, Responder
 from actors.port.link import PRIORITIES, MessagePort
 from actors.port.passage import Passage
-from actors.port.port import DEBOUNCED, afflict_port, count_port, port_is_steady, port_series
+from actors.port.port import DEBOUNCED, apply_port_fault, count_port, port_is_steady, port_series
 from actors.port.tap import BAD_ICRC, UNKNOWN_PAIR
 from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, ROUTE
 from actors.wire.fault import RESET as RESET_NIC
@@ -617,7 +617,7 @@ class Nic(Responder):
 
     # ---- faults
 
-    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+    def apply_fault(self, op: int, place: int, values: list[int] | None) -> None:
         if op == HOLD:
             self.on_timer(LINK_STATE, place, 1 if values is None else 0)
         elif op == ROUTE:
@@ -633,7 +633,7 @@ class Nic(Responder):
             self._slow_down(values)
         else:
             now: i64 = self.queue.now_ps
-            known: bool = afflict_port(self._ports[place], op, values, now)
+            known: bool = apply_port_fault(self._ports[place], op, values, now)
             assert known, (self.number, FAULT_OPERATIONS[op])
 
     def _break(self, pair: QueuePair, status: i64) -> None:
@@ -787,7 +787,7 @@ class Nic(Responder):
             self.receive = maker()
         if self.receive is not None:
             self.receive.load(receive)
-        self.suffer()
+        self.reapply_faults()
 
 
 class CreditNic(Nic):

@@ -295,7 +295,7 @@ class Tcp(Recovery):
             flow.state = OPEN
         if growing:
             full: bool = flow.was_full or flow.peak >= window.window_packets
-            if window.window < window.threshold:
+            if window.window < window.threshold:  # slow start doubles, so half of it was the last round's
                 full = 2 * flow.peak >= window.window_packets
             if full:
                 window.grow(newly, flow.srtt_ps, now)
@@ -305,7 +305,7 @@ class Tcp(Recovery):
             flow.peak = 0
         if window.marked:
             window.marked = False
-            if una > flow.cut_psn and flow.state == OPEN:
+            if una > flow.cut_psn and flow.state == OPEN:  # at most one cut a round trip (RFC 3168)
                 flow.cut_psn = pair.next_psn
                 window.cut(in_flight, now)
         if una == pair.next_psn:

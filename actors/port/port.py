@@ -19,9 +19,9 @@ A frame that bit errors spoilt is dropped where it arrives (`actors.port.impairm
 Its counters are read at sync points and at scrapes: integers that the port keeps anyway, and times that go on
 while a class is stopped (`count_port`).
 
-Its faults (`afflict_port`): its rate (the next frame takes the new one), bits and frames that are spoilt on
-the way to it, delay and jitter of what it sends, and its share of priority flow control: it storms, it does
-not hear, it has none.
+Its faults (`apply_port_fault`): its rate (the next frame takes the new one), bits and frames that are spoilt
+on the way to it, delay and jitter of what it sends, and its share of priority flow control: it storms, it
+does not hear, it has none.
 
 Taps (`actors.port.tap`) see what enters and leaves a port. A port without one pays nothing: arrivals are
 shown behind `suspect` and departures behind `measuring`, which are asked anyway.
@@ -703,7 +703,7 @@ JITTER_PURPOSE: Final = 1 << 22
 """Purpose of the random streams of jitter: this, plus the sending port's number."""
 
 
-def afflict_port(port: Port, op: int, values: list[int] | None, now: i64) -> bool:
+def apply_port_fault(port: Port, op: int, values: list[int] | None, now: i64) -> bool:
     """Let a port be as a fault wants it (None: as it was built). False if `op` is not of ports."""
     pfc = port.pfc
     if op == RATE:

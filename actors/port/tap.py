@@ -22,7 +22,7 @@ from typing import Final, cast
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
-from actors.kernel.event import NEVER_PS, Message
+from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list
 from actors.kernel.vectors import vec
 from actors.port.link import LinkEnd
@@ -301,7 +301,3 @@ def _row(frame: Frame, at_ps: i64, event: i64, reason: i64) -> bytes:
         frame.message_bytes & 0xFFFFFFFF,
         frame.immediate & 0xFFFFFFFF,
     )
-
-
-EVER_PS: Final = int(NEVER_PS)
-"""The end of a capture that has none."""

@@ -99,7 +99,7 @@ class Voq:
         """Granted and not used, as the ingress knows it."""
         self.window_bytes: i64 = window_bytes
         self.crossed_bytes: i64 = 0
-        self.standing: bool = False
+        self.in_line: bool = False
         """Whether it stands in line at its egress."""
         self.behind: Voq | None = None
         """Who stands behind it there."""
@@ -254,7 +254,7 @@ class Line:
         else:
             last.behind = voq
         self._last = voq
-        voq.standing = True
+        voq.in_line = True
 
     def leave(self) -> Voq:
         """The first one, which there is, steps out."""
@@ -265,7 +265,7 @@ class Line:
             self._last = None
         else:
             voq.behind = None
-        voq.standing = False
+        voq.in_line = False
         return voq
 
     def places(self) -> list[Plain]:
@@ -318,7 +318,7 @@ class Granter(Backlog):
 
     def line_up(self, voq: Voq) -> None:
         """A queue that can be granted something stands in line, once."""
-        if not voq.standing and voq.wanted_bytes > 0 and voq.grantable(self.quantum_bytes) > 0:
+        if not voq.in_line and voq.wanted_bytes > 0 and voq.grantable(self.quantum_bytes) > 0:
             self._stand(voq)
 
     def _stand(self, voq: Voq) -> None:
@@ -585,12 +585,12 @@ class DeepSwitch(Switch):
                 self.granters[egress].forget(priority)
                 out.voq_bytes[priority] = 0
 
-    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+    def apply_fault(self, op: int, place: int, values: list[int] | None) -> None:
         if op == CREDITS:
             self.initial_credit_bytes = self.built_credit_bytes[0] if values is None else values[0]
             self.most_credit_bytes = self.built_credit_bytes[1] if values is None else values[1]
         else:
-            super().afflict(op, place, values)
+            super().apply_fault(op, place, values)
 
     def waiting_frames(self) -> list[Frame]:
         """What waits in virtual output queues."""

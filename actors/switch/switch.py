@@ -14,11 +14,11 @@ Groups are recomputed a convergence delay after a link changed; until then frame
 lost, as in a real fabric. Every switch takes one from a packet's TTL and drops it at 0: that ends a routing
 loop.
 
-Faults, besides those of its ports (`afflict`): routing takes links out of use, and the configuration drifts:
-headroom, alpha, ECN thresholds, PFC of a port, the map of a DSCP, hash seed and fields. A drift takes effect
-on the next frame; what is in the buffer stays where it was put. Alpha is that of all dynamic thresholds;
-static ones have none that could drift. A switch that crashes is all its ports without a signal: each drops
-what it held as it goes down.
+Faults, besides those of its ports (`apply_fault`): routing takes links out of use, and the configuration
+drifts: headroom, alpha, ECN thresholds, PFC of a port, the map of a DSCP, hash seed and fields. A drift takes
+effect on the next frame; what is in the buffer stays where it was put. Alpha is that of all dynamic
+thresholds; static ones have none that could drift. A switch that crashes is all its ports without a signal:
+each drops what it held as it goes down.
 
 QoS maps. A switch with maps trusts the packet's DSCP and nothing that the last switch made of it: DSCP to
 traffic class, traffic class to egress queue and to ingress priority group. A pause names a priority of PFC,
@@ -82,7 +82,7 @@ from actors.port.port import (
     DEBOUNCED,
     ONE,
     PARTS,
-    afflict_port,
+    apply_port_fault,
     count_port,
     port_is_steady,
     port_mark,
@@ -263,7 +263,7 @@ class Switch(Device):
     def on_frame(self, frame: Frame, port_number: i64) -> None:  # noqa: C901  a call per hop costs 3 %
         now: i64 = self.queue.now_ps
         port = self.ports[port_number]
-        if port.cuts and frame.ingress < 0:
+        if port.cuts and frame.ingress < 0:  # its head was counted and sent on when it came
             self._tail_came(frame, port, now)
             return
         port.mix_arrival(frame, now)
@@ -289,6 +289,7 @@ class Switch(Device):
             index: i64 = dst & INDEX_MASK
             if index < group.count:
                 exit_number = group.ports[index]
+                # A host behind several members: the number says which group of them, counted down from here.
                 if exit_number <= VIA_BRANCH:
                     group = group.branches[VIA_BRANCH - exit_number]
                     exit_number = -1
@@ -622,7 +623,7 @@ class Switch(Device):
         router = self.router
         return router is not None and router.admits(message)
 
-    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+    def apply_fault(self, op: int, place: int, values: list[int] | None) -> None:
         now: i64 = self.queue.now_ps
         up: int = 1 if values is None else 0
         if op == HOLD:
@@ -645,7 +646,7 @@ class Switch(Device):
             port = self.ports[place]
             if op == PFC_OFF and port.pfc is not None:
                 self._set_lossless(port, values is None)
-            known: bool = afflict_port(port, op, values, now)
+            known: bool = apply_port_fault(port, op, values, now)
             assert known, (self.number, FAULT_OPERATIONS[op])
 
     def _set_headroom(self, place: int, values: list[int] | None) -> None:
@@ -806,7 +807,7 @@ class Switch(Device):
             if self.classes is None:  # a drift made them
                 self.classes = class_selectors()
             self.classes.moved = as_int(moved)
-        self.suffer()
+        self.reapply_faults()
 
 
 class CreditBuffer(Buffer):

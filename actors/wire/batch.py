@@ -73,7 +73,6 @@ from actors.wire.message import (
 )
 
 MESSAGE_INTEGERS: Final[i64] = 9
-TAIL_INTEGERS: Final[i64] = 3
 FRAME_BYTES: Final[i64] = 64
 MESSAGE_RECORD_BYTES: Final[i64] = 72
 TAIL_BYTES: Final[i64] = 24
@@ -335,6 +334,7 @@ class BatchReader:
         if (key >> KIND_SHIFT) & KIND_MASK != ARRIVAL or (key & SUBJECT_MASK) != 0:
             raise ProtocolError(f"a frame is no arrival: {describe_key(key)}")
         sent_ps: i64 = read_i64_le(integers, at + 16)
+        # `Frame` packs its fields so: the highest 16 bits of addresses and numbers are the two sizes.
         header: i64 = read_i64_le(integers, at + 24)
         addresses: i64 = read_i64_le(integers, at + 32)
         numbers: i64 = read_i64_le(integers, at + 40)
@@ -455,6 +455,7 @@ class BatchReader:
             place: i64 = read_i64_le(batch.integers, at)
             tail_bytes: i64 = read_i64_le(batch.integers, at + 8)
             data_bytes: i64 = read_i64_le(batch.integers, at + 16)
+            # Ascending places: each packet has one tail at most, and a batch cannot be read twice over.
             if place <= before or place >= packets:
                 raise ProtocolError(f"a tail belongs to packet {place} of {packets}, after packet {before}")
             left: i64 = len(batch.blob) - offset

@@ -8,9 +8,9 @@ A *fault event* is a message of kind FAULT, at its exact virtual time, to one de
     c    the place: a port, a link (ROUTE), a queue pair, a DSCP
     d-f  the new values
 
-A device keeps what afflicts each (op, place) in the order in which it began. The newest rules; when it ends,
-the one before it rules again, and when none is left, what was built. Nothing else than a link's being down
-adds up.
+A device keeps the faults of each (op, place) in the order in which they began. The newest rules; when it
+ends, the one before it rules again, and when none is left, what was built. Nothing else than a link's being
+down adds up.
 
 Everything that happens at one instant is ordered by the subject of the key: what begins goes before what ends
 or is repaired, so that a link which is repaired and taken down at once does not blink.

@@ -182,7 +182,7 @@ def _short(scenario: Scenario, topology: Topology) -> list[str]:
     whole = scenario.switch.buffer
     given = any(one.headroom_bytes is not None for one in (whole, *whole.profiles))
     if not given and not any(one.has("switch.buffer") for one in scenario.overrides):
-        return []
+        return []  # `auto` is what is needed
     short: dict[str, int] = {}
     worst: dict[str, tuple[int, int, str]] = {}
     for switch in topology.switches:

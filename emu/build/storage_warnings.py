@@ -16,7 +16,7 @@ from emu.build.plan import JobWork, Plan
 from emu.scenario.schema import Scenario
 
 
-class Crowd(NamedTuple):
+class RequestsAtServer(NamedTuple):
     """What a job may have at one metadata server."""
 
     nic: int
@@ -24,7 +24,7 @@ class Crowd(NamedTuple):
     in_all: int
 
 
-def crowds(work: JobWork) -> list[Crowd]:
+def requests_at_servers(work: JobWork) -> list[RequestsAtServer]:
     """By metadata server, the most requests that the clients of a job can have there."""
     assert work.manners is not None, work.name
     at_once: dict[int, int] = {}
@@ -49,7 +49,7 @@ def crowds(work: JobWork) -> list[Crowd]:
                     asked[nic] = max(asked.get(nic, 0), min(number, work.manners.parallel))
             for nic, number in asked.items():
                 at_once[nic] = at_once.get(nic, 0) + number
-    return [Crowd(nic, at_once[nic], in_all[nic]) for nic in sorted(at_once)]
+    return [RequestsAtServer(nic, at_once[nic], in_all[nic]) for nic in sorted(at_once)]
 
 
 def storage_warnings(scenario: Scenario, topology: Topology, plan: Plan) -> list[str]:
@@ -59,7 +59,7 @@ def storage_warnings(scenario: Scenario, topology: Topology, plan: Plan) -> list
     for number, work in enumerate(plan.jobs):
         if not work.enabled or work.manners is None:
             continue
-        fullest = max(crowds(work), key=lambda one: one.at_once, default=None)
+        fullest = max(requests_at_servers(work), key=lambda one: one.at_once, default=None)
         if fullest is None or fullest.at_once <= metadata.queue:
             continue
         server = topology.nodes[topology.host_of(fullest.nic)].name

@@ -460,21 +460,21 @@ class _Job:
     def struck(self, hit: Hit) -> None:
         """A cause strikes now."""
         cause = self._course.causes[hit.place]
-        standing = self._ahead[0].phase if self._ahead else TRAINING
+        next_phase = self._ahead[0].phase if self._ahead else TRAINING
         if cause.shows not in ("slow", "silent") or self._ahead:
             self._break(hit)
         if cause.shows == "planned":
             if not self._ahead:
                 self._save_and_stop(hit, self._restart(hit))
             planned = _Ahead(PLANNED, cause.takes_ms, cause.name, hit.host)
-            self._ahead.insert(int(standing == TRAINING), planned)
+            self._ahead.insert(int(next_phase == TRAINING), planned)
         elif cause.shows in ("stop", "hang"):
-            if standing in (TRAINING, CHECKPOINT):
+            if next_phase in (TRAINING, CHECKPOINT):
                 self._break_off()
                 self._struck_ms = self._now_ms
                 notice = _Ahead(NOTICING, cause.noticed_ms, cause.name, hit.host)
                 self._ahead = [notice, *self._planned(), *self._recovery(hit)]
-            elif standing == NOTICING:
+            elif next_phase == NOTICING:
                 sooner_ms = min(self._ahead[0].length_ms, cause.noticed_ms)
                 self._ahead[0] = self._ahead[0]._replace(length_ms=sooner_ms)
             else:

@@ -36,6 +36,7 @@ def most_ps(view: View, finding: Finding) -> int:
 
 
 def _bound_ps(view: View, finding: Finding, left_ps: int) -> int:
+    # Bounds from counters alone, to order suspects by what they may have cost; emulation says what they did.
     cause = finding.cause
     if cause == CONTENTION:
         return _job_ps(view, finding.place)

@@ -21,7 +21,7 @@ from emu.base.units import shown_time
 from emu.diagnosis.finding import Finding
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.device_state import Shown
-from emu.measure.run_directory.growth import NonzeroDevices
+from emu.measure.run_directory.sample_changes import NonzeroDevices
 from emu.measure.summary.jobs import SUCCESS
 from emu.results.metrics import CONGESTION_REASONS
 from emu.results.summary import Job, Summary

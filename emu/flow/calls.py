@@ -29,7 +29,7 @@ from actors.ncclx.schedule import Schedule, is_ring
 from actors.ncclx.script import LINE, TRANSFER, Group
 from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.wiring import Side, WiredJob
-from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.connections import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
 from emu.flow.isolated import Part, Result
 from emu.flow.requests import Request, Requests
 

@@ -18,7 +18,7 @@ from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.flow.fault_line import FaultLine
 from emu.flow.isolated import IsolatedRuns
 from emu.flow.messages import message_load
-from emu.flow.wires import CONTROL, Wires, strands_of
+from emu.flow.queue_pair_paths import CONTROL, Wires, strands_of
 
 
 class ChangingProgress(Progress):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Role, Topology
 from actors.kernel.event import NEVER_PS
 from actors.wire.fault import BEGIN_FAULT, COMPUTE, RATE, REPAIR_FAULT, ROUTE, SLOW
-from emu.flow.wires import Wires
+from emu.flow.queue_pair_paths import Wires
 from emu.scenario.faults.convergence import Convergence
 from emu.scenario.faults.events import Fault, all_events
 from emu.scenario.schema import Scenario
@@ -57,7 +57,7 @@ class FaultLine:
         self._faults = faults
         self._avoided: dict[int, dict[int, list[int]]] = {}
         """By switch and link: the faults for which it is out of use."""
-        self._afflicted: dict[tuple[int, int, int], dict[int, int]] = {}
+        self._in_force: dict[tuple[int, int, int], dict[int, int]] = {}
         """By operation, device and port: values by fault, the newest last."""
         self._slow = _slow_spans(topology, faults)
 
@@ -116,7 +116,7 @@ class FaultLine:
 
     def _newest(self, one: Event) -> int:
         """The value that rules now; 0: none."""
-        values = self._afflicted.setdefault((one.op, one.device, one.place), {})
+        values = self._in_force.setdefault((one.op, one.device, one.place), {})
         values.pop(one.fault, None)
         if one.phase == BEGIN_FAULT:
             values[one.fault] = one.value
@@ -144,6 +144,6 @@ def _slow_spans(topology: Topology, faults: Sequence[Fault]) -> dict[int, list[t
         times = sorted({0, *(time for begin, end, _ in spans for time in (begin, end))})
         line = lines[gpu] = []
         for begin_ps, end_ps in pairwise(times):
-            standing = [one for one in spans if one[0] <= begin_ps < one[1]]
-            line.append((end_ps, max(standing)[2] if standing else _USUAL))
+            in_force = [one for one in spans if one[0] <= begin_ps < one[1]]
+            line.append((end_ps, max(in_force)[2] if in_force else _USUAL))
     return lines

@@ -20,10 +20,10 @@ from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import READ_REQUEST, READ_RESPONSE_ONLY, WRITE_MIDDLE, wire_size
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.plan import FlowWork, JobWork
-from emu.flow.edges import PS_OF_BIT_AT_KBPS
+from emu.flow.connections import PS_OF_BIT_AT_KBPS
 from emu.flow.messages import Load, crossing_ps, host_ps, message_load, read_load
+from emu.flow.queue_pair_paths import Way, Wires, strands_of
 from emu.flow.script_jobs import Sharing
-from emu.flow.wires import Way, Wires, strands_of
 
 
 class Asks(NamedTuple):

@@ -20,9 +20,9 @@ from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import Schedule, is_ring
 from actors.ncclx.script import LINE
 from actors.ncclx.transport.wiring import WiredJob
-from emu.flow.edges import Slices
+from emu.flow.connections import Slices
 from emu.flow.isolated import Part
-from emu.flow.wires import Wires
+from emu.flow.queue_pair_paths import Wires
 from emu.scenario.schema import Scenario
 
 MOST_WHOLE_HOPS: Final = 2_500_000

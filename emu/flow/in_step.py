@@ -27,13 +27,13 @@ from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side, WiredJob
 from actors.switch.routing.walks import Bundle
 from emu.flow.calls import Calls, Launch, Leg, has_closed_form
-from emu.flow.edges import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.connections import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
 from emu.flow.equal_ranks import EqualRanks
 from emu.flow.group_samples import Cut, Samples
 from emu.flow.isolated import Result
 from emu.flow.messages import Load, capacities_kbps, directed, message_load
+from emu.flow.queue_pair_paths import Wires
 from emu.flow.requests import Request, Requests
-from emu.flow.wires import Wires
 from emu.scenario.schema import Scenario
 
 FEWEST_RANKS: Final = 256
@@ -261,6 +261,7 @@ class InStepCalls:
             (leg.bits * PS_OF_BIT_AT_KBPS // leg.shape.most_kbps for leg in legs if leg.shape.most_kbps),
             default=0,
         )
+        # All groups of the class are one transfer: what its links carry in the mean of each kind of link.
         sums = dict.fromkeys(_KINDS.values(), 0)
         many = dict.fromkeys(_KINDS.values(), 0)
         for leg in legs:
@@ -368,10 +369,10 @@ def _grounds(many: Sequence[_Many], capacities: list[int]) -> tuple[list[Footpri
     shared = [False] * len(many)
     for entry, link in numbers.items():
         entries = [entry[at : at + 3] for at in range(1, len(entry), 3)]
-        crowd = {number for number, _, _ in entries}
+        together = {number for number, _, _ in entries}
         for number, kind, count in entries:
             rows[number].append((link, kind, count))
-            shared[number] = shared[number] or len(crowd) > 1
+            shared[number] = shared[number] or len(together) > 1
     footprints = [
         Footprint([row[0] for row in each], [row[1] for row in each], [row[2] for row in each])
         for each in map(sorted, rows)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, cast
 
 from actors.fabric.model import Topology
 from actors.host.host import Host
-from actors.kernel.event import FIRST_UPKEEP, NEVER_PS, key_kind
+from actors.kernel.event import NEVER_PS
 from actors.kernel.kernel import Kernel
 from actors.ncclx.operations import Operation
 from actors.ncclx.rank_program import ScriptProgram
@@ -31,7 +31,7 @@ from actors.ncclx.transport.wiring import NvlinkPlan, QpPlan, Side, WiredJob
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE
 from emu.build.devices import Blueprint, build_kernel
 from emu.build.plan import JobWork, Plan
-from emu.flow.wires import Wires
+from emu.flow.queue_pair_paths import Wires
 from emu.scenario.faults.events import Fault
 
 SLICE_EVENTS: Final = 1 << 16
@@ -279,9 +279,7 @@ class Testbed:
             self.executed += used
             done = not any(program.running for program in programs)
             assert done or used == SLICE_EVENTS, "a call of the library waits for itself"
-            if done and (
-                used < SLICE_EVENTS or all(key_kind(one.key) >= FIRST_UPKEEP for one in kernel.pending())
-            ):
+            if done and (used < SLICE_EVENTS or not kernel.work_pending()):
                 return
 
     def _devices(self, plan: Plan) -> Iterable[int]:

@@ -25,17 +25,17 @@ from emu.build.devices import Blueprint
 from emu.build.plan import JobWork, settings_of
 from emu.flow.calls import PACKETS, Calls
 from emu.flow.changing_fabric import ChangingProgress
-from emu.flow.edges import Edges
+from emu.flow.connections import Edges
 from emu.flow.equal_ranks import each_alone, equal_ranks
 from emu.flow.fault_line import FaultLine
 from emu.flow.flow_jobs import FlowRun
 from emu.flow.in_step import InStepCalls, InStepProgress, goes_in_step
 from emu.flow.isolated import IsolatedRuns
 from emu.flow.messages import capacities_kbps
+from emu.flow.queue_pair_paths import Wires
 from emu.flow.requests import Requests
 from emu.flow.script_jobs import ScriptRun
 from emu.flow.storage_jobs import Servers, StorageRun
-from emu.flow.wires import Wires
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.measure.digest import run_digest
 from emu.runtime.outcome import Ending, Observer, Outcome

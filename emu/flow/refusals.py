@@ -19,7 +19,7 @@ from emu.build.estimate import call_hops
 from emu.build.plan import Plan
 from emu.flow.calls import PACKETS, has_closed_form, loops_of
 from emu.flow.fault_line import KNOWN, is_known
-from emu.flow.wires import is_spread
+from emu.flow.queue_pair_paths import is_spread
 from emu.measure.summary.fabric import UNKNOWN
 from emu.scenario.expect import SeriesExpectation, path_steps
 from emu.scenario.faults.events import Fault

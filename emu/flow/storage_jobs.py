@@ -29,7 +29,7 @@ from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.build.plan import ClientsWork, JobWork
 from emu.flow.messages import ahead, crossing_ps, host_ps, message_load
-from emu.flow.wires import Wires
+from emu.flow.queue_pair_paths import Wires
 from emu.scenario.schema import Scenario
 from emu.topology.front_end import METADATA, STORAGE, front_end_nic
 

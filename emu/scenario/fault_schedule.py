@@ -228,6 +228,7 @@ def _random(
             flaws = [_problem(scenario, location, flaw.reason, flaw.accepted) for flaw in error.faults]
             raise ScenarioError(flaws) from error
         for place, spot in enumerate(spots):
+            # A stream for each spot and class: another class or spot moves none of the draws of the others.
             stream = Stream(scenario.seed, place, DRAWS_PURPOSE + entry * 64 + at)
             per_hour = section.per_hour(one, len(spots), len(topology.gpus))
             for drawn in draws(section, one, per_hour, stream, spot):

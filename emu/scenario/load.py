@@ -277,6 +277,8 @@ def _checked(
             apply_override(tree, override)
         except ScenarioError as error:
             problems.extend(error.problems)
+    # Files that the tree names are put in as its own keys before anything is checked, with notes on what was
+    # left out; problems are gathered, so that one run names all of them.
     notes: list[str] = []
     problems.extend(put_config_in_place(tree, directory, read_file, _SWITCH, notes))
     problems.extend(put_names_in_place(tree, directory, read_file, notes))

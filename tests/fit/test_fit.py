@@ -8,10 +8,10 @@ import pytest
 
 from emu.base.errors import UsageError
 from emu.cli.main import main
+from emu.fit.fit_report import figures, overlay
 from emu.fit.fitting import Fit, fit, split
 from emu.fit.log_runs import Model
 from emu.fit.read_logs import Log, Measured, of_size, read_log
-from emu.fit.telling import figures, overlay
 from emu.scenario.load import load
 from emu.scenario.set_options import parse_override
 from tests.tidy.tracked import ROOT

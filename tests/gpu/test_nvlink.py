@@ -136,7 +136,7 @@ def test_a_block_of_a_gpu_that_is_lost_writes_nothing_more() -> None:
     server = Server(RATE_BPS // 4)
     server.post(0, 0, 1, 1_000_000, 7)
     server.kernel.run(1_000_000, 1000)
-    server.gpus[0].afflict(LOST, 0, [])
+    server.gpus[0].apply_fault(LOST, 0, [])
     server.run()
     assert server.listener.heard == []
 
@@ -179,12 +179,12 @@ def test_an_empty_transfer_takes_a_message_of_the_link() -> None:
 @pytest.mark.parametrize(("op", "values"), [(LOST, [0, 0, 0]), (HUNG, [0, 0, 0])])
 def test_a_gpu_that_is_lost_or_hangs_sends_and_takes_nothing(op: int, values: list[int]) -> None:
     server = Server()
-    server.gpus[0].afflict(op, 0, values)
+    server.gpus[0].apply_fault(op, 0, values)
     server.post(0, 0, 1, 1_000, 7)
     server.post(0, 1, 0, 1_000, 8)
     server.run()
     assert server.listener.received() == []
-    server.gpus[0].afflict(op, 0, None)
+    server.gpus[0].apply_fault(op, 0, None)
     server.run()
     assert len(server.listener.received()) == (2 if op == HUNG else 0)
 

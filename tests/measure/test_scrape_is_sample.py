@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from emu import api
 from emu.measure.collected import Changed
-from emu.measure.run_directory.samples import Standing
+from emu.measure.run_directory.samples import LatestSample
 from emu.results.metrics import METRIC_OF, labels_of, shown_value
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.in_process import InProcess
@@ -45,7 +45,7 @@ def pages(parts: int) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     )
     for partition in partitions:
         partition.start()
-    standing = Standing()
+    latest = LatestSample()
     counted = {one.number: one.series() for partition in partitions for one in partition.devices}
     scrape = Scrape(plan.topology, partitions, lambda: 0)
     try:
@@ -64,9 +64,9 @@ def pages(parts: int) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
             sampled: dict[str, float] = {}
             for sampler in samplers:
                 (share,) = sampler.drain()
-                standing.add(Changed(at_ps, share.counters))
+                latest.add(Changed(at_ps, share.counters))
                 assert share.time_ps == at_ps
-            sample = standing.sample({number: len(series) for number, series in counted.items()})
+            sample = latest.sample({number: len(series) for number, series in counted.items()})
             assert sample is not None
             for number, values in sample.counters.items():
                 name = plan.topology.nodes[number].name

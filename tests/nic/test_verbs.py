@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.nic.queue_pair.owed import NO_SYNDROME, Owed, owe_response
+from actors.nic.queue_pair.pending_answers import NO_SYNDROME, Owed, owe_response
 from actors.wire.frame import (
     ACKNOWLEDGE,
     READ_REQUEST,

@@ -15,7 +15,7 @@ from emu import api
 from emu.cli.main import main
 from emu.reproduce import published
 from emu.reproduce.published import Figure
-from emu.reproduce.standing import COLUMNS, Reproduced, Standing, draw, reproduce, table
+from emu.reproduce.reproduced import COLUMNS, ComparedFigure, Reproduced, draw, reproduce, table
 
 pytestmark = pytest.mark.skipif(
     not emu.is_compiled(), reason="five million packet-hops take minutes interpreted"
@@ -118,13 +118,13 @@ def test_a_curve_is_drawn_with_the_published_one_beside_it(tmp_path: Path) -> No
     ("ours", "verdict"), [(6.9, "outside"), (7, "in band"), (15, "in band"), (15.1, "outside")]
 )
 def test_a_band_includes_its_ends(ours: float, verdict: str) -> None:
-    assert Standing(Figure("ratio", 10.75, "x", lambda _: ours, 7, 15), ours).verdict == verdict
+    assert ComparedFigure(Figure("ratio", 10.75, "x", lambda _: ours, 7, 15), ours).verdict == verdict
 
 
 def test_shares_differ_by_points_and_other_figures_by_percent() -> None:
-    assert Standing(Figure("share", 50, "%", lambda _: 0), 40).difference == -10
-    assert Standing(Figure("time", 50, "us", lambda _: 0), 40).difference == pytest.approx(-20)
-    assert Standing(Figure("said", None, "us", lambda _: 0), 40).difference is None
+    assert ComparedFigure(Figure("share", 50, "%", lambda _: 0), 40).difference == -10
+    assert ComparedFigure(Figure("time", 50, "us", lambda _: 0), 40).difference == pytest.approx(-20)
+    assert ComparedFigure(Figure("said", None, "us", lambda _: 0), 40).difference is None
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:

@@ -12,7 +12,6 @@ from emu.runtime.sync.placement import (
     assign,
     cut_links,
     expected_loads,
-    management_pairs,
     workers_of,
 )
 from tests.topology.fabrics import (
@@ -57,7 +56,6 @@ def test_one_worker_hosts_everything_and_cuts_nothing(fabric: Topology) -> None:
     assignment = assign(fabric, 1)
     assert set(assignment) == {0}
     assert cut_links(fabric, assignment) == {}
-    assert management_pairs(fabric, assignment) == ()
 
 
 @given(fabrics, st.integers(1, 5), st.sampled_from(PLACEMENTS))
@@ -162,12 +160,6 @@ def test_node_puts_each_server_and_each_switch_on_a_worker() -> None:
 def test_device_puts_each_device_on_a_worker_and_the_controller_with_the_first() -> None:
     fabric = zone(racks=1, hosts_per_rack=1, gpus_per_host=1, spines=0)
     assert assign(fabric, 0, "device") == (0, 1, 2, 3, 0)
-
-
-def test_the_controller_speaks_with_every_worker_that_has_a_host() -> None:
-    fabric = zone(racks=3, hosts_per_rack=1, gpus_per_host=1, spines=1)
-    assignment = assign(fabric, 0, "node")
-    assert management_pairs(fabric, assignment) == ((0, 1), (0, 2), (1, 0), (2, 0))
 
 
 @pytest.mark.parametrize("workers", [0, -1, 15])

@@ -7,7 +7,7 @@ import pytest
 from actors.wire.batch import BatchReader
 from emu.build.devices import build_kernel, draw
 from emu.measure.collected import Changed
-from emu.measure.run_directory.samples import Standing
+from emu.measure.run_directory.samples import LatestSample
 from emu.runtime.sampling import Sampler
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
@@ -55,15 +55,15 @@ def test_samples_add_up_to_the_counters_of_every_device_also_while_a_class_is_pa
     partition = Partition(0, kernel, outboxes, BatchReader([], 2047, 4096))
     sampler = Sampler(partition)
     partition.start()
-    paused, standing = 0, Standing()
+    paused, latest = 0, LatestSample()
     widths = {one.number: len(one.series()) for one in partition.devices}
     for at_us in range(1, 400):
         partition.run(at_us * 10**6, 10**9)
         partition.reach(at_us * 10**6)
         sampler.act(SyncPoint(at_us * 10**6, sample=True, stall_check=False, requested=False))
         (share,) = sampler.drain()
-        standing.add(Changed(share.time_ps, share.counters))
-        sample = standing.sample(widths)
+        latest.add(Changed(share.time_ps, share.counters))
+        sample = latest.sample(widths)
         assert sample is not None
         assert sample.counters == {one.number: one.counters() for one in partition.devices}, at_us
         paused += sum(not device.steady() for device in partition.devices)

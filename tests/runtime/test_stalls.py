@@ -12,7 +12,7 @@ import pytest
 
 from emu import api
 from emu.measure.collected import Changed, DeviceRecord
-from emu.measure.run_directory.samples import Standing
+from emu.measure.run_directory.samples import LatestSample
 
 RING = Path(__file__).parents[2] / "scenarios/switch/ring_deadlock.yaml"
 CHECK_PS = 300_000_000
@@ -99,8 +99,8 @@ class Progress(api.Observer):
 
     def total(self, at: int, metric: str, devices: tuple[DeviceRecord, ...]) -> int:
         """Of a counter over all devices, at one of the samples."""
-        standing = Standing(self.samples[: at % len(self.samples) + 1])
-        sample = standing.sample({record.number: len(record.series) for record in devices})
+        latest = LatestSample(self.samples[: at % len(self.samples) + 1])
+        sample = latest.sample({record.number: len(record.series) for record in devices})
         assert sample is not None
         return sum(
             value

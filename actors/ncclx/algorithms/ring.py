@@ -250,6 +250,8 @@ class RingCursor:
         if at > 0 and at < self.ranks and self.op != ALL_GATHER:
             flags |= REDUCES
         self.flags = flags
+        # As in NCCL: all_gather begins with a rank's own chunk, reductions with that of the rank before it:
+        # each rank then ends with its own.
         shift: i64 = -1
         if self.op == ALL_GATHER:
             shift = 0
@@ -266,6 +268,7 @@ class RingCursor:
         self.offset_bytes = 0
         self.cut_bytes = self.slice_bytes
         slices: i64 = self.chunk_bytes // self.slice_bytes
+        # As in NCCL: slices of a chunk are equal, of 16 elements each or a multiple, and not below a part.
         if self.even and slices > 1:
             even: i64 = _up((self.chunk_size_bytes + slices - 1) // slices, _SLICE_ALIGN)
             least: i64 = self.slice_bytes // _LEAST_PART

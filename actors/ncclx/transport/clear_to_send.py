@@ -70,7 +70,6 @@ from actors.wire.message import POST_WITH_IMMEDIATE
 UNIT_BITS: Final[i64] = 10
 _STAMP_MASK: Final[i64] = 0xFFFFFFFF
 _FINE: Final[i64] = 64
-_FINE_BITS: Final[i64] = 5
 
 _WAIT_FIELDS: Final = ("count", "total_ps", "most_ps", "operation_most_ps", "closed")
 

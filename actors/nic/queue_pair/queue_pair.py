@@ -1,12 +1,12 @@
 """One reliable connection: what it has sent and expects, its next packet, reorder buffer and states.
 
-A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they
-are acknowledged) and a responder (the PSN it expects, the message it is receiving, what it holds beyond a
-gap). PSNs are unbounded integers here and 24 bits on the wire; `unwrap` finds the nearest. What is sent
-next is an owed response (`actors.nic.queue_pair.owed`), else a packet that the recovery scheme wants again
-(`resend_psn`), else the one with `next_psn`, as long as that is below `limit_psn` and nothing holds the
-queue pair back (`waits`). Window-bound schemes and congestion control move the limit, for the others it is
-out of reach.
+A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they are
+acknowledged) and a responder (the PSN it expects, the message it is receiving, what it holds beyond a gap).
+PSNs are unbounded integers here and 24 bits on the wire; `unwrap` finds the nearest. What is sent next is an
+owed response (`actors.nic.queue_pair.pending_answers`), else a packet that the recovery scheme wants again
+(`resend_psn`), else the one with `next_psn`, as long as that is below `limit_psn` and nothing holds the queue
+pair back (`waits`). Window-bound schemes and congestion control move the limit, for the others it is out of
+reach.
 
 A READ takes a PSN for each packet of its response (at least one), and its request has the first of them; a
 request sent again may ask for a part. At most `max_reads` READs are outstanding. No more than 2^23 PSNs are,
@@ -71,8 +71,8 @@ from actors.kernel.state import (
 )
 from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
-from actors.nic.queue_pair.owed import Owed, load_owed, save_owed
 from actors.nic.queue_pair.packets import REQUEST_FIELDS, Connection, WorkRequest
+from actors.nic.queue_pair.pending_answers import Owed, load_owed, save_owed
 from actors.wire.frame import PSN_HALF, PSN_MASK, Frame
 from actors.wire.message import POST_READ
 

@@ -5,8 +5,8 @@ WRITE with immediate; a packet that asks for it is acknowledged. What is out of 
 scheme's.
 
 READs. A request is answered with the data, in packets whose PSNs begin with that of the request; whatever
-else the responder has to say waits behind the responses it owes (`actors.nic.queue_pair.owed`). A request
-that comes again is answered again, from its own PSN and to its own length.
+else the responder has to say waits behind the responses it owes (`actors.nic.queue_pair.pending_answers`). A
+request that comes again is answered again, from its own PSN and to its own length.
 
 Receives. A SEND takes a receive with its first packet, a WRITE with immediate with its last. If none is
 posted, the responder answers that packet with an RNR NAK (receiver not ready) that carries a timer code,
@@ -42,7 +42,7 @@ from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import EndpointSettings
-from actors.nic.queue_pair.owed import owe_acknowledgement, owe_response
+from actors.nic.queue_pair.pending_answers import owe_acknowledgement, owe_response
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair, unwrap
 from actors.nic.queue_pair.requester import Requester
 from actors.port.link import MessagePort

@@ -14,7 +14,7 @@ from emu.base.side_by_side import cores
 from emu.base.spelling import did_you_mean
 from emu.cli.columns import say
 from emu.reproduce.published import ROWS
-from emu.reproduce.standing import draw, plain, reproduce, table
+from emu.reproduce.reproduced import draw, plain, reproduce, table
 
 EXAMPLES: Final = """\b
 Examples:

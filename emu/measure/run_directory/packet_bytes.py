@@ -146,6 +146,8 @@ def _rocev2(row: Row, data: bytes, source: bytes, target: bytes, snap_bytes: int
     length = max(row.wire_bytes - int(PREAMBLE_GAP_BYTES) - FCS_BYTES, 14 + 20 + udp_bytes)
     head = target + source + b"\x08\x00" + ip + headers + extended
     body = data[:payload_bytes] if row.flags & LOADED else _ZEROS[:payload_bytes]
+    # The ICRC covers the packet with ones in place of what changes on its way (IBTA annex A17): ToS, TTL,
+    # both checksums, the BTH's reserved byte with FECN and BECN; and 8 bytes of ones in front.
     masked = b"".join(
         (
             _ONES * 8,

@@ -74,7 +74,7 @@ from actors.kernel.device import Series
 from emu.base.errors import UsageError
 from emu.measure.collected import Changed, Layouts, Place, Sample
 from emu.measure.digest import KIND, OTHER_RELEASE, check_kind
-from emu.measure.run_directory.growth import (
+from emu.measure.run_directory.sample_changes import (
     NOT_KEPT,
     Grown,
     GrownDevices,
@@ -254,7 +254,7 @@ def add_changes(values: dict[int, dict[int, int]], changed: Mapping[int, Sequenc
         values.setdefault(number, {}).update(zip(flat[::2], flat[1::2], strict=True))
 
 
-class Standing:
+class LatestSample:
     """The counters of all devices as the sample that was heard of last leaves them."""
 
     def __init__(self, changed: Iterable[Changed] = ()) -> None:
@@ -282,7 +282,7 @@ class Standing:
 
 def sample_before(samples: Iterable[Changed], at_ps: int, widths: Mapping[int, int]) -> Sample | None:
     """The last sample not after a time; `widths` says how much each device counts. None if there is none."""
-    return Standing(takewhile(lambda one: one.virtual_ps <= at_ps, samples)).sample(widths)
+    return LatestSample(takewhile(lambda one: one.virtual_ps <= at_ps, samples)).sample(widths)
 
 
 # ---- reading

@@ -148,9 +148,9 @@ class SnapshotCoordinator:
         self.files.drop(sync_ps)
         if not self._told:
             self._told = True
-            self._observer.noted(f"a snapshot could not be written: {error}; {self._standing()}")
+            self._observer.noted(f"a snapshot could not be written: {error}; {self._what_counts()}")
 
-    def _standing(self) -> str:
+    def _what_counts(self) -> str:
         times_ps = self.files.times_ps()
         if not times_ps:
             return "the run goes on without one"

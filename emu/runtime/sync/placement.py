@@ -137,7 +137,7 @@ def cut_links(topology: Topology, assignment: Assignment) -> dict[tuple[int, int
     """For each ordered pair (from, to) of workers with links between them, these links, ascending.
 
     The lookahead from one worker to the other is the least over these links, and over the management path
-    where `management_pairs` lists the pair too. Pairs are in ascending order.
+    between the controller's worker and those that have hosts. Pairs are in ascending order.
     """
     found: dict[tuple[int, int], list[int]] = {}
     for link in topology.links:
@@ -146,13 +146,6 @@ def cut_links(topology: Topology, assignment: Assignment) -> dict[tuple[int, int
             found.setdefault((a, b), []).append(link.number)
             found.setdefault((b, a), []).append(link.number)
     return {pair: tuple(found[pair]) for pair in sorted(found)}
-
-
-def management_pairs(topology: Topology, assignment: Assignment) -> tuple[tuple[int, int], ...]:
-    """The ordered pairs of workers between which the controller and a host exchange events."""
-    centre = assignment[topology.controller]
-    others = sorted({assignment[host] for host in topology.hosts} - {centre})
-    return tuple(sorted([*((centre, other) for other in others), *((other, centre) for other in others)]))
 
 
 class _Piece(NamedTuple):

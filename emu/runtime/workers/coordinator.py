@@ -302,6 +302,7 @@ class _RayRun:
         shipped = b""
         if snapshot is not None and not all(map(self._is_near, range(len(self._places)))):
             shipped = to_bytes(snapshot)
+        # Workers get the effective scenario as text, and build their devices from what they check themselves.
         text = to_yaml(self._plan.scenario)
         spans_hosts = len({place.host for place in self._places}) > 1
 

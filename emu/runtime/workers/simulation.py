@@ -111,6 +111,7 @@ class Simulation:
             ending = logical_process.close()
             if ending is not None or logical_process.stands:
                 return ending
+            # A window is run in slices, so that scrapes, orders and a stop need not wait for its end.
             done = False
             while not done:
                 done = logical_process.run_slice()

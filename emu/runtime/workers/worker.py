@@ -526,6 +526,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     if spec.opens >= 0:
         part = OpenPart(plan, partition, machine, changes, spec.opens)
         logical_process = part.process
+    # A worker on the coordinator's machine reads the files of a generation; any other one was sent it whole.
     if spec.resume_ps >= 0:
         found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
         resume([logical_process], found)

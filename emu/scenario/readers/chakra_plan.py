@@ -183,6 +183,7 @@ class ChakraPlan(ScriptPlan):
                 lines[streams[where]] = []
             stream_of[node.id] = streams[where]
             lines[streams[where]].append(node)
+        # Order on one stream is a dependency by itself; only those across streams need an event.
         by_id = {node.id: node for node in ordered.nodes}
         waited_for = {
             one

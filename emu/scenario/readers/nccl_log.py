@@ -139,6 +139,7 @@ def _take(log: NcclLog, at: int, text: str, of_lowest: bool) -> None:
         middle = first.split("->")
         if len(middle) == 3 and middle[1].isdecimal():
             log.trees.setdefault(int(middle[1]), first)
+    # Every rank writes what it chose; calls are those of the lowest rank alone, or they would count n times.
     choice = _CHOICE.search(text)
     if choice is not None:
         op = OPERATIONS.get(choice[1] or "", ("", False))[0]

@@ -320,6 +320,7 @@ class SimaiPlan(ScriptPlan):
         batches = len(simai.batches)
         labels = self._counted * simai.stages
 
+        # A transfer's label follows from stage and pass, so that both of its ends work out the same one.
         def label(stage: int, one: Pass) -> int:
             turn = (one.forward * batches + one.batch) * self._chunks + one.chunk
             return labels + turn * simai.stages + stage

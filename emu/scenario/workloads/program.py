@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from actors.ncclx.graph import BARRIER_BYTES
-from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, REDUCING, ROOTED, misfit
+from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, REDUCING, ROOTED, Collective, misfit
 from actors.ncclx.script import with_memberships
 from emu.base.units import counted
 from emu.scenario.section import Refusal, Section
@@ -39,18 +39,6 @@ from emu.workload.nccl_tuning import Choice
 from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults, stand_ins
 from emu.workload.step_facts import trace_facts
 
-Collective = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "all_to_allv",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "barrier",
-]
 PEERED: Final = ("send", "recv")
 EVENTFUL: Final = ("record", "wait")
 MOST_OPERATIONS: Final = 4096

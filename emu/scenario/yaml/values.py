@@ -289,11 +289,6 @@ NodeName = Annotated[
     str,
     word("a node's name", r"[A-Za-z][A-Za-z0-9_.-]*", "letters, digits, -, _ and ., a letter first"),
 ]
-SwitchPattern = Annotated[
-    str,
-    word("a switch's name or a pattern of them", r"[A-Za-z0-9_.*?\[\]!-]+", 'a name, or like "rtsw-*"'),
-]
-"""Shell-style: `*`, `?`, `[a-c]`."""
 PeerPattern = Annotated[
     str,
     word("a device's name or a pattern of them", r"[A-Za-z0-9_.*?\[\]!-]+", 'a name, or like "rtsw-*"'),

@@ -14,10 +14,10 @@ from emu.base.side_by_side import cores
 from emu.base.units import parse_size
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding
+from emu.fit.fit_report import overlay, plain, report
 from emu.fit.fitting import fit
 from emu.fit.log_runs import Model
 from emu.fit.read_logs import of_size, read_log
-from emu.fit.telling import overlay, plain, report
 from emu.scenario.set_options import parse_override
 
 EXAMPLES: Final = """\b

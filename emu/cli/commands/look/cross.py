@@ -15,7 +15,7 @@ from emu.cli.columns import say
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.flow.cross import Difference, differences
-from emu.flow.wires import is_spread
+from emu.flow.queue_pair_paths import is_spread
 from emu.results.summary import Summary
 from emu.runtime.outcome import RunOptions
 

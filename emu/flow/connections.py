@@ -28,7 +28,7 @@ from actors.ncclx.transport.wiring import Side
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from actors.wire.message import MESSAGE_BYTES
 from emu.flow.messages import Load, crossing_ps, directed, host_ps, message_load
-from emu.flow.wires import CONTROL, Paths, Way, Wires, parted
+from emu.flow.queue_pair_paths import CONTROL, Paths, Way, Wires, parted
 from emu.scenario.schema import Scenario
 
 PS_OF_BIT_AT_KBPS: Final = 10**9

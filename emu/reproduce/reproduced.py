@@ -19,7 +19,7 @@ COLUMNS: Final = 80
 DIGITS: Final = 4
 
 
-class Standing(NamedTuple):
+class ComparedFigure(NamedTuple):
     """One figure, ours beside it."""
 
     figure: Figure
@@ -49,7 +49,7 @@ class Reproduced(NamedTuple):
     """One row, run."""
 
     row: Row
-    figures: tuple[Standing, ...]
+    figures: tuple[ComparedFigure, ...]
     answers: Answers
 
 
@@ -62,7 +62,7 @@ def reproduce(rows: Sequence[Row], at_once: int, tell: Callable[[str], None] | N
         if tell is not None:
             tell(f"{len(answers)} of {len(cases)} runs: {case.scenario}")
     return [
-        Reproduced(row, tuple(Standing(one, one.ours(answers)) for one in row.figures), answers)
+        Reproduced(row, tuple(ComparedFigure(one, one.ours(answers)) for one in row.figures), answers)
         for row in rows
     ]
 
@@ -109,7 +109,7 @@ def _number(value: float | None) -> str:
     return "0" if text in ("-0", "0") else text
 
 
-def _difference(one: Standing) -> str:
+def _difference(one: ComparedFigure) -> str:
     if one.difference is None:
         return "-"
     return f"{one.difference:+.1f}" + ("" if one.figure.unit == "%" else "%")

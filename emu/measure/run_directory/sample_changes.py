@@ -1,5 +1,5 @@
-"""What a sample says, in native integers: which rows of the columns of `samples.jsonl` grew and by how much,
-which counters moved at all, and the mixes of `digests.jsonl` in decimal.
+"""What changed from sample to sample, in native integers: which rows of the columns of `samples.jsonl` grew
+and by how much, which counters moved at all, and the mixes of `digests.jsonl` in decimal.
 
 A module of its own because it is compiled: it looks at every counter and mix that changed.
 

@@ -1,4 +1,4 @@
-"""The ways of queue pairs, and what was sent on every link.
+"""Paths of queue pairs, and what was sent on every link.
 
 A queue pair has the number, the UDP source port and so the hashes that it has at packet level, so its packets
 take the same links there; its acknowledgements go back by hashes of their own. Where every packet gets a port

@@ -1,6 +1,6 @@
-"""What a responder owes the requester, in the order of PSNs.
+"""Answers that a responder has pending, in the order of PSNs.
 
-It owes responses of READs, and acknowledgements of what came after them. They leave in the order of their
+These are responses of READs, and acknowledgements of what came after them. They leave in the order of their
 PSNs, since whoever hears of a PSN may take everything before it for answered. A request that is repeated is
 answered anew; where that covers what is owed already, nothing is sent twice.
 
