@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from emu.base.units import about_time
+from emu.base.units import about_time, counted
 from emu.build.estimate import about_wall
 from emu.cli.columns import REPEAT, columns, wrapped
 from emu.measure.collected import Changed, JobPlan
@@ -131,6 +131,10 @@ class Terminal(Observer):
         self._quiet = quiet
         self._table = NcclTable(jobs)
         self._planned_bytes = planned_bytes(jobs)
+        self._steps = {
+            job.job: job.training.steps for job in jobs if job.enabled and job.training is not None
+        }
+        """By job, its steps. Where there are any the bar counts them: nobody sums up what a step sends."""
         self._bar: Bar | None = None
         self._discovery_url = ""
 
@@ -138,7 +142,7 @@ class Terminal(Observer):
         """The heading: the scenario, and lines about fabric and engine."""
         self._lines([title, *facts])
         if not self._quiet and self._console.is_terminal:
-            self._bar = self._console.bar(max(self._planned_bytes, 1))
+            self._bar = self._console.bar(sum(self._steps.values()) or max(self._planned_bytes, 1))
             self._bar.start()
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
@@ -160,7 +164,12 @@ class Terminal(Observer):
             self._tell(line, "yellow")
         if self._bar is not None:
             done = min(progress.delivered_bytes, self._planned_bytes)
-            self._bar.update(self._bar.task_ids[0], completed=done, virtual=_virtual(progress.virtual_ps))
+            words = "virtual time"
+            if self._steps:
+                done = sum(row[0] in self._steps for row in progress.operations)
+                words = f"{done} of {counted(sum(self._steps.values()), 'step')}"
+            virtual = _virtual(progress.virtual_ps)
+            self._bar.update(self._bar.task_ids[0], completed=done, virtual=virtual, description=words)
 
     def sampled(self, changed: Changed, mixed: Mapping[int, Sequence[int]]) -> None:
         """Nothing is shown of single samples."""

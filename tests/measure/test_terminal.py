@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from emu import api
 from emu.cli.terminal import Terminal
 from emu.runtime.outcome import Progress
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
@@ -53,6 +54,22 @@ class Screen(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def test_the_bar_of_a_training_job_counts_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    plans = api.prepare("training_step", {"jobs[0].workload.steps": 3}).jobs
+    screen = Screen()
+    terminal = Terminal(plans, stream=screen)
+    terminal.begin("train")
+    bar = terminal._bar
+    assert bar is not None
+    for steps in range(3):
+        rows = tuple((0, step, 0, 10**9, 0) for step in range(steps))
+        terminal.progressed(Progress(10**9 * steps, 5, operations=rows))
+        (task,) = bar.tasks
+        assert (task.description, task.completed, task.total) == (f"{steps} of 3 steps", steps, 3)
+    terminal.close()
 
 
 def test_sentences_go_on_below_on_a_narrow_terminal_and_figures_and_commands_stay_whole(
