@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -86,9 +86,13 @@ def figures(one: Weeks, course: Course) -> Seed:
     )
 
 
-def simulated(course: Course, seeds: Iterable[int]) -> list[Seed]:
-    """The campaign with each seed."""
-    return [figures(weeks(course, seed), course) for seed in seeds]
+def simulated(course: Course, seeds: Iterable[int], done: Callable[[], None] = lambda: None) -> list[Seed]:
+    """The campaign with each seed; `done` is called after each."""
+    found: list[Seed] = []
+    for seed in seeds:
+        found.append(figures(weeks(course, seed), course))
+        done()
+    return found
 
 
 def _mean_s(values_ms: Sequence[int]) -> float | None:
@@ -164,12 +168,17 @@ def summary_of(name: str, seed: int, course: Course, seeds: Sequence[Seed]) -> d
     }
 
 
-def sensitivities(course: Course, seeds: Sequence[int], base: float) -> list[tuple[str, list[float]]]:
+def sensitivities(
+    course: Course, seeds: Sequence[int], base: float, done: Callable[[], None] = lambda: None
+) -> list[tuple[str, list[float]]]:
     """By knob: what a third of it, and three times of it, change of the goodput, with the same seeds."""
     return [
         (
             knob.name,
-            [goodput(course, simulated(knob.change(course, factor), seeds)) - base for factor in FACTORS],
+            [
+                goodput(course, simulated(knob.change(course, factor), seeds, done)) - base
+                for factor in FACTORS
+            ],
         )
         for knob in KNOBS
         if not (knob.name == "failures" and course.log is not None and course.log.replayed)

@@ -317,8 +317,10 @@ def followed(
     file: str,
     until_ms: int | None = None,
     traced: TracedJobs | None = None,
+    reached: Callable[[int, int], None] = lambda _now, _end: None,
 ) -> Course:
-    """What happens on the cluster, until `until_ms` or the end. Raises ScenarioError, RuntimeFailure."""
+    """What happens on the cluster, until `until_ms` or the end. `reached` hears of each time reached,
+    and of the end, both in ms. Raises ScenarioError, RuntimeFailure."""
     free = FreeServers(topology)
     check_sizes(mix, free, file, traced)
     cluster = _Cluster(mix, free)
@@ -339,6 +341,7 @@ def followed(
             coming += 1
         cluster.begin_all(now_ms)
         levels.append(cluster.level(now_ms))
+        reached(now_ms, end_ms)
 
 
 def _means(levels: Sequence[Level], begin_ms: int, end_ms: int) -> dict[str, float]:

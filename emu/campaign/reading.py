@@ -98,10 +98,10 @@ def read_mix(path: Path, overrides: Iterable[Override] = ()) -> ReadyMix:
     return ReadyMix(found, topology, tree, file, traced)
 
 
-def course_of(ready: ReadyMix) -> Jobs:
+def course_of(ready: ReadyMix, reached: Callable[[int, int], None] = lambda _now, _end: None) -> Jobs:
     """What happens on the cluster. ScenarioError names the line of the file, or the `--set`."""
     try:
-        return followed(ready.mix, ready.topology, ready.file, traced=ready.traced)
+        return followed(ready.mix, ready.topology, ready.file, traced=ready.traced, reached=reached)
     except ScenarioError as error:
         raise ScenarioError(_placed(one, ready.tree) for one in error.problems) from error
 

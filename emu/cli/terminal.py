@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from emu.base.units import about_time, counted
 from emu.build.estimate import about_wall
@@ -99,16 +99,22 @@ def time_left(done: float, total: float, spent_s: float) -> str:
     return f"{share:.0%}, {about_wall(spent_s * (1 - share) / share)} left".replace("%", " %")
 
 
+LEAST_S: Final = 0.2
+"""Between two such lines."""
+
+
 class TimeLeft:
     """One line on standard error that is written over, while that is a terminal; `clear` takes it away."""
 
     def __init__(self) -> None:
-        self._begun_s = time.monotonic()
+        self._begun_s = self._last_s = time.monotonic()
         self._shown = False
 
     def show(self, done: float, total: float) -> None:
         """Show how much of the work is done."""
-        if sys.stderr.isatty():
+        now_s = time.monotonic()
+        if sys.stderr.isatty() and now_s - self._last_s > LEAST_S:
+            self._last_s = now_s
             self.clear()
             sys.stderr.write(time_left(done, total, time.monotonic() - self._begun_s))
             sys.stderr.flush()
@@ -120,6 +126,20 @@ class TimeLeft:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
+
+
+class Counted(TimeLeft):
+    """The same for so many pieces of work, each told when it is done."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__()
+        self._total = total
+        self._done = 0
+
+    def done(self) -> None:
+        """One more."""
+        self._done += 1
+        self.show(self._done, self._total)
 
 
 class Terminal(Observer):

@@ -14,13 +14,14 @@ import click
 from emu.base.shipped import CAMPAIGNS
 from emu.base.units import aligned
 from emu.campaign.campaign_file import judged, shown_span
-from emu.campaign.goodput import FACTORS, Seed, figures, sensitivities, simulated, summary_of
+from emu.campaign.goodput import FACTORS, KNOBS, Seed, figures, sensitivities, simulated, summary_of
 from emu.campaign.measured import Measurement
 from emu.campaign.reading import CACHE, read_campaign
 from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
 from emu.cli.columns import say
 from emu.cli.scenario_options import file_named, forcing, made, refuse_results
+from emu.cli.terminal import Counted
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary_report import expectation_line
 from emu.scenario.set_options import parse_override
@@ -93,13 +94,15 @@ def command(
     numbers = range(found.seed, found.seed + seeds)
     first = weeks(course, found.seed)
     made(out)
-    every = [figures(first, course), *simulated(course, numbers[1:])]
+    left = Counted(seeds * (1 + len(KNOBS) * len(FACTORS) if sensitivity else 1))
+    every = [figures(first, course), *simulated(course, numbers[1:], left.done)]
     summary = summary_of(found.name, found.seed, course, every)
     summary["measured"] = [one._asdict() for one in measured]
     verdicts = judged(found.expect, summary, tree)
     if sensitivity:
-        rows = sensitivities(course, numbers, float(summary["goodput"]))
+        rows = sensitivities(course, numbers, float(summary["goodput"]), left.done)
         summary["sensitivity"] = {name: [round(one, 6) for one in changes] for name, changes in rows}
+    left.clear()
     if out is not None:
         write_whole(out / "summary.json", json.dumps(summary, indent=2) + "\n")
         write_whole(out / "events.csv", events_csv(first.rows))

@@ -20,6 +20,7 @@ from emu.campaign.job_queue import Course, Level, summary_of
 from emu.campaign.moment import moment_of
 from emu.campaign.reading import course_of, read_mix
 from emu.cli.scenario_options import file_named, forcing, made, refuse_results
+from emu.cli.terminal import TimeLeft
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary_report import expectation_line
 from emu.scenario.section import RefusedError
@@ -77,7 +78,9 @@ def command(
     ready = read_mix(file_named(mix, JOB_MIXES, "job mix"), overrides)
     found, tree = ready.mix, ready.tree
     made(out)
-    course = course_of(ready)
+    left = TimeLeft()
+    course = course_of(ready, left.show)
+    left.clear()
     summary = summary_of(found, ready.topology, course, ready.traced)
     verdicts = judged(found.expect, summary, tree)
     if moment is not None and write is not None:
