@@ -205,17 +205,20 @@ def fault_lines(faults: Sequence[FaultEffect]) -> list[str]:
     return lines
 
 
-def diagnosis_lines(found: Sequence[Diagnosed], *, evidence: bool = False) -> list[str]:
-    """What a run suffered from: the likeliest cause with its evidence, the others in a line each."""
+def diagnosis_lines(
+    found: Sequence[Diagnosed], uncompared_events: int | None = None, *, evidence: bool = False
+) -> list[str]:
+    """What a run suffered from: the likeliest cause with its evidence, the others in a line each, and how far
+    that goes, wherever it is told."""
     lines: list[str] = []
     for at, one in enumerate(found[:MOST_CAUSES]):
         lines.append(f"diagnosis: {one.sentence}" if at == 0 else f"  or: {one.sentence}")
         if evidence or at == 0:
             lines += [f"    {line}" for line in one.evidence]
-    return lines
+    return [*lines, *_uncompared_lines(uncompared_events)]
 
 
-def uncompared_lines(events: int | None) -> list[str]:
+def _uncompared_lines(events: int | None) -> list[str]:
     """That what showed was not measured against the intended fabric, and what makes up for it."""
     if events is None:
         return []
@@ -287,7 +290,7 @@ def closing_lines(summary: Summary) -> list[str]:
             *timer_lines(summary.fabric.timers),
             *fault_lines(summary.faults),
         ],
-        [*diagnosis_lines(summary.diagnosis), *uncompared_lines(summary.uncompared_events)],
+        diagnosis_lines(summary.diagnosis, summary.uncompared_events),
         [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
         [f"doubtful at flow level: {one}" for one in summary.engine.doubts],
         [expectation_line(one) for one in summary.expectations],
@@ -465,7 +468,7 @@ def _html_blocks(summary: Summary, verdict: str) -> Iterator[str]:
     jobs = summary.jobs.items()
     lines = [line.removeprefix("# ") for line in idle_lines(summary.jobs)]
     lines += [line.removeprefix("# ") for name, job in jobs for line in flow_lines(name, job.flows)]
-    lines += diagnosis_lines(summary.diagnosis)
+    lines += diagnosis_lines(summary.diagnosis, summary.uncompared_events)
     lines += [expectation_line(one) for one in summary.expectations]
     if lines:
         yield f"<pre>{escape(chr(10).join(lines))}</pre>"

@@ -136,7 +136,7 @@ def _body(
     yield "<h2>Causes</h2>"
     for name, summary in zip(NAMES, (one, other), strict=True):
         nothing = "the diagnosis found nothing" if summary.fidelity == "packet" else "not known at flow level"
-        told = diagnosis_lines(summary.diagnosis) or [nothing]
+        told = diagnosis_lines(summary.diagnosis, summary.uncompared_events) or [nothing]
         yield f'<p><b>{name}</b></p><ul class="found">'
         yield from (f"<li>{escape(line.strip())}</li>" for line in told)
         yield "</ul>"

@@ -324,7 +324,7 @@ def _body(recording: Recording, data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _findings(summary: Summary) -> Iterator[str]:
-    lines = [*diagnosis_lines(summary.diagnosis), *fault_lines(summary.faults)]
+    lines = [*diagnosis_lines(summary.diagnosis, summary.uncompared_events), *fault_lines(summary.faults)]
     if lines:
         yield '<ul class="found">'
         yield from (f"<li>{escape(line.strip())}</li>" for line in lines)

@@ -130,4 +130,6 @@ def test_a_run_that_is_too_large_can_be_compared_later(
     assert "not compared" not in said
     assert main(["diagnose", str(out)]) == 0
     assert "`emu diagnose RUN --emulate` does it" in capsys.readouterr().out
+    assert main(["report", str(out)]) == 0
+    assert "so less certain" in (out / "report.html").read_text("utf-8").partition("<h2")[0]
     assert main(["diagnose", str(out), "--emulate", "--baseline", str(out)]) == 2

@@ -10,7 +10,7 @@ import click
 from emu.base.errors import UsageError
 from emu.cli.columns import say
 from emu.cli.scenario_options import reading
-from emu.measure.summary_report import diagnosis_lines, uncompared_lines
+from emu.measure.summary_report import diagnosis_lines
 from emu.run_diagnosis import diagnose_directory
 
 NOTHING_FOUND = (
@@ -45,9 +45,8 @@ def command(run: Path, baseline: Path | None, emulate: bool, as_json: bool) -> i
     if as_json:
         click.echo(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return 0
-    for line in diagnosis_lines(found, evidence=True) or [NOTHING_FOUND]:
+    uncompared = summary.uncompared_events if baseline is None and not emulate else None
+    lines = diagnosis_lines(found, uncompared, evidence=True)
+    for line in lines if found else [NOTHING_FOUND, *lines]:
         say(line)
-    if baseline is None and not emulate:
-        for line in uncompared_lines(summary.uncompared_events):
-            say(line)
     return 0

@@ -265,7 +265,7 @@ def finished_lines(summary: Summary) -> list[str]:
             [(f"{one.source} -> {one.destination}", one.utilisation, one.paused) for one in chosen],
         )
     lines += [fabric_line(summary.fabric), *fault_lines(summary.faults)]
-    lines += diagnosis_lines(summary.diagnosis)[:1]
+    lines += [*diagnosis_lines(summary.diagnosis)[:1], *diagnosis_lines([], summary.uncompared_events)]
     return [*lines, *(expectation_line(one) for one in summary.expectations if not one.passed)]
 
 
