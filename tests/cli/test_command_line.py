@@ -293,7 +293,9 @@ def test_list_shows_groups_with_counts_and_a_group_or_matching_names_with_questi
     assert heads == [f"{name} ({count})" for name, count in zip(folders, counts, strict=True)]
     _, lines, _ = told(capsys, "list", "congestion")
     names = [line.split()[0] for line in lines if not line.startswith(" ")]
-    assert names == sorted(path.stem for path in (ROOT / "scenarios/congestion").glob("*.yaml"))
+    known = {path.stem: path.read_text("utf-8") for path in (ROOT / "scenarios/congestion").glob("*.yaml")}
+    variants = [f"{name}_{one}" for name in known for one in yaml.safe_load(known[name]).get("variants", ())]
+    assert sorted(names) == sorted([*known, *variants])
     assert "How short are queues if switches tell" in " ".join(lines)
     for given in ("tiny", "tiny_*"):
         _, lines, _ = told(capsys, "list", given)
