@@ -3,9 +3,9 @@
 Every *leg* of a call begins with what precedes its first byte on a link (the first copy, or the first
 clear-to-send, whichever is later) and ends with what follows its last one.
 
-Rings. All edges of a channel's ring go at one rate, that of the slowest: nobody can be further ahead than its
-buffers. Slices follow one another round the ring, and a chunk is passed on as soon as it is here, so an
-operation of `parts` chunks takes the links' time of all slices, or a step for every chunk, whichever is
+Rings. All connections of a channel's ring go at one rate, that of the slowest: nobody can be further ahead
+than its buffers. Slices follow one another round the ring, and a chunk is passed on as soon as it is here, so
+an operation of `parts` chunks takes the links' time of all slices, or a step for every chunk, whichever is
 longer, and not less than its buffer slots allow (slots x slice a turn).
 
 Direct. Every connection is a leg of its own.
@@ -29,7 +29,7 @@ from actors.ncclx.schedule import Schedule, is_ring
 from actors.ncclx.script import LINE, TRANSFER, Group
 from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.wiring import Side, WiredJob
-from emu.flow.connections import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.connections import PS_OF_BIT_AT_KBPS, Connection, Connections, Slices
 from emu.flow.isolated import Part, Result
 from emu.flow.requests import Request, Requests
 
@@ -75,7 +75,7 @@ class Carried(NamedTuple):
     ranks: tuple[int, int]
     lane: int
     slices: Slices
-    edge: Edge
+    connection: Connection
 
 
 class Parts(NamedTuple):
@@ -103,9 +103,11 @@ class Launch(NamedTuple):
 class Calls:
     """The calls of one job."""
 
-    def __init__(self, job: WiredJob, edges: Edges, requests: Requests | None, delays: Delays) -> None:
+    def __init__(
+        self, job: WiredJob, connections: Connections, requests: Requests | None, delays: Delays
+    ) -> None:
         self._job = job
-        self._edges = edges
+        self._connections = connections
         self._requests = requests
         self._delays = delays
         self._slices: dict[Hashable, dict[_Connection, list[int]]] = {}
@@ -135,7 +137,7 @@ class Calls:
             launch(Launch([], 0, {}))
             return
         late_ps = max(early_ps.values(), default=0)
-        whole, hops = known.schedule.operations[0], sum(one.edge.hops for one in carried)
+        whole, hops = known.schedule.operations[0], sum(one.connection.hops for one in carried)
         if known.longer is not None:
             hops = hops * known.longer.operations[0].size_bytes // operation.size_bytes
         part = self._part(number, known, known.schedule, operation, carried)
@@ -157,9 +159,9 @@ class Calls:
                     known.longer and known.longer.operations[0].size_bytes,
                     *(early_ps.get(rank, 0) for rank in group.members),
                 ),
-                {link for one in carried for _, links, _, _ in one.edge.loads for link in links},
+                {link for one in carried for _, links, _, _ in one.connection.loads for link in links},
                 hops,
-                sum(one.edge.pairs for one in carried),
+                sum(one.connection.pairs for one in carried),
                 not has_closed_form(operation),
                 [part],
                 answer,
@@ -179,7 +181,7 @@ class Calls:
         """What is run of an operation of a group by a schedule: its own one, or one of a part of it."""
         group = known.group
         places = {rank: place for place, rank in enumerate(group.members)}
-        outside = [one for one in carried if not one.edge.inside]
+        outside = [one for one in carried if not one.connection.inside]
         at: Hashable = number
         if not outside:
             at = self._lines(group, carried)
@@ -192,7 +194,7 @@ class Calls:
                 for one, value in zip(outside, values, strict=True)
             }
             for values in (
-                [one.edge.first for one in outside],
+                [one.connection.first for one in outside],
                 [one.slices.count for one in outside],
             )
         )
@@ -230,15 +232,20 @@ class Calls:
 
     def _key(self, number: int, group: Group, operation: Operation, carried: Sequence[Carried]) -> Hashable:
         """What an isolated run depends on. Calls inside servers are alike where their NVLinks are."""
-        if any(not one.edge.inside for one in carried):
-            return self._job.job, number, operation, tuple(one.edge.first % one.edge.pairs for one in carried)
+        if any(not one.connection.inside for one in carried):
+            return (
+                self._job.job,
+                number,
+                operation,
+                tuple(one.connection.first % one.connection.pairs for one in carried),
+            )
         return self._job.job, operation, self._lines(group, carried)
 
     def _lines(self, group: Group, carried: Sequence[Carried]) -> Hashable:
         """What connections inside servers are like."""
         places = {rank: place for place, rank in enumerate(group.members)}
         return tuple(
-            (one.channel, places[one.ranks[0]], places[one.ranks[1]], one.lane, *one.edge.alike())
+            (one.channel, places[one.ranks[0]], places[one.ranks[1]], one.lane, *one.connection.alike())
             for one in carried
         )
 
@@ -249,7 +256,7 @@ class Calls:
         cut = schedule.cuts[protocol]
         if operation.size_bytes > cut.slots * cut.slice_bytes * (operation.channels or schedule.channels):
             return -1
-        return self._edges.copy_ps(operation.size_bytes, protocol)
+        return self._connections.copy_ps(operation.size_bytes, protocol)
 
     def _ends(self, group: int, one: Carried) -> tuple[Side, Side]:
         """Both sides of a connection."""
@@ -266,12 +273,12 @@ class Calls:
         cut: tuple[int, int],
         lane: int,
     ) -> Carried:
-        """The edge between two ranks; `cut` are slots and protocol."""
+        """The connection between two ranks; `cut` are slots and protocol."""
         rank, peer = ranks
         send = self._sides[group, channel, rank, peer, lane, True]
         receive = self._sides[group, channel, peer, rank, lane, False]
-        edge = self._edges.edge(send, receive, rank, slices, *cut)
-        return Carried(channel, ranks, lane, slices, edge)
+        connection = self._connections.connection(send, receive, rank, slices, *cut)
+        return Carried(channel, ranks, lane, slices, connection)
 
     def _launch(
         self, operation: Operation, group: Group, rings: Sequence[Sequence[Carried]], result: Result | None
@@ -281,16 +288,16 @@ class Calls:
         over_ps = result.end_ps if result else 0
         legs: list[Leg] = []
         if is_ring(operation):
-            sharing = Counter(one.edge.nic for one in carried if not one.edge.inside)
+            sharing = Counter(one.connection.nic for one in carried if not one.connection.inside)
             for each in rings:
                 known = each[-1].slices
-                edges = [one.edge for one in each]
-                legs.append(_ring_leg(edges, len(known.sizes), known.parts, sharing, over_ps))
+                connections = [one.connection for one in each]
+                legs.append(_ring_leg(connections, len(known.sizes), known.parts, sharing, over_ps))
         elif result is not None:
-            legs = [_graph_leg([one.edge for one in carried], result)]
+            legs = [_graph_leg([one.connection for one in carried], result)]
         elif _independent(operation):
-            written = Counter(one.edge.block for one in carried)
-            legs = [_lone_leg(one.edge, written[one.edge.block]) for one in carried]
+            written = Counter(one.connection.block for one in carried)
+            legs = [_lone_leg(one.connection, written[one.connection.block]) for one in carried]
         else:
             raise AssertionError(operation)  # it was rejected before the run
         sooner_ps: dict[int, int] = {}
@@ -430,35 +437,38 @@ def _equal_slices(operation: Operation, ranks: int, channels: int) -> bool:
 
 
 def _ring_leg(
-    edges: Sequence[Edge], slices: int, parts: int, sharing: Mapping[int, int], over_ps: int
+    connections: Sequence[Connection], slices: int, parts: int, sharing: Mapping[int, int], over_ps: int
 ) -> Leg:
-    """The one transfer of a channel's ring, of whose edges each carries so many slices in so many chunks.
+    """The one transfer of a channel's ring, of whose connections each carries `slices` in `parts` chunks.
 
     `over_ps` is when an isolated run had the last slice copied out. Without one (0) closed forms say it:
 
     Slices of all channels that leave by one NIC (`sharing`) leave it together where they go in step: the
     first ones, and those that wait for a slot; others no longer meet.
     """
-    whole = max(edge.bits for edge in edges)
+    whole = max(connection.bits for connection in connections)
     strands: list[Strand] = []
-    for edge in edges:
-        strands += edge.strands(whole)
-    firsts_ps = [max(edge.copy_ps, edge.clear_ps) for edge in edges]
+    for connection in connections:
+        strands += connection.strands(whole)
+    firsts_ps = [max(connection.copy_ps, connection.clear_ps) for connection in connections]
     first_ps = max(firsts_ps)
-    tail_ps = max(edge.fixed_ps + edge.copy_ps for edge in edges)
-    steps_ps = [edge.step_ps for edge in edges]
-    others_ps = [edge.slice_ps * (sharing.get(edge.nic, 1) - 1) for edge in edges]
+    tail_ps = max(connection.fixed_ps + connection.copy_ps for connection in connections)
+    steps_ps = [connection.step_ps for connection in connections]
+    others_ps = [connection.slice_ps * (sharing.get(connection.nic, 1) - 1) for connection in connections]
     begins_ps = [first + more for first, more in zip(firsts_ps, others_ps, strict=True)]
     rounds_ps = _longest_way(begins_ps, steps_ps, parts) - first_ps - tail_ps
-    rounds_ps += max(edge.slice_ps for edge in edges) * (slices - parts) // parts
-    turns_ps = [(edge.turn_ps + more) // edge.slots for edge, more in zip(edges, others_ps, strict=True)]
+    rounds_ps += max(connection.slice_ps for connection in connections) * (slices - parts) // parts
+    turns_ps = [
+        (connection.turn_ps + more) // connection.slots
+        for connection, more in zip(connections, others_ps, strict=True)
+    ]
     slots_ps = slices * max(turns_ps)
-    written_ps = max(edge.written_ps() for edge in edges)
+    written_ps = max(connection.written_ps() for connection in connections)
     alone_ps = max(over_ps - first_ps - tail_ps, 1) if over_ps else max(rounds_ps, slots_ps, written_ps)
-    line_ps = max(edge.bits * PS_OF_BIT_AT_KBPS // edge.line_kbps for edge in edges)
+    line_ps = max(connection.bits * PS_OF_BIT_AT_KBPS // connection.line_kbps for connection in connections)
     most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
-    weight = max(edge.pairs for edge in edges) * UNIT
-    window = max(edge.slots * edge.slice_bits for edge in edges)
+    weight = max(connection.pairs for connection in connections) * UNIT
+    window = max(connection.slots * connection.slice_bits for connection in connections)
     return Leg(first_ps, Shape(tuple(strands), weight, most, window), whole, tail_ps)
 
 
@@ -473,31 +483,35 @@ def _longest_way(firsts_ps: Sequence[int], steps_ps: Sequence[int], many: int) -
     return turns * sum(steps_ps) + most
 
 
-def _lone_leg(edge: Edge, written: int) -> Leg:
+def _lone_leg(connection: Connection, written: int) -> Leg:
     """The transfer of a connection by itself, whose thread block writes so many."""
-    line_ps = edge.bits * PS_OF_BIT_AT_KBPS // edge.line_kbps
-    alone_ps = edge.written_ps(written)
-    if edge.slice_bits and edge.turn_ps > edge.slots * edge.slice_ps:
-        turning_ps = max(line_ps, edge.written_ps()) * edge.turn_ps // (edge.slots * max(edge.slice_ps, 1))
+    line_ps = connection.bits * PS_OF_BIT_AT_KBPS // connection.line_kbps
+    alone_ps = connection.written_ps(written)
+    if connection.slice_bits and connection.turn_ps > connection.slots * connection.slice_ps:
+        turning_ps = (
+            max(line_ps, connection.written_ps())
+            * connection.turn_ps
+            // (connection.slots * max(connection.slice_ps, 1))
+        )
         alone_ps = max(alone_ps, turning_ps)
-    most = edge.bits * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
-    first_ps = max(edge.copy_ps, edge.clear_ps)
-    window = edge.slots * edge.slice_bits
-    shape = Shape(tuple(edge.strands(edge.bits)), edge.pairs * UNIT, most, window)
-    return Leg(first_ps, shape, edge.bits, edge.fixed_ps + edge.copy_ps)
+    most = connection.bits * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
+    first_ps = max(connection.copy_ps, connection.clear_ps)
+    window = connection.slots * connection.slice_bits
+    shape = Shape(tuple(connection.strands(connection.bits)), connection.pairs * UNIT, most, window)
+    return Leg(first_ps, shape, connection.bits, connection.fixed_ps + connection.copy_ps)
 
 
-def _graph_leg(edges: Sequence[Edge], result: Result) -> Leg:
+def _graph_leg(connections: Sequence[Connection], result: Result) -> Leg:
     """The one transfer of a call by an algorithm whose connections wait for one another."""
-    whole = max(edge.bits for edge in edges)
-    strands = tuple(strand for edge in edges for strand in edge.strands(whole))
-    first_ps = min(max(edge.copy_ps, edge.clear_ps) for edge in edges)
-    line_ps = max(edge.bits * PS_OF_BIT_AT_KBPS // edge.line_kbps for edge in edges)
-    # What a small call waits for overlaps, so less is left behind its last byte than the edges say.
-    tail_ps = min(edge.fixed_ps + edge.copy_ps for edge in edges)
+    whole = max(connection.bits for connection in connections)
+    strands = tuple(strand for connection in connections for strand in connection.strands(whole))
+    first_ps = min(max(connection.copy_ps, connection.clear_ps) for connection in connections)
+    line_ps = max(connection.bits * PS_OF_BIT_AT_KBPS // connection.line_kbps for connection in connections)
+    # What a small call waits for overlaps, so less is left behind its last byte than the connections say.
+    tail_ps = min(connection.fixed_ps + connection.copy_ps for connection in connections)
     tail_ps = max(min(tail_ps, result.end_ps - first_ps - line_ps), 0)
     alone_ps = result.end_ps - first_ps - tail_ps
     most = whole * PS_OF_BIT_AT_KBPS // alone_ps if alone_ps > line_ps else 0
-    window = max(edge.slots * edge.slice_bits for edge in edges)
-    weight = max(edge.pairs for edge in edges) * UNIT
+    window = max(connection.slots * connection.slice_bits for connection in connections)
+    weight = max(connection.pairs for connection in connections) * UNIT
     return Leg(first_ps, Shape(strands, weight, most, window), whole, tail_ps)

@@ -1,7 +1,7 @@
 """Connections of the library as flow level sees them: what slices put on links, and their latencies.
 
-An *edge* is a connection that carries slices from one rank to another. Slices go to its queue pairs as the
-policy of the library says, so bytes are counted exactly. Latencies are those of the closed forms:
+A connection carries slices from one rank to another. They go to its queue pairs as the policy of the library
+says, so bytes are counted exactly. Latencies are those of the closed forms:
 
     copy    ask the GPU, its latency, the bytes of a slice at its copy rate, answer
     fixed   post, every link and device on the way but the slice's own time on the slowest link, completion
@@ -126,7 +126,7 @@ def _load_of(counts: dict[int, int], mtu_bytes: int, ack_every: int) -> Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Connection:
     """One connection in one operation. Times in ps, `bits` on the wire."""
 
     bits: int
@@ -147,8 +147,7 @@ class Edge:
     hops: int = 0
     """Packets by the links that they cross; over NVLink slices, by two."""
     shares: tuple[int, int] = (0, 0)
-    """What a slice takes of the two NVLinks of an edge if the NVSwitch works on it, in units of 2^-16; else
-    0."""
+    """What a slice takes of its two NVLinks if the NVSwitch works on it, in units of 2^-16; else 0."""
     block: tuple[int, int] = (-1, -1)
     """GPU and thread block that write it, where they have a rate."""
     block_kbps: int = 0
@@ -160,7 +159,7 @@ class Edge:
         return self.nic < 0
 
     def alike(self) -> tuple[int, ...]:
-        """What two edges over NVLink have in common that take the same."""
+        """What two connections over NVLink have in common that take the same."""
         rates = (self.line_kbps, self.block_kbps)
         return (self.bits, *rates, self.slice_bits, self.fixed_ps, self.clear_ps, *self.shares)
 
@@ -171,7 +170,7 @@ class Edge:
         return self.slice_bits * PS_OF_BIT_AT_KBPS // kbps
 
     def written_ps(self, sharing: int = 1) -> int:
-        """How long its block writes, which writes so many edges like it; 0 where it has no rate."""
+        """How long its block writes, which writes so many connections like it; 0 where it has no rate."""
         return sharing * self.bits * PS_OF_BIT_AT_KBPS // self.block_kbps if self.block_kbps else 0
 
     @property
@@ -193,8 +192,8 @@ class Edge:
         ]
 
 
-class Edges:
-    """Makes the edges of one job's connections."""
+class Connections:
+    """Makes the connections of one job."""
 
     def __init__(self, scenario: Scenario, wires: Wires, delays: Delays, *, counted: bool = True) -> None:
         self.scenario = scenario
@@ -210,8 +209,10 @@ class Edges:
         self.used: set[int] = set()
         """Links of the fabric on which it sent."""
 
-    def edge(self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int) -> Edge:
-        """The edge of a connection with these two sides, of which a rank sends slices; they are counted."""
+    def connection(
+        self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int
+    ) -> Connection:
+        """The connection with these two sides, of which a rank sends slices; they are counted."""
         largest = slices.largest_bytes
         copy_ps = self.copy_ps(largest, protocol)
         if send.inside:
@@ -253,7 +254,7 @@ class Edges:
         line = ways[0].line_kbps
         share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
         fixed_ps = self._fixed_ps(send, ways[0], largest, mtu_bytes)
-        return Edge(
+        return Connection(
             bits,
             tuple(found),
             len(ways),
@@ -271,8 +272,8 @@ class Edges:
             ),
         )
 
-    def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int, protocol: int) -> Edge:
-        """An edge over NVLink."""
+    def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int, protocol: int) -> Connection:
+        """A connection over NVLink."""
         topology = self._wires.topology
         leaving, arriving = topology.nvlink_end(send.nic), topology.nvlink_end(send.peer_nic)
         assert leaving is not None and arriving is not None, send
@@ -300,7 +301,7 @@ class Edges:
         if pair.block >= 0 and rate_bps < leaving.rate_bps:
             block = send.nic, pair.block
             block_kbps = written_bps(rate_bps, protocol) // 1000
-        return Edge(
+        return Connection(
             bits,
             loads,
             1,

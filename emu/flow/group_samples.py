@@ -76,19 +76,19 @@ class Samples:
         most = max((one.count for one, _ in slices.values()), default=0)
         group = self._job.script.groups[groups[0]]
         count = 2 if group.kind == LINE else len(group.members)
-        edges = len(slices) * (1 if group.kind == LINE else count)
+        connections = len(slices) * (1 if group.kind == LINE else count)
         if not most or not (is_ring(operation) or group.kind == LINE):
             return None
         if not any(one for _, one in slices.values()):
             fits = hops <= MOST_INSIDE_HOPS
-            return Cut((groups[0],), count, hops, edges, most * edges) if fits else None
+            return Cut((groups[0],), count, hops, connections, most * connections) if fits else None
         if not self.by_turns(pairs):
             groups = (longest,)
-        of_group = most * edges
+        of_group = most * connections
 
         def cut(groups: Sequence[int], members: int) -> Cut:
             part = len(groups) * hops * members // count
-            queue_pairs = len(groups) * edges * pairs * members // count
+            queue_pairs = len(groups) * connections * pairs * members // count
             return Cut(tuple(groups), members, part, queue_pairs, of_group * members // count)
 
         if hops * len(groups) <= MOST_WHOLE_HOPS:

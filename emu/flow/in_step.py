@@ -27,7 +27,7 @@ from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side, WiredJob
 from actors.switch.routing.walks import Bundle
 from emu.flow.calls import Calls, Launch, Leg, has_closed_form
-from emu.flow.connections import PS_OF_BIT_AT_KBPS, Edge, Edges, Slices
+from emu.flow.connections import PS_OF_BIT_AT_KBPS, Connection, Connections, Slices
 from emu.flow.equal_ranks import EqualRanks
 from emu.flow.group_samples import Cut, Samples
 from emu.flow.isolated import Result
@@ -53,23 +53,25 @@ def goes_in_step(scenario: Scenario, job: WiredJob) -> bool:
     return len(job.gpus) >= FEWEST_RANKS and not job.script.single and whole
 
 
-class _Sampled(Edges):
-    """Edges of a group that stands for others: they count nothing, but keep what slices were asked for."""
+class _Sampled(Connections):
+    """Connections of a group that stands for others: they count nothing, but keep the slices asked for."""
 
     def __init__(self, scenario: Scenario, wires: Wires, delays: Delays) -> None:
         super().__init__(scenario, wires, delays, counted=False)
         self.seen: dict[int, tuple[Slices, bool]] = {}
-        """By channel, those of the first edge, and whether some go between servers."""
+        """By channel, those of the first connection, and whether some go between servers."""
         self.ways = 0
-        """Queue pairs of all edges."""
+        """Queue pairs of all connections."""
         self.hops = 0
-        """Packet-hops of all edges."""
+        """Packet-hops of all connections."""
 
-    def edge(self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int) -> Edge:
+    def connection(
+        self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int
+    ) -> Connection:
         before = self.seen.get(send.channel, (slices, False))
         self.seen[send.channel] = before[0], before[1] or not send.inside
         self.ways += 0 if send.inside else len(send.pairs)
-        found = super().edge(send, receive, rank, slices, slots, protocol)
+        found = super().connection(send, receive, rank, slices, slots, protocol)
         self.hops += found.hops
         return found
 
@@ -85,7 +87,7 @@ class _Many:
     """Data queue pairs of a connection."""
     channels: int
     inside: dict[int, int] = field(default_factory=dict)
-    """By link, edges over NVLink."""
+    """By link, connections over NVLink."""
     inside_bytes: int = 0
     """On each of these."""
     sample: tuple[int, int] = -1, -1
@@ -123,8 +125,8 @@ class InStepCalls:
         self._requests: Requests | None = None
         self.closed = False
         """Whether a call was too large to run alone."""
-        self._edges = _Sampled(scenario, wires, delays)
-        self._calls = Calls(job, self._edges, None, delays)
+        self._sampled = _Sampled(scenario, wires, delays)
+        self._calls = Calls(job, self._sampled, None, delays)
         self._recipes: dict[tuple[int, Operation], _Recipe | None] = {}
         self._many = [self._bundled(groups) for groups in self._connections()]
         self.footprints, self.ground, self._apart = _grounds(self._many, capacities_kbps(wires.topology))
@@ -251,8 +253,8 @@ class InStepCalls:
         return self._calls.copied_ps(self._equal_ranks.groups[number][0], operation)
 
     def _recipe(self, number: int, operation: Operation) -> _Recipe | None:
-        edges = self._edges
-        edges.seen, edges.ways, edges.hops = {}, 0, 0
+        connections = self._sampled
+        connections.seen, connections.ways, connections.hops = {}, 0, 0
         legs = self._calls.legs(self._many[number].sample[1], operation)
         if not legs:
             return None
@@ -269,8 +271,8 @@ class InStepCalls:
                 sums[strand.kind] += strand.share * leg.bits // whole
                 many[strand.kind] += 1
         each = {
-            PAUSING: sums[PAUSING] // max(edges.ways, 1),
-            LIGHT: sums[LIGHT] // max(edges.ways, 1),
+            PAUSING: sums[PAUSING] // max(connections.ways, 1),
+            LIGHT: sums[LIGHT] // max(connections.ways, 1),
             QUIET: sums[QUIET] // max(many[QUIET], 1),
         }
         strands = tuple(Strand(each[_KINDS[kind]], (number,), QUIET) for kind in range(KINDS))
@@ -280,9 +282,14 @@ class InStepCalls:
         leg = Leg(max(leg.first_ps for leg in legs), shape, whole, max(leg.tail_ps for leg in legs))
         groups = self._equal_ranks.groups[number]
         cut = self._samples.cut(
-            groups, self._many[number].sample[1], operation, edges.seen, edges.hops, self._many[number].pairs
+            groups,
+            self._many[number].sample[1],
+            operation,
+            connections.seen,
+            connections.hops,
+            self._many[number].pairs,
         )
-        return _Recipe(self._fixed(number, leg), edges.seen, cut)
+        return _Recipe(self._fixed(number, leg), connections.seen, cut)
 
     # ---- bytes
 
@@ -308,8 +315,8 @@ class InStepCalls:
     def flush(self) -> None:
         """Write what was sent into the counters of links."""
         for many in self._many:
-            for link, edges in many.inside.items():
-                self._wires.payload_bytes[link] += many.inside_bytes * edges // many.channels
+            for link, connections in many.inside.items():
+                self._wires.payload_bytes[link] += many.inside_bytes * connections // many.channels
             payload = many.there.spread([one.payload_bytes for one in many.sent])
             wire = many.there.spread([one.wire_bytes for one in many.sent])
             acks = many.back.spread([one.ack_bytes for one in many.sent])

@@ -25,7 +25,7 @@ from emu.build.devices import Blueprint
 from emu.build.plan import JobWork, settings_of
 from emu.flow.calls import PACKETS, Calls
 from emu.flow.changing_fabric import ChangingProgress
-from emu.flow.connections import Edges
+from emu.flow.connections import Connections
 from emu.flow.equal_ranks import each_alone, equal_ranks
 from emu.flow.fault_line import FaultLine
 from emu.flow.flow_jobs import FlowRun
@@ -104,7 +104,7 @@ class FlowLevel:
         works = [work for work in plan.jobs if work.enabled and work.start_ps != NEVER_PS]
         self._open = len(works)
         over = partial(self._over)
-        self._by_rates: dict[str, Edges | JobWork] = {}
+        self._by_rates: dict[str, Connections | JobWork] = {}
         """By job of the back end that goes by rates, what says on which links it sends."""
         self._in_step: InStepCalls | None = None
         self._requests: Requests | None = None
@@ -138,7 +138,7 @@ class FlowLevel:
                 self._by_rates[work.name] = work
                 self.flows.append(FlowRun(work, self.wires, delays, self.progress, over))
             else:
-                wired = Edges(scenario, self.wires, delays)
+                wired = Connections(scenario, self.wires, delays)
                 self._by_rates[work.name] = wired
                 calls = Calls(work.wired, wired, requests, delays)
                 alone = each_alone(work.wired.script)
@@ -189,7 +189,7 @@ class FlowLevel:
         used = {name: set(self._links_of(one)) for name, one in self._by_rates.items()}
         pairs = list(combinations(used, 2))
         met = [names for names in pairs if not used[names[0]].isdisjoint(used[names[1]])]
-        if met and any(isinstance(one, Edges) for one in self._by_rates.values()):
+        if met and any(isinstance(one, Connections) for one in self._by_rates.values()):
             who = "; ".join(f"{a} and {b}" for a, b in met[:MOST_NAMED])
             more = f"; {len(met) - MOST_NAMED} pairs more" if len(met) > MOST_NAMED else ""
             found.append(
@@ -229,8 +229,8 @@ class FlowLevel:
             return True
         return self._requests is not None and self._requests.rejected > 0
 
-    def _links_of(self, one: Edges | JobWork) -> Iterable[int]:
-        if isinstance(one, Edges):
+    def _links_of(self, one: Connections | JobWork) -> Iterable[int]:
+        if isinstance(one, Connections):
             return one.used
         ways = (self.wires.way(flow.source, index).there for flow in one.flows for index, _ in flow.pairs)
         return (link for paths in ways for path in paths for link in path.links)
