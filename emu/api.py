@@ -45,7 +45,7 @@ from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries, operator_rows
 from emu.measure.summary.results import summarise
 from emu.measure.summary.verdict import value_at
-from emu.measure.summary_report import summary_html
+from emu.measure.summary_report import closing_lines, summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Judged, Summary
 from emu.results.summary import json_schema as summary_schema
@@ -143,6 +143,10 @@ class Result:
         """What a notebook shows."""
         return summary_html(self.summary, self.verdict)
 
+    def show(self) -> None:
+        """Print what `emu run` prints at the end: jobs, fabric, diagnosis, expectations, digest."""
+        print("\n".join(closing_lines(self.summary)))  # noqa: T201  asked for
+
     def frame(self, table: Literal["flows", "collectives", "ports", "samples", "trace"]) -> Any:
         """A table of the run as a pandas DataFrame, or polars' without pandas.
 
@@ -219,8 +223,8 @@ def as_loaded(scenario: Scenario) -> Loaded:
 
 def run(
     source: ScenarioSource,
-    *,
     overrides: Mapping[str, object] | None = None,
+    *,
     local: bool = False,
     parts: int = 1,
     workers: int | None = None,

@@ -46,6 +46,12 @@ class Prepared:
     notes: tuple[str, ...] = ()
     """What the author of the scenario should know of it, and is no error."""
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the fabric."""
+        from emu.topology.svg import draw, to_svg  # noqa: PLC0415 - only for a drawing
+
+        return to_svg(draw(self.topology))
+
     @property
     def blueprint(self) -> Blueprint:
         """What a run begins from, whatever carries it out."""

@@ -32,43 +32,57 @@ from emu.cli.columns import say_whole
 # short run.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-COMMANDS: Final = {
-    "run": "Run a scenario and judge its expectations.",
-    "perf": "Run one collective over a range of sizes, as nccl-tests does.",
-    "torchrun": "Emulate a step of a PyTorch script, without a GPU.",
-    "fork": "Go on from a moment of a run under another condition.",
-    "up": "Run the jobs of a scenario again and again, to break them.",
-    "serve": "Let programs post transfers and collectives over a socket.",
-    "top": "Show a run as it is now: jobs, ports, faults, verdict.",
-    "fault": "Break a live run, mend it, list what is broken.",
-    "capture": "Capture packets of a live run for Wireshark.",
-    "replay": "Repeat a run with all that was done to it, bit for bit.",
-    "sweep": "Run a scenario with every combination of some values: one table.",
-    "campaign": "Weeks of a training run: failures, recovery, goodput.",
-    "schedule": "Jobs that share a cluster: who waits, who sits where.",
-    "reproduce": "Print published figures beside ours.",
-    "fit": "Fit knobs to logs of nccl-tests and perftest.",
-    "accept": "Run published acceptance tests: SONiC's, BMWG drafts'.",
-    "estimate": "Say what a run will cost: packet-hops, memory, time.",
-    "validate": "Check scenarios without running them.",
-    "schema": "Print the schema of scenarios or summaries.",
-    "list": "List the scenarios that come with emu, or those of a directory.",
-    "compile": "Compile plug-ins with the packet path.",
-    "import": "Write a scenario from files of other tools.",
-    "new": "Copy a scenario that comes with emu, to edit it.",
-    "docs": "Show a page of the documentation.",
-    "topo": "Show the fabric of a scenario.",
-    "cross": "Run a scenario at packet and at flow level: where they differ.",
-    "slowdown": "Run the jobs of a scenario together and each alone: one table.",
-    "diagnose": "Say what a run suffered from, with evidence.",
-    "report": "Write a run, two compared, or a sweep as one HTML page.",
-    "plot": "Draw curves of runs and sweeps as SVG, PNG or PDF.",
-    "compare": "Name the first device and time at which two runs part.",
-    "export": "Write the samples of a run for another tool: CSV, Prometheus.",
-    "bench": "Measure packet-hops per CPU second on fixed cases.",
-    "doctor": "Check what a run needs on this machine.",
+GROUPS: Final = {
+    "Run": {
+        "run": "Run a scenario and judge its expectations.",
+        "perf": "Run one collective over a range of sizes, as nccl-tests does.",
+        "torchrun": "Emulate a step of a PyTorch script, without a GPU.",
+        "up": "Run a scenario's jobs again and again until stopped.",
+        "serve": "Let programs post transfers and collectives over a socket.",
+        "sweep": "Run every combination of some values and print one table.",
+        "slowdown": "Run jobs together and each alone, and compare their times.",
+        "cross": "Run a scenario at packet and at flow level and compare.",
+        "reproduce": "Print published figures beside ours.",
+        "accept": "Run published acceptance tests: SONiC's, BMWG drafts'.",
+        "replay": "Repeat a run with all that was done to it, bit for bit.",
+        "fork": "Continue a run from one of its snapshots under another condition.",
+    },
+    "Write a scenario": {
+        "list": "List the scenarios that come with emu or are in a directory.",
+        "new": "Copy a scenario that comes with emu, to edit it.",
+        "import": "Write a scenario from files of other tools.",
+        "validate": "Check scenarios without running them.",
+        "topo": "Show the fabric of a scenario.",
+        "estimate": "Predict packet-hops, memory and time of a run.",
+        "schema": "Print the schema of scenarios or summaries.",
+        "fit": "Fit knobs to logs of nccl-tests and perftest.",
+        "compile": "Compile plug-ins with the packet path.",
+    },
+    "Break and watch a live run": {
+        "fault": "Inject, clear and list faults of a live run.",
+        "capture": "Capture packets of a live run for Wireshark.",
+        "top": "Show jobs, ports, faults and verdict of a run as it is now.",
+    },
+    "Look at results": {
+        "diagnose": "Name the causes of a slow or failed run, with evidence.",
+        "report": "Write a run, a comparison or a sweep as one HTML page.",
+        "plot": "Draw curves of runs and sweeps as SVG, PNG or PDF.",
+        "compare": "Find the first device and time at which two runs differ.",
+        "export": "Write the samples of a run as CSV, OpenMetrics or a timeline.",
+    },
+    "Weeks of a cluster": {
+        "campaign": "Follow a training job for weeks: failures, recovery, goodput.",
+        "schedule": "Follow the jobs of a cluster: queue, placement, waits.",
+    },
+    "Help": {
+        "docs": "Show a page of the documentation.",
+        "doctor": "Check what a run needs on this machine.",
+        "bench": "Measure packet-hops per CPU second on fixed cases.",
+    },
 }
-"""Subcommand -> what it does, in the order of the help; in `emu.cli.commands.NAME` but for `ELSEWHERE`."""
+"""Heading -> subcommand -> what it does, in the order of the help."""
+COMMANDS: Final = {name: said for group in GROUPS.values() for name, said in group.items()}
+"""Subcommand -> what it does; each is in `emu.cli.commands.NAME`, except those in `ELSEWHERE`."""
 LOOKING: Final = ("report", "plot", "compare", "cross", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
 WEEKS: Final = ("campaign", "schedule")
@@ -126,8 +140,10 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), said) for name, said in commands.items()])
 
 
 def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:

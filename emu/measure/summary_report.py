@@ -467,7 +467,9 @@ def _html_blocks(summary: Summary, verdict: str) -> Iterator[str]:
         yield _html_table(_HTML_COLUMNS, rows)
     jobs = summary.jobs.items()
     lines = [line.removeprefix("# ") for line in idle_lines(summary.jobs)]
-    lines += [line.removeprefix("# ") for name, job in jobs for line in flow_lines(name, job.flows)]
+    for name, job in jobs:
+        told = [*flow_lines(name, job.flows), *training_lines(name, job.training)]
+        lines += [line.removeprefix("# ") for line in told]
     lines += diagnosis_lines(summary.diagnosis, summary.uncompared_events)
     lines += [expectation_line(one) for one in summary.expectations]
     if lines:

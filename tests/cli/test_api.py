@@ -1,6 +1,7 @@
 """Does Python do the same as the command, under `import emu`?"""
 
 import ast
+import inspect
 import json
 import os
 import signal
@@ -64,6 +65,26 @@ def test_a_result_shows_itself_in_a_notebook_with_texts_escaped() -> None:
     page = ET.fromstring(summary_html(result.summary.model_copy(update={"scenario": renamed}), "<i>"))
     assert page[0].text == "<b>&"
     assert str(page[0].tail).startswith(": <i>, ")
+
+
+def test_a_notebook_shows_the_step_of_a_training_job_and_the_fabric(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = api.run("training_step", {"jobs[0].workload.steps": 1}, local=True, diagnose=False)
+    page = "".join(ET.fromstring(result._repr_html_()).itertext())
+    result.show()
+    for text in (page, capsys.readouterr().out):
+        assert "step " in text
+        assert "computing " in text
+        assert "exposed: " in text
+    prepared = api.prepare(TINY)
+    assert ET.fromstring(prepared._repr_html_()).tag.endswith("svg")
+
+
+@pytest.mark.parametrize("name", ["load", "prepare", "run", "stepped", "open"])
+def test_overrides_come_second_in_every_call(name: str) -> None:
+    _, overrides, *_ = inspect.signature(getattr(api, name)).parameters.values()
+    assert (overrides.name, overrides.kind) == ("overrides", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def test_a_run_gives_its_summary_and_its_verdict() -> None:

@@ -13,7 +13,7 @@ import yaml
 import emu
 from emu.base.shipped import OTHERS, scenarios_in
 from emu.cli.commands import doctor as doctor_command
-from emu.cli.main import COMMANDS, main
+from emu.cli.main import COMMANDS, GROUPS, main
 from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load_text
 from tests.cli.telling import Captured, told
@@ -33,8 +33,11 @@ def small(tmp_path: Path) -> str:
 def test_help_lists_every_command_in_order(capsys: Captured) -> None:
     status, out, err = told(capsys, "--help")
     assert (status, err) == (0, [])
-    listed = out[out.index("Commands:") + 1 :]
-    assert [line.split()[0] for line in listed] == list(COMMANDS)
+    groups = [line.removesuffix(":") for line in out if line.endswith(":") and line[0] != " "]
+    assert groups == ["Options", *GROUPS]
+    listed = out[out.index(f"{groups[1]}:") :]
+    assert [line.split()[0] for line in listed if line.startswith("  ")] == list(COMMANDS)
+    assert max(map(len, listed)) <= 80
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "fault inject", "fault list", "fault clear"])
@@ -252,6 +255,14 @@ def test_docs_lists_every_page_and_shows_one(capsys: Captured) -> None:
         told(capsys, "docs", "docs/sweep.md")[1]
         == (ROOT / "docs" / "sweep.md").read_text("utf-8").splitlines()
     )
+
+
+def test_a_page_is_laid_out_on_a_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = told(capsys, "docs", "tasks")
+    assert max(map(len, out)) <= 80
+    assert not [line for line in out if "](" in line or line.startswith(("#", "|"))]
 
 
 def test_list_gives_the_question_of_each_scenario(capsys: Captured, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from emu.base.errors import UsageError
@@ -12,9 +14,10 @@ from emu.base.spelling import did_you_mean
 @click.command()
 @click.argument("page", required=False)
 def command(page: str | None) -> None:
-    """Show PAGE of the documentation (Markdown), or the list of pages.
+    """Show PAGE of the documentation, or the list of pages.
 
-    The pages are those of this version, and come with it.
+    The pages are those of this version. On a terminal they are laid out; into a
+    file or a pipe they are Markdown.
     """
     pages = {path.stem: path for path in sorted(folder("docs").glob("*.md"))}
     if page is None:
@@ -27,4 +30,13 @@ def command(page: str | None) -> None:
     if name not in pages:
         hint = did_you_mean(name, sorted(pages)) or "; `emu docs` lists them"
         raise UsageError(f"{page}: there is no such page{hint}")
-    click.echo_via_pager(pages[name].read_text("utf-8").removesuffix("\n"))
+    text = pages[name].read_text("utf-8").removesuffix("\n")
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415  only here
+        from rich.markdown import Markdown  # noqa: PLC0415
+
+        console = Console()
+        with console.capture() as laid_out:
+            console.print(Markdown(text, hyperlinks=False))
+        text = laid_out.get()
+    click.echo_via_pager(text)
