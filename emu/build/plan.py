@@ -51,6 +51,7 @@ from actors.wire.frame import (
     WRITE_MIDDLE,
     WRITE_ONLY,
     WRITE_ONLY_IMM,
+    pathed_size,
     wire_size,
 )
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
@@ -412,6 +413,8 @@ class IdealTimes:
         self._topology = topology
         self._delays = _delays(scenario)._replace(elsewhere=_elsewhere(scenario, topology))
         self._mtu_bytes = scenario.transport.mtu_bytes
+        self._paths = not scenario.transport.is_rc
+        self._size = pathed_size if self._paths else wire_size
         self._verb = verb
         self._known: dict[tuple[int, int, int, int], int] = {}
 
@@ -425,6 +428,9 @@ class IdealTimes:
                 asking = int(wire_size(int(READ_REQUEST), 0))
                 whole += crossing_ps(self._delays, self._topology, destination, source, asking, asking)
             wire_bytes, largest_bytes = self._on_wire(size_bytes, write_bytes)
+            if self._paths:  # each port carries its part
+                ports = [len(self._topology.ports(end)) - 1 for end in (source, destination)]
+                wire_bytes = max(-(-wire_bytes // min(ports)), largest_bytes)
             whole += crossing_ps(self._delays, self._topology, source, destination, wire_bytes, largest_bytes)
             self._known[key] = whole
         return self._known[key]
@@ -446,10 +452,10 @@ class IdealTimes:
         count = max(-(-size_bytes // self._mtu_bytes), 1)
         rest = size_bytes - (count - 1) * self._mtu_bytes
         if count == 1:
-            alone = int(wire_size(only, rest))
+            alone = int(self._size(only, rest))
             return alone, alone
-        begin, end = int(wire_size(first, self._mtu_bytes)), int(wire_size(last, rest))
-        return begin + (count - 2) * int(wire_size(middle, self._mtu_bytes)) + end, max(begin, end)
+        begin, end = int(self._size(first, self._mtu_bytes)), int(self._size(last, rest))
+        return begin + (count - 2) * int(self._size(middle, self._mtu_bytes)) + end, max(begin, end)
 
 
 def _flows(

@@ -791,6 +791,32 @@ def _arrived(answers: Answers) -> float:
     return 100 * sum(flow.status == "success" for flow in flows) / len(flows)
 
 
+# P20 and P21: planes, and paths that the NIC owns.
+
+PATHS_WHOLE: Final = Case("reproduce_metaroce", (("link.bit_error_rate", "0"),))
+PATHS_LOSSY: Final = Case("reproduce_metaroce")
+PATHS_WORST: Final = Case("reproduce_metaroce", (("link.bit_error_rate", "7.5e-7"),))
+MRC_WHOLE: Final = Case("reproduce_mrc")
+MRC_T0: Final = Case("reproduce_mrc", (("faults", "[{kind: switch_crash, at: 20us, target: tor-1-0}]"),))
+MRC_T1: Final = Case("reproduce_mrc", (("faults", "[{kind: switch_crash, at: 20us, target: agg-1-0}]"),))
+
+
+def _kept(found: Answers, case: Case) -> float:
+    """Percent of the mean rate of flows without loss."""
+    means = [
+        sum(flow.throughput_bps or 0 for flow in found[one].jobs["pairs"].flows)
+        for one in (case, PATHS_WHOLE)
+    ]
+    return 100 * means[0] / means[1]
+
+
+def _span_gbps(summary: Summary) -> float:
+    """Payload delivered in the scenario's span."""
+    span = summary.fabric.span
+    assert span is not None
+    return (span.delivered_bps or 0) / 1e9
+
+
 # X1 and X2: other simulators.
 
 INCAST: Final = Case("reproduce_incast", (("jobs[0].workload.size", "16MiB"),))
@@ -1252,6 +1278,44 @@ ROWS: Final = (
         "FSDP's traffic hides behind computing on both. A step waits for the slowest GPU: where they differ"
         " by 2 % (one sigma), the slowest of 128 is 2.4 % behind the slowest of 8; all are alike here",
         long=True,
+    ),
+    Row(
+        "P20",
+        "random loss on 64 nodes, one queue pair a pair over two planes: mean rate of that without loss",
+        "Meta, MetaRoCE (2026)",
+        (PATHS_WHOLE, PATHS_LOSSY, PATHS_WORST),
+        (
+            Figure("1 % lost", 86, "%", lambda found: _kept(found, PATHS_LOSSY), 86, 100),
+            Figure("10 % lost", None, "%", lambda found: _kept(found, PATHS_WORST), 50, 100, "useful"),
+        ),
+        "what is lost is sent again at once on its path, and nothing else; no window closes for it",
+        long=True,
+    ),
+    Row(
+        "P21",
+        "one queue pair over eight planes of 100G, and what is lost with a T0 and a T1",
+        "Araujo et al., arXiv 2605.04333, 5.2",
+        (MRC_WHOLE, MRC_T0, MRC_T1),
+        (
+            Figure("rate", 770, "Gbps", lambda found: _span_gbps(found[MRC_WHOLE]), 760, 785),
+            Figure(
+                "lost with a T0",
+                100,
+                "Gbps",
+                lambda found: _span_gbps(found[MRC_WHOLE]) - _span_gbps(found[MRC_T0]),
+                90,
+                105,
+            ),
+            Figure(
+                "lost with a T1",
+                0,
+                "Gbps",
+                lambda found: _span_gbps(found[MRC_WHOLE]) - _span_gbps(found[MRC_T1]),
+                -5,
+                5,
+            ),
+        ),
+        "`multipath` stands in for MRC, with 106 B of headers for 166: 4,096 of 4,202 B of a rate of 800",
     ),
     Row(
         "X1",

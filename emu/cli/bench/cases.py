@@ -636,6 +636,14 @@ _MARKING: Final = {"switch": {"ecn": {"enabled": True}}}
 _WEIGHTED: Final = {"kind": "weighted", "strict": [6], "weights": [1, 1, 1, 1, 1, 1, 1, 1]}
 
 
+def _multipath() -> dict[str, Any]:
+    made = _scenario("with-multipath", 64, {**_PERMUTATION, "size": "8MiB"})
+    made["transport"] = {"kind": "multipath"}
+    marking = {**made["switch"]["ecn"], "enabled": True, "kmin": "100KB", "kmax": "300KB", "pmax": 1}
+    made["switch"] = {**made["switch"], "pfc": {"enabled": False}, "ecn": marking}
+    return made
+
+
 FEATURES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
@@ -659,6 +667,7 @@ FEATURES: Final[dict[str, Case]] = {
             "Swift",
             _control("swift", {**_BY_DELAY, "additive_thousandths": 1000, "window": "1MB"}),
         ),
+        Case("with-multipath", "64-host permutation with transport.kind: multipath", _multipath),
         _with("with-credits", "credits in place of PFC", {"link": {"flow_control": "credits"}}),
         _with(
             "with-profiles",
