@@ -38,6 +38,12 @@ SMALLER: Mapping[str, Mapping[str, object]] = {
     "reproduce_llama3": {"jobs[0].workload.model": "llama3-8b"},
     "reduce_scatter": {"jobs[0].workload.sizes": ["256KiB", "512KiB"], "topology.spines": 4},
     "reproduce_rails": {"jobs[0].workload.sizes": ["4MiB"]},
+    "telling_loads": {"jobs[0].workload.sizes": ["128KiB"]},
+    "telling_loads_all_to_all": {"jobs[0].workload.sizes": ["128KiB"]},
+    "telling_loads_dense_training": {"jobs[0].workload.scale": "1/4000"},
+    "telling_loads_experts": {"jobs[0].workload.scale": "1/2000"},
+    "telling_loads_permutation": {"jobs[0].workload.size": "64KiB"},
+    "telling_loads_scattered_rings": {f"jobs[{job}].workload.sizes": ["128KiB"] for job in range(4)},
     "traffic_engineering": {"routing.interval": "100us", "control.management_delay": "20us"},
 }
 WHOLE = bool(os.environ.get("EMU_SOAK"))
