@@ -29,6 +29,7 @@ from actors.kernel.counters import (
 )
 from actors.kernel.device import Device, Series, tally_of
 from actors.nic.nic import Nic
+from actors.nic.transport import LaneNic
 from actors.switch.switch import Switch
 from emu import api
 from emu.api import Result
@@ -90,6 +91,7 @@ RUNS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ),
     ("dual_tor_least_loaded", {"jobs[0].workload.sizes": ["1MiB"]}),
     ("program_priority", {}),
+    ("multipath_loss", {"jobs[0].workload.flows[0].size": "8MiB"}),
     ("fabric_roce", {}),
 )
 """Small scenarios in which, taken together, everything happens that a device counts."""
@@ -263,6 +265,12 @@ NIC: Final = {
     "nic_receive_buffer_bytes": "receive.groups.11.held_bytes",
     "nic_receive_buffer_peak_bytes": "receive.groups.11.peak_bytes",
 }
+PATHS: Final = {
+    "nic_np_ecn_marked_roce_packets": "np_ecn_marked_roce_packets",
+    "nic_paths_failed": "transport.failed",
+    "nic_paths_restored": "transport.restored",
+    "nic_path_probes": "transport.probes",
+}
 HOST: Final = {
     "host_compute_ps": "programs.0.share.computed_ps",
     "host_compute_work_ps": "programs.0.share.computed_work_ps",
@@ -328,6 +336,7 @@ DEVICES: Final[tuple[tuple[type[Device], str, dict[str, Any], Mapping[str, str]]
         },
         NIC,
     ),
+    (LaneNic, "multipath_loss", {}, PATHS),
     (Host, "sm_priority", {"ncclx.connect": {"when": "first_use"}, "ncclx.qp_policy": "least_loaded"}, HOST),
     (Gpu, "sm_priority", {"topology.gpus_per_host": 2}, GPU),
     (NvSwitch, "fabric_roce", {}, NVSWITCH),
