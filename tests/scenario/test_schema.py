@@ -104,6 +104,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "PfcFault",
         "SwitchDrift",
         "HashDrift",
+        "OwnTransportSection",
         "RecoverySection",
         "ArbiterSection",
         "SchedulingSection",
