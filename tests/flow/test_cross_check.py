@@ -269,3 +269,24 @@ def test_calls_on_drawn_fabrics_are_within_the_bounds_or_doubted(data: st.DataOb
     packet, flow = (run(drawn | {"fidelity": one}, local=True).summary for one in ("packet", "flow"))
     found = [one for one in differences(packet, flow) if not one.holds]
     assert found == [] or flow.engine.doubts
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_whole_pod_of_hpn_with_two_ports_a_nic_carries_what_its_rings_send() -> None:
+    ranks, size_bytes = 15 * 128 * 8, 1 << 30
+    scenario = {
+        "name": "hpn",
+        "topology": {"kind": "hpn"},
+        "fidelity": "flow",
+        "ncclx": {"protocol": "simple"},
+        "jobs": collective("all_reduce", "ring", "1GiB"),
+    }
+    summary = run(scenario, local=True).summary
+    (done,) = summary.jobs["job"].collectives
+    assert (done.ranks, done.status) == (ranks, "success")
+    sent = [link.data_bytes for link in summary.fabric.links if link.source.startswith("nic-")]
+    assert len(sent) == 2 * ranks
+    assert len(set(sent)) == 1, "the two ports of every NIC carry the same"
+    # each of the 1,920 servers sends a round of the ring to the next one, in one channel or another
+    assert 1 <= sum(sent) / (1920 * 2 * (ranks - 1) / ranks * size_bytes) < 1.02
