@@ -103,12 +103,9 @@ def _link_lines(title: str, links: Sequence[Link]) -> list[str]:
     return [title, *aligned(rows)]
 
 
-def plane_lines(planes: Sequence[Plane]) -> list[str]:
-    """What each plane of a fabric carried."""
-    if not planes:
-        return []
-    rows = [("", "from NICs", "utilisation", "to NICs", "drops")]
-    rows += [
+def plane_table(planes: Sequence[Plane]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """What each plane of a fabric carried: the head of a table and its rows."""
+    rows: list[tuple[str, ...]] = [
         (
             f"plane {one.plane}",
             about_size(one.up_bytes),
@@ -118,7 +115,13 @@ def plane_lines(planes: Sequence[Plane]) -> list[str]:
         )
         for one in planes
     ]
-    return ["planes", *aligned(rows)]
+    return ("", "from NICs", "utilisation", "to NICs", "drops"), rows
+
+
+def plane_lines(planes: Sequence[Plane]) -> list[str]:
+    """The same in lines; none where there is one plane."""
+    head, rows = plane_table(planes)
+    return ["planes", *aligned([head, *rows])] if planes else []
 
 
 def busiest_links(links: Sequence[Link]) -> list[Link]:

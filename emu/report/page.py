@@ -22,10 +22,11 @@ from emu.measure.summary_report import (
     expectation_line,
     fabric_line,
     fault_lines,
+    plane_table,
 )
 from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
 from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
-from emu.results.summary import GroupLoad, Link, OperatorResult, Summary
+from emu.results.summary import GroupLoad, Link, OperatorResult, Plane, Summary
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.schema import Scenario
 from emu.topology.outline import describe, summary_line
@@ -318,6 +319,7 @@ def _body(recording: Recording, data: Mapping[str, Any]) -> Iterator[str]:
     yield from _fabric(recording)
     yield from _jobs(summary, data["charts"])
     yield from _step_sections(data["steps"])
+    yield from _planes(summary.fabric.planes)
     yield from _balance(summary.fabric.uplinks)
     yield "<h2>What the terminal said</h2>"
     yield folded("The whole text", f"<pre>{escape(chr(10).join(closing_lines(summary)))}</pre>")
@@ -441,6 +443,12 @@ def _step_sections(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f'<div class="panel"><b id="rank-name-{index}"></b> <ol class="chain" id="chain-{index}"></ol>'
         yield f'<div class="quiet" id="parts-{index}"></div><div id="bars-{index}"></div>'
         yield f'<div class="wide"><table id="rank-{index}"></table></div></div>'
+
+
+def _planes(planes: Sequence[Plane]) -> Iterator[str]:
+    if planes:
+        yield "<h2>Planes</h2>"
+        yield table(*plane_table(planes))
 
 
 def _balance(uplinks: Sequence[GroupLoad]) -> Iterator[str]:

@@ -42,8 +42,9 @@ STATE_METRICS: Final[tuple[Metric, ...]] = (
     gauge(
         "port_info",
         Unit.COUNT,
-        ("device", "port", "peer", "direction"),
-        "Always 1; the port's peer, and whether that is above (up), below (down) or beside (level).",
+        ("device", "port", "peer", "direction", "plane"),
+        "Always 1; the port's peer, whether that is above (up), below (down) or beside (level), the plane "
+        "where the fabric has several.",
     ),
     counter(
         "routing_group_member_payload_bytes",

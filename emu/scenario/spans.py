@@ -21,6 +21,7 @@ from emu.scenario.expect import SeriesExpectation, deadline
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import fits
 from emu.scenario.schema import Scenario
+from emu.topology.blocks import planes
 
 
 class FaultTimes(NamedTuple):
@@ -96,6 +97,19 @@ def matches(one: SeriesExpectation, series: Series, node: Node, topology: Topolo
     if where.peer is not None and not fits(peer, where.peer, topology):
         return False
     return where.direction in (None, direction_of(node, peer))
+
+
+def plane_names(topology: Topology) -> dict[int, str]:
+    """The plane of each switch, where the fabric has several; a NIC's port is in that of its peer."""
+    found = planes(topology)
+    return {switch: str(plane) for switch, plane in found.items()} if max(found.values(), default=0) else {}
+
+
+def port_labels(topology: Topology, device: int, port: int, of_switch: Mapping[int, str]) -> tuple[str, ...]:
+    """What `emu_port_info` says of a port: device, port, peer, direction, plane (`plane_names`)."""
+    own, peer = topology.nodes[device], topology.nodes[topology.ports(device)[port].peer]
+    plane = of_switch.get(own.number, of_switch.get(peer.number, ""))
+    return own.name, str(port), peer.name, direction_of(own, peer), plane
 
 
 def direction_of(node: Node, peer: Node) -> str:

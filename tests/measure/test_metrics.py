@@ -74,7 +74,7 @@ def test_other_processes_get_the_plain_name_of_a_counter() -> None:
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.key)
 def test_labels_are_bounded(metric: Metric) -> None:
     bounded = {"device", "port", "priority", "reason", "version", "compiled", "scenario", "seed"}
-    bounded |= {"peer", "direction", "job_name", "group", "host", "rule", "outcome"}
+    bounded |= {"peer", "direction", "plane", "job_name", "group", "host", "rule", "outcome"}
     bounded |= {"comm_name", "n_nodes", "nranks", "collective", "message_size", "algo_proto"}
     assert all(label in bounded for label in metric.labels)
     assert metric.help.endswith(".")

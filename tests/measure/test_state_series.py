@@ -50,8 +50,8 @@ def test_a_fault_is_active_until_it_is_over_and_every_port_says_whom_it_is_conne
     peers = {labels[:2]: labels[2:] for labels, _ in during["port_info"]}
     assert (len(peers), peers["rtsw-0", "2"], peers["ctsw-0", "0"]) == (
         16,
-        ("ctsw-0", "up"),
-        ("rtsw-0", "down"),
+        ("ctsw-0", "up", ""),
+        ("rtsw-0", "down", ""),
     )
 
 

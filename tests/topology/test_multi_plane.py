@@ -10,6 +10,7 @@ from emu.api import Result, run
 from emu.cli.topo_views import room_of_planes
 from emu.measure.summary_report import closing_lines
 from emu.scenario.load import load_mapping
+from emu.scenario.spans import plane_names, port_labels
 from emu.topology.blocks import planes
 from emu.topology.generators.multi_plane import room
 from emu.topology.outline import describe
@@ -42,6 +43,18 @@ def test_mpft_as_it_comes_is_16384_gpus_on_768_switches() -> None:
     of_switch = planes(fabric)
     for place, nic in enumerate(fabric.nics[:8]):
         assert of_switch[fabric.ports(nic)[0].peer] == place
+
+
+def test_a_port_says_which_plane_it_is_on_where_there_are_several() -> None:
+    fabric = fabric_of(kind="multi_plane", tiers=2, radix=4, planes=4, nic_ports=4, gpus_per_host=1, hosts=4)
+    names = plane_names(fabric)
+    of_nic = [port_labels(fabric, fabric.nics[0], port, names) for port in range(4)]
+    assert [labels[-1] for labels in of_nic] == ["0", "1", "2", "3"]
+    for switch in fabric.switches:
+        (plane,) = {labels[-1] for port in range(2) if (labels := port_labels(fabric, switch, port, names))}
+        assert plane == str(planes(fabric)[switch])
+    alone = fabric_of(kind="star", hosts=2)
+    assert plane_names(alone) == {}
 
 
 def test_topo_says_how_large_the_fabrics_of_mrc_may_be_and_what_a_lost_link_takes() -> None:

@@ -28,7 +28,7 @@ from emu.measure.summary.steps import step_mfu_ppm
 from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.runtime.blueprint import RunPlan
 from emu.scenario.faults.events import Fault, spans_of
-from emu.scenario.spans import direction_of
+from emu.scenario.spans import plane_names, port_labels
 
 WORKS: Final = frozenset((told.TRAINS, told.STAGES, told.HOLDS))
 """What an operator is at while its job does steps, or saves."""
@@ -114,10 +114,9 @@ class StateReading:
         """What never changes: whom ports are connected to, and the sizes of buffers."""
         found: Rows = {"port_info": [], "buffer_pool_bytes": []}
         nodes = self._topology.nodes
+        of_switch = plane_names(self._topology)
         for device, at in self._ports:
-            peer = nodes[self._topology.ports(device.number)[at].peer]
-            own = nodes[device.number]
-            found["port_info"].append(((own.name, str(at), peer.name, direction_of(own, peer)), 1))
+            found["port_info"].append((port_labels(self._topology, device.number, at, of_switch), 1))
         for switch in self._switches:
             name = nodes[switch.number].name
             found["buffer_pool_bytes"].append(((name,), int(switch.buffer.pool_bytes)))

@@ -23,7 +23,7 @@ from emu.measure.run_directory.sample_rows import COLUMNS, recorded, tidy_rows, 
 from emu.measure.summary.jobs import SUCCESS
 from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.scenario.resolve import build_topology, resolve
-from emu.scenario.spans import direction_of
+from emu.scenario.spans import plane_names, port_labels
 from emu.stored_run import stored_run
 
 Command = Callable[..., Any]
@@ -109,12 +109,11 @@ def _state(run: Path, stretch: int) -> Curves:
     stored = stored_run(run)
     topology = build_topology(stored.scenario)
     ports: list[tuple[tuple[str, ...], list[tuple[int, int]] | None]] = []
+    of_switch = plane_names(topology)
     for number in (*topology.switches, *topology.nics):
-        own = topology.nodes[number]
         for at, port in enumerate(topology.ports(number)):
             if port.kind == FABRIC:
-                peer = topology.nodes[port.peer]
-                ports.append(((own.name, str(at), peer.name, direction_of(own, peer)), None))
+                ports.append((port_labels(topology, number, at, of_switch), None))
     step_ps = PS_PER_S // (1000 * stretch) + 1  # at least a millisecond of the timeline
     jobs: list[tuple[tuple[str, ...], list[tuple[int, int]] | None]] = []
     summary = json.loads((run / "summary.json").read_text("utf-8")) if (run / "summary.json").exists() else {}
