@@ -247,7 +247,7 @@ class PathSet:
         """Packets of failed paths, to be sent by any."""
         self.in_flight: i64 = 0
         self.window: i64 = 0
-        """Of the connection, in units of 1/256 packet."""
+        """Window of the connection, in units of 1/256 packet."""
         self.share_mbps: i64 = -1
         """What the receiver said; -1 for nothing yet."""
         self.srtt_ps: i64 = 0

@@ -66,7 +66,7 @@ READ_RESPONSE_ONLY: Final = 0x10
 ACKNOWLEDGE: Final = 0x11
 CNP: Final = 0x81
 PATHED: Final[i64] = 0xC0
-"""Of packets of a transport with paths: this and the opcode that they would have in a reliable connection, in
+"""Opcodes of a transport with paths: this and the opcode that they would have in a reliable connection, in
 the range that the specification leaves to manufacturers."""
 PATH_PROBE: Final[i64] = 0x1E
 """Asks whether a path leads to the peer; with PATHED in front."""

@@ -448,7 +448,7 @@ def _beside(
     shared: Mapping[str, Mapping[str, float]],
     emulate: Emulate,
 ) -> list[Accused]:
-    """Of `guilty`, those that still give something back once `together` are healed as well."""
+    """Those of `guilty` that still give something back once `together` are healed as well."""
     base = [one.finding for one in together if one.finding.cause != CONTENTION]
     others = [one for one in guilty if one.finding not in base]
     healed = emulate(base)

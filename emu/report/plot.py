@@ -44,7 +44,7 @@ STYLE: Final[Any] = {
 }
 MOST_LINES: Final = 20
 MOST_LETTERS: Final = 40
-"""Of categories side by side, before they are turned."""
+"""Letters of categories side by side, before they are turned."""
 UNITS: Final = (
     ("_ps", "us", 1e-6),
     ("_bytes", "bytes", 1.0),
@@ -53,9 +53,9 @@ UNITS: Final = (
     ("algbw", "GB/s", 1 / 8e9),
     ("_s", "s", 1.0),
 )
-"""Of values by the end of their names: the unit on an axis, and what one of the value's own is in it."""
+"""Units of values by the end of their names: the one on an axis, and what one of the value's own is in it."""
 DASHES: Final = ("-", "--", "-.", ":")
-"""Of lines that may lie on one another."""
+"""Dashes of lines that may lie on one another."""
 LARGE: Final = 10_000
 """From here on numbers have k, M and G."""
 

@@ -862,7 +862,7 @@ def _small_messages() -> Iterator[Figure]:
 # P19: torchtitan's Llama 3.1 8B on 8 and 128 GPUs.
 TITAN: Final = Case("reproduce_torchtitan")
 TITAN_TOKENS: Final = 2 * 8192
-"""Of a GPU and step."""
+"""Tokens of a GPU and step."""
 TITAN_LAYERS: Final = 32
 FEW_LAYERS: Final = (2, 4)
 """Those of a run on 128 GPUs; the others take as long as the last two."""
