@@ -80,6 +80,19 @@ class HashedPaths:
                 open_ways.append((part, [*hops, first + one]))
         return found
 
+    def over_ports(self, frame: Frame, nic: int, *, by_rate: bool) -> list[tuple[int, Ends]]:
+        """The ways of packets that leave a NIC by all its ports alike, with the share of each."""
+        ports = self._fabric_ports[nic]
+        found: list[tuple[int, Ends]] = []
+        for number, port in enumerate(ports):
+            own = WHOLE * (number + 1) // len(ports) - WHOLE * number // len(ports)
+            before = 0
+            for share, ends in self.spread(frame, port, nic, by_rate=by_rate):
+                after = before + share
+                found.append((own * after // WHOLE - own * before // WHOLE, ends))
+                before = after
+        return found
+
     def port_of(self, nic: int, turn: int) -> int:
         """The port by which a queue pair of a NIC sends, by its place among those of its kind."""
         ports = self._fabric_ports[nic]

@@ -25,7 +25,6 @@ from actors.ncclx.protocols import LL, LL128
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
 from actors.ncclx.transport.wiring import Side
-from actors.wire.frame import WRITE_MIDDLE, wire_size
 from actors.wire.message import MESSAGE_BYTES
 from emu.flow.messages import Load, crossing_ps, directed, host_ps, message_load
 from emu.flow.queue_pair_paths import CONTROL, Paths, Way, Wires, parted
@@ -81,12 +80,14 @@ class Slices:
         return max(self.sizes)
 
     @cached_property
-    def _loads(self) -> dict[tuple[int, int, str, int, int], list[Load]]:
+    def _loads(self) -> dict[tuple[int, int, str, int, int, bool], list[Load]]:
         return {}
 
-    def loads(self, first: int, pairs: int, policy: str, mtu_bytes: int, ack_every: int) -> list[Load]:
+    def loads(
+        self, first: int, pairs: int, policy: str, mtu_bytes: int, ack_every: int, *, pathed: bool = False
+    ) -> list[Load]:
         """By queue pair, where the first slice is number `first` of its connection. Worked out once."""
-        key = (first % pairs, pairs, policy, mtu_bytes, ack_every)
+        key = (first % pairs, pairs, policy, mtu_bytes, ack_every, pathed)
         found = self._loads.get(key)
         if found is None:
             counts: list[dict[int, int]] = [{} for _ in range(pairs)]
@@ -95,7 +96,8 @@ class Slices:
                 _count(counts, self.loop, at, policy, (self.loops - turn + pairs - 1) // pairs)
                 at += len(self.loop)
             _count(counts, self.sizes, first + self.loops * len(self.loop), policy)
-            found = self._loads[key] = [_load_of(each, mtu_bytes, ack_every) for each in counts]
+            found = [_load_of(each, mtu_bytes, ack_every, pathed=pathed) for each in counts]
+            self._loads[key] = found
         return found
 
 
@@ -118,10 +120,11 @@ def pieces(number: int, size: int, pairs: int, policy: str) -> list[tuple[int, i
     return [(place, max(min(piece, size - place * piece), 0)) for place in range(pairs)]
 
 
-def _load_of(counts: dict[int, int], mtu_bytes: int, ack_every: int) -> Load:
+def _load_of(counts: dict[int, int], mtu_bytes: int, ack_every: int, *, pathed: bool) -> Load:
     total = Load()
     for size, many in counts.items():
-        total = total.plus(message_load(size, mtu_bytes, ack_every, immediate=True, send=False), many)
+        one = message_load(size, mtu_bytes, ack_every, immediate=True, send=False, pathed=pathed)
+        total = total.plus(one, many)
     return total
 
 
@@ -222,7 +225,9 @@ class Connections:
         first = self._posted.get(key, 0)
         self._posted[key] = first + slices.count
         mtu_bytes = wires.mtu_bytes(send.nic, send.peer_nic)
-        loads = slices.loads(first, len(send.pairs), settings.qp_policy, mtu_bytes, wires.ack_every)
+        loads = slices.loads(
+            first, len(send.pairs), settings.qp_policy, mtu_bytes, wires.ack_every, pathed=wires.pathed
+        )
         found: list[tuple[int, tuple[int, ...], int, int]] = []
         ways = [wires.way(send.nic, index) for index in send.pairs]
         for way, load in zip(ways, loads, strict=True):
@@ -240,7 +245,9 @@ class Connections:
         clear_ps = 0
         if receive.control >= 0:
             clear_ps = self._clear_ps(receive)
-            one = message_load(int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False)
+            one = message_load(
+                int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False, pathed=wires.pathed
+            )
             control = wires.way(receive.nic, receive.control)
             if self._counted:
                 wires.count(control, Load().plus(one, slices.count))
@@ -335,7 +342,7 @@ class Connections:
         found = self._fixed.get(key)
         if found is None:
             topology = self._wires.topology
-            packet = int(wire_size(int(WRITE_MIDDLE), payload_bytes))
+            packet = self._wires.packet_bytes(payload_bytes)
             found = crossing_ps(topology, way.ends, self._delays, packet)
             found += host_ps(topology, side.nic, self._delays) + host_ps(
                 topology, side.peer_nic, self._delays

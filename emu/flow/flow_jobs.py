@@ -16,12 +16,11 @@ from actors.fabric.paths import crossing_ps as unloaded_ps
 from actors.flow.filling import LIGHT, PAUSING, UNIT
 from actors.flow.progress import Progress, Shape
 from actors.kernel.units import serialisation_ps
-from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
-from actors.wire.frame import READ_REQUEST, READ_RESPONSE_ONLY, WRITE_MIDDLE, wire_size
+from actors.wire.frame import READ_REQUEST, READ_RESPONSE_ONLY, wire_size
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.plan import FlowWork, JobWork
 from emu.flow.connections import PS_OF_BIT_AT_KBPS
-from emu.flow.messages import Load, crossing_ps, host_ps, message_load, read_load
+from emu.flow.messages import Load, answer_bytes, crossing_ps, host_ps, message_load, read_load
 from emu.flow.queue_pair_paths import Way, Wires, strands_of
 from emu.flow.script_jobs import Sharing
 
@@ -53,7 +52,7 @@ class FlowRun:
         self.deliveries: dict[int, list[list[int]]] = {}
         """By receiving NIC: queue pair, message, when, bytes."""
         self.sharing = Sharing()
-        self._work = work
+        self.work = work
         self._wires = wires
         self._delays = delays
         self._progress = progress
@@ -64,8 +63,8 @@ class FlowRun:
 
     def begin(self) -> None:
         """Let every flow begin at its time."""
-        for flow in self._work.flows:
-            self._progress.at(self._work.start_ps + flow.start_ps, partial(self._post, flow))
+        for flow in self.work.flows:
+            self._progress.at(self.work.start_ps + flow.start_ps, partial(self._post, flow))
 
     def _post(self, flow: FlowWork) -> None:
         now_ps = self._progress.now_ps
@@ -111,7 +110,7 @@ class FlowRun:
         asks, asked_kbps = self._asks(flow)
         if asked_kbps:
             most_kbps = min(most_kbps or asked_kbps, asked_kbps)
-        if most_kbps >= way.ends[0][1].rate_bps // 1000:
+        if most_kbps >= way.ports_kbps:
             most_kbps = 0
         strands = (
             *strands_of(way.there, UNIT, PAUSING, way.pair),
@@ -120,7 +119,8 @@ class FlowRun:
         window, bits = asks.most * asks.message_bits, load.wire_bytes * 8
         shape = Shape(strands, most_kbps=most_kbps, window_bits=window)
         alone_ps = bits * PS_OF_BIT_AT_KBPS // self._progress.alone_kbps(shape)
-        sent = partial(self._sent, flow, place, way, ended, many, begun_ps)
+        late_ps = max(way.whole_ps(load, self._packet_bytes(flow)) - alone_ps, 0)
+        sent = partial(self._sent, flow, place, way, ended, many, begun_ps, late_ps)
         self._progress.begin(shape, bits, partial(self._shared, self._progress.now_ps, alone_ps, sent))
 
     def _shared(self, begun_ps: int, alone_ps: int, sent: Callable[[], None]) -> None:
@@ -154,14 +154,30 @@ class FlowRun:
             return read_load(size_bytes, mtu_bytes)
         immediate, send = flow.flags & POST_WITH_IMMEDIATE != 0, flow.flags & POST_SEND != 0
         every = self._wires.acknowledged_every(flow.destination)
-        return message_load(size_bytes, mtu_bytes, every, immediate=immediate, send=send)
+        pathed = self._wires.pathed
+        return message_load(size_bytes, mtu_bytes, every, immediate=immediate, send=send, pathed=pathed)
 
-    def _sent(self, flow: FlowWork, place: int, way: Way, ended: list[int], many: int, begun_ps: int) -> None:
-        """The last bit of a queue pair has left the slowest link."""
-        topology, delays = self._wires.topology, self._delays
+    def _packet_bytes(self, flow: FlowWork) -> int:
+        """The largest packet of a flow on the wire."""
         mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
-        packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, flow.size_bytes, flow.write_bytes)))
-        at_ps = self._progress.now_ps + crossing_ps(topology, way.ends, delays, packet)
+        return self._wires.packet_bytes(min(mtu_bytes, flow.size_bytes, flow.write_bytes))
+
+    def _sent(
+        self,
+        flow: FlowWork,
+        place: int,
+        way: Way,
+        ended: list[int],
+        many: int,
+        begun_ps: int,
+        late_ps: int,
+    ) -> None:
+        """The last bit of a queue pair has left the slowest link, but for what one port has more than others
+        (`late_ps`).
+        """
+        topology, delays = self._wires.topology, self._delays
+        packet = self._packet_bytes(flow)
+        at_ps = self._progress.now_ps + late_ps + crossing_ps(topology, way.ends, delays, packet)
         if packet < self._load(flow, place).wire_bytes:
             at_ps += self._wires.reported_ps(way.ends)
         self._arrived(flow, place, way, ended, many, begun_ps, at_ps)
@@ -172,7 +188,7 @@ class FlowRun:
         """The last bit of a queue pair is at the receiver."""
         topology, delays = self._wires.topology, self._delays
         self._deliver(flow, place, at_ps)
-        ack = int(ACK_WIRE_BYTES)
+        ack = answer_bytes(pathed=self._wires.pathed)
         slowest_ps = serialisation_ps(ack, min(end.rate_bps for _, end in way.ends))
         back_ps = crossing_ps(topology, way.ends, delays, ack) + slowest_ps
         if flow.flags & POST_READ:
@@ -188,7 +204,7 @@ class FlowRun:
         self.deliveries.setdefault(flow.destination, []).append([index, number, at_ps, flow.write_bytes])
 
     def _ended(self, flow: FlowWork, begun_ps: int, end_ps: int) -> None:
-        self.rows.setdefault(flow.host, []).append([self._work.job, flow.flow, begun_ps, end_ps, 0])
+        self.rows.setdefault(flow.host, []).append([self.work.job, flow.flow, begun_ps, end_ps, 0])
         self._open -= 1
         if self._open == 0:
             self._over(end_ps)

@@ -43,7 +43,9 @@ _KINDS: Final = {DATA: PAUSING, ACKS: LIGHT, INSIDE: QUIET}
 
 def goes_in_step(scenario: Scenario, job: WiredJob) -> bool:
     """Whether the ranks of a job that are alike go through its step as one, where there is no other job."""
-    if scenario.faults or scenario.overrides or scenario.routing.kind not in ("ecmp", "e_ecmp"):
+    if scenario.faults or scenario.overrides or not scenario.transport.is_rc:
+        return False
+    if scenario.routing.kind not in ("ecmp", "e_ecmp"):
         return False
     whole = all(
         operation.channels in (0, schedule.channels) and has_closed_form(operation)

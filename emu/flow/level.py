@@ -204,6 +204,8 @@ class FlowLevel:
             )
         if self.wires.spread == "adaptive" and any(one.rows for one in self.flows):
             found.append(f"switches choose ports by load, which rates take for even; {PACKETS} says more")
+        if self.wires.pathed:
+            found.append(self._about_paths())
         calls = max((one.sharing.mean for one in self.scripts), default=0.0)
         if calls > MOST_SHARED:
             found.append(
@@ -221,6 +223,24 @@ class FlowLevel:
                 "up to a third where queue pairs take turns"
             )
         return found
+
+    def _about_paths(self) -> str:
+        """What is doubtful of queue pairs over several paths: hashes say by which each goes."""
+        topology, seen = self.topology, set[int]()
+        shared = False
+        for job in self.flows:
+            for flow in job.work.flows:
+                ways = [self.wires.way(flow.source, index).there for index, _ in flow.pairs]
+                links = {link for paths in ways for path in paths for link in path.links[1:-1]}
+                least = topology.ports(flow.source)[0].rate_bps
+                shared |= not links.isdisjoint(seen)
+                shared |= any(topology.links[link // 2].rate_bps < least for link in links)
+                seen |= links
+        late = "flows over the same switches may take a third longer, and " if shared else ""
+        return (
+            f"bytes are even over ports and equal paths, which hashes and free ports choose: {late}a link or "
+            f"plane may carry twice as much or nothing; {PACKETS} says more"
+        )
 
     @property
     def closed(self) -> bool:

@@ -16,6 +16,7 @@ from actors.fabric.paths import Delays
 from actors.kernel.units import serialisation_ps
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import (
+    ACKNOWLEDGE,
     HEAD_WIRE_BYTES,
     READ_REQUEST,
     READ_RESPONSE_FIRST,
@@ -28,6 +29,7 @@ from actors.wire.frame import (
     WRITE_MIDDLE,
     WRITE_ONLY,
     WRITE_ONLY_IMM,
+    pathed_size,
     wire_size,
 )
 from actors.wire.message import MESSAGE_BYTES
@@ -67,22 +69,30 @@ def read_load(size_bytes: int, mtu_bytes: int) -> Load:
 
 
 @lru_cache(maxsize=4096)
-def message_load(size_bytes: int, mtu_bytes: int, ack_every: int, *, immediate: bool, send: bool) -> Load:
-    """The packets of one SEND or WRITE."""
+def message_load(
+    size_bytes: int, mtu_bytes: int, ack_every: int, *, immediate: bool, send: bool, pathed: bool = False
+) -> Load:
+    """The packets of one SEND or WRITE; `pathed`: of a transport with paths."""
+    size_of = pathed_size if pathed else wire_size
     packets = max(-(-size_bytes // mtu_bytes), 1)
     less = int(WRITE_FIRST) if send else 0
     """Opcodes of SEND begin at 0, in the same order."""
     last_bytes = size_bytes - (packets - 1) * mtu_bytes
     if packets == 1:
         only = int(WRITE_ONLY_IMM if immediate else WRITE_ONLY)
-        wire_bytes = int(wire_size(only - less, last_bytes))
+        wire_bytes = int(size_of(only - less, last_bytes))
     else:
         last = int(WRITE_LAST_IMM if immediate else WRITE_LAST)
-        wire_bytes = int(wire_size(int(WRITE_FIRST) - less, mtu_bytes))
-        wire_bytes += (packets - 2) * int(wire_size(int(WRITE_MIDDLE) - less, mtu_bytes))
-        wire_bytes += int(wire_size(last - less, last_bytes))
+        wire_bytes = int(size_of(int(WRITE_FIRST) - less, mtu_bytes))
+        wire_bytes += (packets - 2) * int(size_of(int(WRITE_MIDDLE) - less, mtu_bytes))
+        wire_bytes += int(size_of(last - less, last_bytes))
     acks = packets // ack_every + (1 if packets % ack_every else 0)
-    return Load(size_bytes, wire_bytes, acks * int(ACK_WIRE_BYTES))
+    return Load(size_bytes, wire_bytes, acks * answer_bytes(pathed=pathed))
+
+
+def answer_bytes(*, pathed: bool) -> int:
+    """An acknowledgement on the wire."""
+    return int(pathed_size(int(ACKNOWLEDGE), 0) if pathed else ACK_WIRE_BYTES)
 
 
 def host_ps(topology: Topology, nic: int, delays: Delays) -> int:

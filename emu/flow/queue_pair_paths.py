@@ -3,7 +3,8 @@
 A queue pair has the number, the UDP source port and so the hashes that it has at packet level, so its packets
 take the same links there; its acknowledgements go back by hashes of their own. Where every packet gets a port
 of its own (`spray`, `adaptive` by packet) a queue pair takes all equal paths at once: of equal ports the same
-share, or, where the load chooses, what their rates are.
+share, or, where the load chooses, what their rates are. A queue pair of a transport with paths sends the same
+by every port of its NIC, and there over all equal paths: what one of its own cannot take goes by another.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from actors.fabric.model import Topology
 from actors.flow.filling import UNIT
 from actors.flow.progress import Strand
 from actors.gpu.nvlink import SHARE
-from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
+from actors.kernel.units import serialisation_ps
+from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame, pathed_size, wire_size
 from emu.build.buffer_sizes import is_deep
 from emu.build.hashed_paths import HashedPaths
 from emu.build.nics import acknowledged_every, path_mtu_bytes
@@ -51,7 +53,7 @@ Paths = tuple[Path, ...]
 class Way:
     """Where the packets of one queue pair go, and their acknowledgements."""
 
-    __slots__ = ("back", "ends", "line_kbps", "pair", "there")
+    __slots__ = ("back", "ends", "line_kbps", "pair", "ports", "there")
 
     def __init__(self, pair: int, ends: Ends, there: Paths, back: Paths, line_kbps: int) -> None:
         self.pair = pair
@@ -62,6 +64,20 @@ class Way:
         self.back = back
         self.line_kbps = line_kbps
         """What it takes at most, if nobody else sends."""
+        self.ports = len({path.links[0] for path in there})
+        """Of its NIC, by which it sends."""
+
+    @property
+    def ports_kbps(self) -> int:
+        """Their rate."""
+        return self.ports * (self.ends[0][1].rate_bps // 1000)
+
+    def whole_ps(self, load: Load, packet_bytes: int) -> int:
+        """How long the port that has most of several is busy: packets are whole."""
+        if self.ports == 1:
+            return 0
+        packets = -(-load.wire_bytes // packet_bytes)
+        return serialisation_ps(-(-packets // self.ports) * packet_bytes, self.ends[0][1].rate_bps)
 
 
 def strands_of(paths: Paths, share: int, kind: int, pair: int) -> list[Strand]:
@@ -117,6 +133,8 @@ class Wires:
         self.ack_every = transport.ack_every
         self.max_reads = transport.max_rd_atomic
         self._ack_priority = transport.ack_priority
+        self.pathed = not transport.is_rc
+        """Whether a queue pair sends by all ports of its NIC."""
         self.spread = scenario.routing.kind if is_spread(scenario.routing) else ""
         """The policy that gives every packet a port of its own, if one does."""
 
@@ -151,9 +169,12 @@ class Wires:
 
     def _spread(self, frame: Frame, port: int, nic: int) -> list[tuple[int, Ends]]:
         """Every path of such a packet, with its share of them."""
+        by_rate = self.spread == "adaptive"
+        if self.pathed:
+            return list(self.paths.over_ports(frame, nic, by_rate=by_rate))
         if not self.spread:
             return [(UNIT, self.paths.ends_of(frame, port, nic))]
-        return list(self.paths.spread(frame, port, nic, by_rate=self.spread == "adaptive"))
+        return list(self.paths.spread(frame, port, nic, by_rate=by_rate))
 
     def every_path(self, frame: Frame, port: int, nic: int) -> list[Ends]:
         """The paths that a packet may take which leaves a NIC by a port."""
@@ -204,6 +225,10 @@ class Wires:
             other.nic, nic, other.udp_source, other.remote_qpn, priority, int(ACKNOWLEDGE)
         )
         return frame, self.paths.port_of(other.nic, other.turn), other.nic
+
+    def packet_bytes(self, payload_bytes: int) -> int:
+        """A data packet on the wire."""
+        return int((pathed_size if self.pathed else wire_size)(int(WRITE_MIDDLE), payload_bytes))
 
     def reported_ps(self, ends: Ends) -> int:
         """By how much later all of several packets crosses modular switches than one: what came while the

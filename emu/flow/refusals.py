@@ -80,7 +80,7 @@ def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
         ("host.node", scenario.host.node != "none"),
         ("host.pcie.enabled", scenario.host.pcie.enabled),
         ("transport.receive_queue.depth", bool(scenario.transport.receive_queue.depth)),
-        ("transport.kind", not scenario.transport.is_rc),
+        ("transport.kind", scenario.transport.kind not in ("rc", "multipath")),
         ("transport.recovery.kind", scenario.transport.recovery.kind == "tcp"),
         ("overrides", any(_overridden(scenario, topology))),
         ("payload", scenario.payload == "real"),
@@ -126,6 +126,10 @@ def _faults(scenario: Scenario, topology: Topology, faults: Sequence[Fault]) -> 
             continue
         if section.kind == "miscabling":
             continue
+        if section.kind != "gpu_slow" and not scenario.transport.is_rc:
+            reason = "flow level splits a queue pair evenly over its paths, whatever breaks"
+            yield f"{key}.kind", reason, f"gpu_slow, or {PACKETS}"
+            continue
         unknown = next((one for one in occurred if not is_known(one)), None)
         if unknown is not None and unknown.kind == "degrade":
             reason = "flow level has no loss and no bit errors: it loses nothing"
@@ -142,6 +146,10 @@ def _routing(scenario: Scenario) -> Iterator[Line]:
     """What of the choice of ways."""
     routing = scenario.routing
     by_packet = is_spread(routing)
+    if by_packet and not scenario.transport.is_rc:
+        reason = "a path of multipath keeps its order, and flow level does not know what it makes of gaps"
+        yield "routing.kind", reason, f"ecmp, or {PACKETS}"
+        return
     if by_packet and not scenario.transport.out_of_order:
         reason = "flow level does not know what go-back-N makes of packets that overtake each other"
         accepted = f"transport.recovery that takes packets out of order, or {PACKETS}"

@@ -50,7 +50,8 @@ def command(
             changes = [*assignments, NO_EXPECT, f"fidelity={level}"]
             begun_s = time.process_time()
             prepared = prepare(load_scenario(scenario, changes, seed, variant))
-            by_load = is_spread(prepared.scenario.routing) or bool(prepared.scenario.faults)
+            chosen = is_spread(prepared.scenario.routing) or not prepared.scenario.transport.is_rc
+            by_load = chosen or bool(prepared.scenario.faults)
             result = run_prepared(prepared, options, diagnose=False)
             if result.exit_status:
                 click.echo(f"emu: {level} level: {result.verdict}", err=True)
