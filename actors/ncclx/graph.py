@@ -316,6 +316,8 @@ class Algorithm:
     """A way to do some collectives. One instance serves all ranks and channels."""
 
     collectives: ClassVar[tuple[str, ...]] = ()
+    pieces: int = 1
+    """Into how many a block is cut whatever its size: with fewer bytes some connection has none to carry."""
 
     def steps(self, call: Call, rank: int) -> list[Step]:
         """What a rank does on one channel. Must agree between the ranks: see the top of this file."""

@@ -309,6 +309,8 @@ class Schedule:
         size = _NOMINAL_BYTES * len(self.nodes) * self.channels
         if operation.weights:
             size *= max(sum(row) for row in operation.weights)
+        if operation.own is not None:
+            size *= operation.own.pieces
         return operation._replace(size_bytes=size, iteration=0, warmup=False, protocol="", channels=0)
 
     def _kinds(self) -> Iterable[Operation]:

@@ -8,6 +8,7 @@
     launch script with Megatron's arguments         a training job, and ncclx.env
     TOML of torchtitan                              a training job
     log of NCCL (NCCL_DEBUG=INFO)                   topology, ncclx, a job of its calls
+    algorithm of MSCCL (XML)                        a job of its collective, ncclx
     topology of a server by NCCL (XML)              servers around one switch, NVLink, PCIe
 
 What has at most `MOST_ROWS` rows is spelled out with names and units; more stays in its file, which the
@@ -31,6 +32,7 @@ from actors.ncclx.operations import ALGORITHMS as OPERATIONS_OF
 from actors.ncclx.settings import MOST_CHANNELS
 from emu.base.errors import FormatError, Problem, QuantityError, ScenarioError
 from emu.base.units import counted, format_rate, format_size, format_time, parse_size, parse_time
+from emu.scenario.readers.msccl import Msccl, read_msccl
 from emu.scenario.readers.nccl_log import NcclLog, is_nccl_log, read_nccl_log
 from emu.scenario.readers.nccl_topology import Machine, Nic, read_machine
 from emu.scenario.readers.simai import KINDS, read_simai
@@ -65,7 +67,8 @@ MOST_AT_ONE_SWITCH: Final = 1024
 KNOWN: Final = (
     "an edge list of ns-3 or SimAI, a flow file, a CSV of flows, a workload text of SimAI, a Chakra trace "
     "(.et), a trace of PyTorch's profiler, a dump of its flight recorder, a script that sets NCCL's "
-    "variables or has Megatron's arguments, a TOML of torchtitan, a log of NCCL, or a topology of NCCL (XML)"
+    "variables or has Megatron's arguments, a TOML of torchtitan, a log of NCCL, a topology of NCCL, or "
+    "an algorithm of MSCCL (XML)"
 )
 GZIP: Final = b"\x1f\x8b"
 _BEGINNING: Final = 1 << 16
@@ -187,13 +190,13 @@ def _text_in(path: Path, data: bytes) -> str:
 
 
 def _kind(text: str) -> str:
-    """What a text is: ns3, simai_topology, flows, simai, nccl, nccl_log, machine; empty if none of them."""
+    """What a text is, by the words that `_part` knows; empty if none of them."""
     if is_nccl_log(text):
         return "nccl_log"
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     first = lines[0] if lines else []
     if text.lstrip().startswith("<"):
-        return "machine"
+        return "msccl" if re.search(r"<algo\b", text[:_BEGINNING]) else "machine"
     if first and first[0] in KINDS:
         return "simai"
     if len(first) in (1, 3, 4, 6) and all(word.isdecimal() for word in first):
@@ -218,6 +221,8 @@ def _part(kind: str, file: _File, wish: Wish, numbers: Mapping[int, int] | None)
         return _chakra(file)
     if kind == "torchtitan":
         return _recipe(file, read_torchtitan(file.text), wish)
+    if kind == "msccl":
+        return _algorithm(file, read_msccl(file.text))
     if kind == "nccl_log":
         return _logged(file, read_nccl_log(file.text), wish)
     return _script(file, wish) if kind == "nccl" else _servers(file, read_machine(file.text), wish)
@@ -378,6 +383,22 @@ def _logged(file: _File, log: NcclLog, wish: Wish) -> Part:
     given = "".join(f"    {name}: {_text(value)}\n" for name, value in known.items())
     ncclx += f"  env:\n{given}" if given else ""
     return Part(topology=topology, ncclx=ncclx, jobs=_logged_calls(file, log), ranks=log.ranks)
+
+
+def _algorithm(file: _File, given: Msccl) -> Part:
+    """A measurement of an algorithm, which stays in its file."""
+    ranks = len(given.steps)
+    steps = sum(map(len, given.steps))
+    about = f"  # {file.shown}: {given.op} of {ranks} ranks in {given.chunks} chunks, {steps} steps.\n"
+    about += "  # Its thread blocks are not kept: a step waits for the steps whose chunks it uses.\n"
+    if given.protocol.lower() != "simple":
+        about += (
+            f"  # Left out: protocol {_text(given.protocol)}; an algorithm of one's own goes by Simple.\n"
+        )
+    work = f"{{kind: collective, op: {given.op}, algorithm: {_text(file.shown)}, sizes: [1MiB, 16MiB]}}"
+    job = f"  - {{name: algorithm, ranks: {ranks}, workload: {work}}}\n"
+    ncclx = "  channels: 1  # the channels of the file are connections (lanes) of this one\n"
+    return Part(jobs=about + job, ncclx=ncclx, ranks=ranks)
 
 
 def _logged_calls(file: _File, log: NcclLog) -> str:

@@ -101,7 +101,7 @@ LINKED_TRACE = HOST_TRACE.replace('"ctrl_deps"', '"inclusive_dur": 7, "ctrl_deps
         ([("a.txt", EDGES), ("b.txt", EDGES)], "b.txt: is the second that gives `topology`"),
         ([("a.txt", "2\n0 1 3 100 5 1\n")], "a.txt:2: 1 flows of 2"),
         ([("a.xml", "<graphs/>")], "a.xml:1: a <graphs>"),
-        ([("a.xml", '<algo name="ring" coll="allreduce"/>')], "a.xml:1: an algorithm of MSCCL"),
+        ([("a.xml", '<algo name="ring" coll="allreduce"/>')], "a.xml:1: the <gpu>s are not numbered"),
         ([("a.sh", "NCCL_VERSION=2\n")], "a.sh:1: sets no variable of NCCL's that is modelled"),
         ([("a.sh", "NCCL_NET=Socket\n")], "ncclx.env.NCCL_NET: 'Socket': only RDMA is modelled"),
         ([("a.txt", FLOWS), ("a.yaml", "")], "a.yaml:1: is no file that emu knows"),

@@ -34,7 +34,7 @@ class Given(Algorithm):
     """The algorithm of these steps of each rank, which cut the buffer into so many chunks."""
 
     def __init__(self, chunks: int, steps_of: Sequence[Sequence[GivenStep]]) -> None:
-        self._chunks = chunks
+        self._chunks = self.pieces = chunks
         self._steps_of = steps_of
 
     def content(self) -> object:

@@ -36,8 +36,9 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
     A FILE is an edge list of ns-3's RDMA simulators or of SimAI, a flow file of HPCC, a CSV of flows, a
     workload text of SimAI, a Chakra trace, a trace of torch.profiler (one rank's or several), a dump of
     PyTorch's flight recorder, a script that sets NCCL's variables or has Megatron's arguments, a TOML of
-    torchtitan, a log of NCCL (NCCL_DEBUG=INFO), or the topology of a server by NCCL
-    (NCCL_TOPO_DUMP_FILE). Several go together: a fabric, jobs, variables. No file is replaced.
+    torchtitan, a log of NCCL (NCCL_DEBUG=INFO), the topology of a server by NCCL
+    (NCCL_TOPO_DUMP_FILE), or an algorithm of MSCCL (XML). Several go together: a fabric, jobs,
+    variables. No file is replaced.
     """
     try:
         rate_bps = parse_rate(rate)

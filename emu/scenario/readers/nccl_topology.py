@@ -82,8 +82,8 @@ class _Device(NamedTuple):
     above: tuple[ET.Element, ...]
 
 
-def read_machine(text: str) -> Machine:
-    """The server of a file. Raises NcclTopologyError."""
+def read_xml(text: str, accepted: str) -> ET.Element:
+    """The outermost element of a file that is not trusted. Raises NcclTopologyError."""
     if len(text) > MOST_CHARACTERS:
         raise NcclTopologyError(1, f"{len(text)} characters", f"at most {MOST_CHARACTERS}")
     found = re.search(r"<!(DOCTYPE|ENTITY)", text)
@@ -91,12 +91,14 @@ def read_machine(text: str) -> Machine:
         line = text.count("\n", 0, found.start()) + 1
         raise NcclTopologyError(line, "a document type, which may hold entities", "elements alone")
     try:
-        root = ET.fromstring(text)  # noqa: S314 - no entities, and of bounded size
+        return ET.fromstring(text)  # noqa: S314 - no entities, and of bounded size
     except ET.ParseError as error:
-        raise NcclTopologyError(error.position[0], f"no XML: {error}", "a <system> of NCCL") from error
-    if root.tag == "algo":
-        accepted = "a send/receive graph of your own as `algorithm`, or a <system> of NCCL"
-        raise NcclTopologyError(1, "an algorithm of MSCCL, which is not read", accepted)
+        raise NcclTopologyError(error.position[0], f"no XML: {error}", accepted) from error
+
+
+def read_machine(text: str) -> Machine:
+    """The server of a file. Raises NcclTopologyError."""
+    root = read_xml(text, "a <system> of NCCL")
     if root.tag != "system":
         raise NcclTopologyError(1, f"a <{root.tag[:40]}>", "a <system>, as NCCL_TOPO_DUMP_FILE is")
     hosts = list(dict.fromkeys(cpu.get("host_hash", "") for cpu in root.iter("cpu")))

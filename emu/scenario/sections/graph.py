@@ -1,8 +1,8 @@
 """The algorithm of a collective: its name, or a send/receive graph of the user's own.
 
-`algorithm: FILE` (`.yaml`, `.yml` or `.json`, beside the scenario) becomes `algorithm: graph` with the file's
-content in `graph`, in the tree, before anything is validated. A file says into how many chunks the buffers
-are cut, and for each rank what it does, in the words of `actors.ncclx.graph`.
+`algorithm: FILE` (`.yaml`, `.yml`, `.json`, MSCCL's `.xml`, beside the scenario) becomes `algorithm: graph`
+with the file's content in `graph`, in the tree, before anything is validated. A file says into how many
+chunks the buffers are cut, and for each rank what it does, in the words of `actors.ncclx.graph`.
 
 The name is one of the library's algorithms, or `default`, or `auto`, the tuner's choice; or `module:Class`, a
 class with a method `steps`.
@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from actors.ncclx.algorithms.given import Given, GivenStep
 from actors.ncclx.graph import DATA, NOBODY, OUTPUT, SCRATCH, Algorithm
 from actors.ncclx.operations import ALGORITHMS
-from emu.base.errors import Problem, ScenarioError
+from emu.base.errors import FormatError, Problem, ScenarioError
 from emu.base.spelling import did_you_mean, shown
 from emu.scenario.plugins import SEPARATOR, load_plugin
+from emu.scenario.readers.msccl import read_msccl
 from emu.scenario.section import Refusal, RefusedError, Section
-from emu.scenario.yaml.document import Node, decode, read_document
+from emu.scenario.yaml.document import Node, Place, Scalar, decode, read_document
 from emu.scenario.yaml.values import Reading
 
 DEFAULT: Final = "default"
@@ -75,7 +76,8 @@ def able(op: str) -> list[str]:
 
 
 _BUFFERS: Final = {"data": DATA, "output": OUTPUT, "scratch": SCRATCH}
-SUFFIXES: Final = (".yaml", ".yml", ".json")
+MSCCL: Final = ".xml"
+SUFFIXES: Final = (".yaml", ".yml", ".json", MSCCL)
 Rank = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
@@ -94,7 +96,7 @@ class GraphStep(Section):
     """Which chunks, in this order."""
     buffer: Literal["data", "output", "scratch"] = "data"
     """Which buffer the chunk is in."""
-    lane: Annotated[int, Field(ge=0, le=7)] = 0
+    lane: Annotated[int, Field(ge=0, le=31)] = 0
     """Connections of their own between the same ranks."""
 
     def check(self) -> Iterator[Refusal]:
@@ -176,6 +178,17 @@ def _items(node: Node | None) -> list[Node]:
     return node.value if node is not None and isinstance(node.value, list) else []
 
 
+def _node(value: Scalar | list[Any] | dict[str, Any], place: Place) -> Node:
+    """A plain value in a tree, all of it at one place."""
+    if isinstance(value, list):
+        return Node([_node(item, place) for item in value], place)
+    if isinstance(value, dict):
+        node = Node({key: _node(item, place) for key, item in value.items()}, place)
+        node.keys = dict.fromkeys(value, place)
+        return node
+    return Node(value, place)
+
+
 def _put_in_place(
     node: Node, key: str, directory: Path, read_file: Callable[[Path], bytes]
 ) -> Iterator[Problem]:
@@ -185,15 +198,24 @@ def _put_in_place(
         return
     path = directory / named.value
     place = node.keys["algorithm"]
+    assert isinstance(node.value, dict), node
+    del node.value["algorithm"], node.keys["algorithm"]
     try:
-        root, found = read_document(decode(read_file(path), str(path)), str(path))
+        text = decode(read_file(path), str(path))
+        if path.suffix == MSCCL:
+            given = read_msccl(text)
+            root = _node({"chunks": given.chunks, "steps": given.steps}, Place(str(path), 1))
+            found: list[Problem] = []
+        else:
+            root, found = read_document(text, str(path))
+    except FormatError as error:
+        yield Problem(place.file, place.line, f"{key}.algorithm", f"{path}: {error.reason}", error.accepted)
+        return
     except ScenarioError as error:
         for problem in error.problems:
             reason = f"{path}: {problem.reason}"
             yield Problem(place.file, place.line, f"{key}.algorithm", reason, problem.accepted)
         return
     yield from found
-    assert isinstance(node.value, dict), node
-    node.value["algorithm"] = Node("graph", place)
-    node.value["graph"] = root
-    node.keys["graph"] = place
+    node.value |= {"algorithm": Node("graph", place), "graph": root}
+    node.keys |= {"algorithm": place, "graph": place}
