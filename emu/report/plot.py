@@ -178,7 +178,9 @@ def uplinks(runs: Sequence[Path]) -> Figure:
 
 
 def sweep(file: Path, x: str, y: str, by: str | None) -> Figure:
-    """The column y against x of a sweep: the median over seeds, and a band from the least to the greatest."""
+    """The column y against x of a sweep: the median over seeds, and a band from the least to the greatest; a
+    line for each combination of the axes that have several values at one x.
+    """
     table = file / "sweep.csv" if file.is_dir() else file
     try:
         with table.open(encoding="utf-8", newline="") as opened:
@@ -190,17 +192,27 @@ def sweep(file: Path, x: str, y: str, by: str | None) -> Figure:
         if column is not None and column not in columns:
             hint = did_you_mean(column, columns) or f"; accepted: {listed(columns, 30)}"
             raise UsageError(f"{option} {column}: no column of {table}{hint}")
+    rows = [row for row in rows if row[y]]
+    axes = [one for one in columns[: columns.index("seed") if "seed" in columns else 0] if one not in (x, by)]
+    within = {(row[x], row[by] if by else ""): row for row in rows}
+    apart = [
+        one for one in axes if any(row[one] != within[row[x], row[by] if by else ""][one] for row in rows)
+    ]
+    short = {one: labels([row[one] for row in rows]) for one in (*apart, *([by] if by else []))}
     groups: dict[str, dict[str, list[float]]] = {}
     for row in rows:
-        if row[y]:
-            groups.setdefault(row[by] if by else y, {}).setdefault(row[x], []).append(_number("--y", row[y]))
+        words = [short[by][row[by]]] if by else []
+        words += [f"{one.rpartition('.')[2]}={short[one][row[one]]}" for one in apart]
+        groups.setdefault(", ".join(words) or y, {}).setdefault(row[x], []).append(_number("--y", row[y]))
+    if len(groups) > MOST_LINES:
+        reason = f"{len(groups)} combinations of {', '.join(short)} are lines"
+        raise UsageError(f"--by: {reason}; accepted: a sweep with at most {MOST_LINES}")
     numeric = all(number_of(value) is not None for group in groups.values() for value in group)
-    names = labels(list(groups)) if by else {y: y}
     written = list(dict.fromkeys(row[x] for row in rows))
     at = {value: _number("--x", value) if numeric else float(place) for place, value in enumerate(written)}
     quantity, scale = _quantity(y)
     curves = [
-        _scaled(_band(names[label], {at[value]: group[value] for value in group}), scale)
+        _scaled(_band(label, {at[value]: group[value] for value in group}), scale)
         for label, group in groups.items()
     ]
     categories = () if numeric else tuple(labels(written).values())

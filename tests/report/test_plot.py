@@ -3,6 +3,7 @@
 import csv
 import re
 import shlex
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,35 @@ def test_a_sweep_is_drawn_as_means_and_a_band_over_its_seeds(tmp_path: Path) -> 
         ("ecmp", 1.0, 2.0, 2.0, 2.0),
         ("spray", 0.25, 1.0, 1.0, 1.0),
     ]
+
+
+AXES = ("switch.buffer.alpha", "routing.kind", "transport.mtu")
+
+
+@pytest.mark.parametrize("by", [None, "routing.kind", "transport.mtu"])
+@pytest.mark.parametrize("x", AXES)
+def test_axes_that_are_not_named_are_lines_of_their_own(tmp_path: Path, x: str, by: str | None) -> None:
+    """All values differ, so none may be the median of two; an axis that goes with x alone is no line."""
+    if by == x:
+        by = None
+    points = list(product(("0.25", "1"), ("ecmp", "spray"), ("1KiB", "4KiB")))
+    lines = [f"{','.join(one)},n{one[AXES.index(x)]},1,{10 + at}" for at, one in enumerate(points)]
+    (tmp_path / "sweep.csv").write_text("\n".join([f"{','.join(AXES)},with_x,seed,y", *lines]), "utf-8")
+    words = ("sweep", str(tmp_path), "--x", x, "--y", "y", *(("--by", by) if by else ()))
+    rows = drawn(*words, "--out", str(tmp_path / "y.svg"))
+    assert sorted(float(row["y"]) for row in rows) == [10.0 + at for at in range(8)]
+    assert len({row["line"] for row in rows}) == 4
+    assert not any(row["low"] for row in rows)
+    assert not any("with_x" in row["line"] for row in rows)
+
+
+def test_more_lines_than_can_be_told_apart_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = "".join(f"{at % 2},{at // 2},1,{at}\n" for at in range(42))
+    (tmp_path / "sweep.csv").write_text(f"x,other,seed,y\n{cells}", "utf-8")
+    assert main(["plot", "sweep", str(tmp_path), "--x", "x", "--y", "y", "--out", "a.svg"]) == 2
+    assert "21 combinations of other are lines; accepted: a sweep with at most 20" in capsys.readouterr().err
 
 
 def test_categories_of_a_sweep_are_named_on_the_axis_and_a_figure_has_its_unit(tmp_path: Path) -> None:

@@ -142,11 +142,13 @@ def test_a_launch_script_is_read_as_it_is(tmp_path: Path) -> None:
 
 def test_what_a_script_has_beyond_the_model_is_left_out_and_named(tmp_path: Path) -> None:
     """A mapping is the user's own, where both are refused."""
-    (tmp_path / "job.sh").write_text("NCCL_VERSION=2 NCCL_TUNER_PLUGIN=x.so NCCL_IB_TC=41 NCCL_DEBUG=INFO")
+    (tmp_path / "job.sh").write_text(
+        "NCCL_VERSION=2 NCCL_TUNER_PLUGIN=x.so NCCLX_TUNER_CONFIG_FILE=x.csv NCCL_IB_TC=41 NCCL_DEBUG=INFO"
+    )
     loaded = load_mapping({**BASE, "ncclx": {"env": "job.sh"}}, tmp_path)
     assert loaded.notes[0].removeprefix("ncclx.env: ").split("; ") == [
         "NCCL_DEBUG changes nothing here",
-        "NCCL_TUNER_PLUGIN not modelled and left out",
+        "NCCL_TUNER_PLUGIN, NCCLX_TUNER_CONFIG_FILE not modelled and left out",
         "NCCL_VERSION unknown and left out",
         "data in priority 1, so switch.pfc.priorities: [1, 6]",
     ]
@@ -205,6 +207,13 @@ def test_an_operation_without_nccl_s_algorithms_keeps_its_own() -> None:
 def test_two_dscps_of_one_priority_are_a_conflict() -> None:
     (line,) = refusals({"NCCL_IB_TC": 106, "NCCL_IB_FIFO_TC": 108})
     assert line == "ncclx.env.NCCL_IB_FIFO_TC: means nic.dscp.3: 27, which is 26"
+
+
+def test_the_table_of_another_tuner_is_named_with_the_reason() -> None:
+    (line,) = refusals({"NCCLX_TUNER_CONFIG_FILE": "x.csv"})
+    assert line.startswith(
+        "ncclx.env.NCCLX_TUNER_CONFIG_FILE: names the table of NCCLX's own tuner, which is not read"
+    )
 
 
 def test_an_unknown_variable_is_told_its_neighbour() -> None:

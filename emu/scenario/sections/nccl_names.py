@@ -46,6 +46,7 @@ _ALGORITHMS: Final = {
 }
 _NVLS: Final = "NCCL_NVLS_ENABLE"
 _TABLE: Final = "NCCL_TUNER_CONFIG_FILE"
+_OTHER_TABLE: Final = "NCCLX_TUNER_CONFIG_FILE"
 _NVLS_WORDS: Final = ("nvls", "nvlstree")
 _OTHER_ALGORITHMS: Final = ("collnet", "collnetdirect", "collnetchain")
 _NCCL_CALLS: Final = dict.fromkeys(op for name in _ALGORITHMS.values() for op in ALGORITHMS[name])
@@ -281,6 +282,7 @@ NOT_MODELLED: Final = (
     "NCCL_NET_OVERHEAD",
     "NCCL_P2P_LL_THRESHOLD",
     "NCCL_PAT_ENABLE",
+    _OTHER_TABLE,
 )
 """Variables that NCCL knows and that would change traffic here if they were modelled."""
 
@@ -320,7 +322,7 @@ EnvMapping = Annotated[
 
 
 _ASSIGNED: Final = re.compile(
-    r"""(?<![\w$])(NCCL_\w+)=("[^"]*"|'[^']*'|\$\([^)]*\)|`[^`]*`|[^\s;&|\\"'`]*)"""
+    r"""(?<![\w$])(NCCLX?_\w+)=("[^"]*"|'[^']*'|\$\([^)]*\)|`[^`]*`|[^\s;&|\\"'`]*)"""
 )
 _FALLBACK: Final = re.compile(r"\$\{\w+:?[-=]([^}]*)\}")
 
@@ -440,6 +442,9 @@ def _translate(
     if knob is None:
         if name in NOT_MODELLED:
             accepted = "leave it out"
+            if name == _OTHER_TABLE:
+                reason = "names the table of NCCLX's own tuner, which is not read: rows go by bytes of a rank"
+                return reason, f"{_TABLE} with the table of NCCL's example plug-in, or leave it out"
             if name == "NCCL_TUNER_PLUGIN":
                 accepted = f"{_TABLE} with the table of NCCL's example plug-in, or leave it out"
             return "is a variable of NCCL that is not modelled: it may change traffic there", accepted

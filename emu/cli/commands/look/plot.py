@@ -87,7 +87,10 @@ def time(runs: tuple[Path, ...], out: Path, series: str, devices: tuple[str, ...
 @_drawing
 @click.option("--x", required=True, metavar="KEY", help="An axis of the sweep.")
 @click.option("--y", required=True, metavar="PATH", help="A column that --show named.")
-@click.option("--by", metavar="KEY", help="A line for each value of this axis.")
+@click.option("--by", metavar="KEY", help="The axis that names lines first.")
 def of_sweep(table: Path, out: Path, x: str, y: str, by: str | None) -> int:
-    """One column of a sweep against another: medians over seeds, and a band around them."""
+    """One column of a sweep against another: medians over seeds, and a band around them.
+
+    Each combination of the other axes is a line.
+    """
     return _draw(plot.sweep(table, x, y, by), out)
