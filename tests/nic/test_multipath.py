@@ -102,6 +102,85 @@ def test_what_is_lost_costs_its_share_of_a_nic_and_comes_back(target: str, kept:
     assert rates == pytest.approx([kept, 1], abs=0.01)
 
 
+def share_of_line(result: Result, line_gbps: int) -> float:
+    """What was delivered within the span, of the payload that links of this rate carry."""
+    span = result.summary.fabric.span
+    assert span is not None
+    return span.delivered_bps / (line_gbps * 1e9 * 4096 / 4202)
+
+
+def test_two_bytes_take_two_hops_more_across_a_t1() -> None:
+    """A hop is a link of 500 ns, a switch of 300 ns and a packet of 110 bytes (90 and RETH, padded to 4) at
+    100G. Two hops: MRC was measured at 5.09 and 6.54 us, which is 1.45, MPFT at 1.45 to 2.0 us.
+    """
+    below, across = (took_ps(of_flows(8, [(0, peer)], "2B", {})) for peer in (1, 3))
+    assert across - below == 2 * (500_000 + 300_000 + 110 * 80)
+    assert 1_450_000 <= across - below <= 2_000_000
+
+
+def test_twenty_lost_uplinks_one_by_one_cost_nothing_while_each_plane_has_one() -> None:
+    """20 of the 32 links between the sender's eight T0s and their T1s, one every 2 us; switches follow in 1
+    us. All of the rate afterwards, and 1 % of the time of 16 MiB.
+    """
+    links = [f"tor-{plane}-0:agg-{plane}-{agg}" for agg in range(3) for plane in range(8)][:20]
+    took = []
+    for lost in ([], links):
+        result = of_flows(
+            8,
+            [(0, 4)],
+            "16MiB",
+            {"hosts": 5, "radix": 8},
+            routing={"convergence": "1us"},
+            faults=[
+                {"kind": "link_down", "at": f"{20 + 2 * number}us", "target": link}
+                for number, link in enumerate(lost)
+            ],
+            run={"span": {"at": "90us", "for": "30us"}},
+        )
+        assert share_of_line(result, 800) == pytest.approx(1, abs=0.01)
+        took.append(took_ps(result))
+    assert took[0] < took[1] < 1.01 * took[0]
+
+
+@pytest.mark.parametrize("end", [0, 3])
+def test_four_lost_ports_of_eight_halve_the_rate(end: int) -> None:
+    ports = [f"nic-{end}-0:tor-{plane}-{end // 2}" for plane in range(4)]
+    faults = [{"kind": "link_down", "at": "10us", "target": port} for port in ports]
+    span = {"span": {"at": "100us", "for": "40us"}}
+    result = of_flows(8, [(0, 3)], "8MiB", {}, faults=faults, run=span)
+    assert share_of_line(result, 800) == pytest.approx(1 / 2, abs=0.005)
+
+
+@pytest.mark.parametrize(("uplink", "left"), [("400G", 1), ("100G", 1 / 4)])
+def test_three_lost_uplinks_of_four_leave_what_the_fourth_carries(uplink: str, left: float) -> None:
+    """Four NICs of 100G below a T0; switches follow in 1 us. One uplink of 400G carries all of them, one
+    of 100G a quarter, of which windows leave 5 % at most.
+    """
+    fabric = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 4, "spines": 4, "uplink": uplink}
+    given = {
+        "name": "uplinks",
+        "topology": fabric | {"gpus_per_host": 1, "link": "100G"},
+        "transport": {"kind": "multipath"},
+        "routing": {"convergence": "1us"},
+        "jobs": [
+            {
+                "name": "f",
+                "workload": {
+                    "kind": "flows",
+                    "flows": [{"src": one, "dst": 4 + one, "size": "3MiB"} for one in range(4)],
+                },
+            }
+        ],
+        "faults": [
+            {"kind": "link_down", "at": "20us", "target": f"rtsw-0:ctsw-{spine}"} for spine in range(3)
+        ],
+        "run": {"span": {"at": "100us", "for": "100us"}},
+    }
+    share = share_of_line(run(given, local=True, diagnose=False), 400)
+    assert share == pytest.approx(left, rel=0.05)
+    assert share < 1.001 * left
+
+
 def test_what_never_happened_is_named_and_planes_are_counted() -> None:
     result = of_flows(2, [(0, 3)], "64KiB", {})
     assert "switch.ecn" in {one.feature for one in result.summary.never_fired}
