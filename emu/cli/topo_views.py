@@ -85,7 +85,8 @@ def room_of_planes(scenario: Scenario) -> list[str]:
     section = scenario.topology
     if not isinstance(section, MultiPlane):
         return []
-    full, count = room(section.tiers, section.radix), section.planes
+    parallel = section.links_per_tor_agg, section.links_per_agg_core
+    full, count = room(section.tiers, section.radix, *parallel), section.planes
     in_all = full.ports * count
     size = (
         f"a plane of {section.tiers} tiers of {section.radix}-port switches has room for {full.ports:,} ports"

@@ -11,6 +11,7 @@ from emu.scenario.load import load_mapping
 from emu.topology.fabrics import build
 from emu.topology.generators.ai_zone import ai_zone
 from emu.topology.generators.custom import graph
+from emu.topology.generators.multi_plane import room
 
 G = 10**9
 NS = 1_000
@@ -197,7 +198,7 @@ def dcn_pluses(draw: st.DrawFn) -> Topology:
 def single_homed(draw: st.DrawFn) -> Topology:
     """Small fabrics of the kinds whose NICs have one port."""
     uplinks, aggs = draw(small), draw(small)
-    kind = draw(st.sampled_from(["llama3", "megascale", "fat_tree", "star"]))
+    kind = draw(st.sampled_from(["llama3", "megascale", "fat_tree", "multi_plane", "star"]))
     if kind == "llama3":
         section: dict[str, Any] = {
             "pods": draw(small),
@@ -223,6 +224,17 @@ def single_homed(draw: st.DrawFn) -> Topology:
         half = draw(small)
         divisor = st.sampled_from([n for n in range(1, half + 1) if half % n == 0])
         section = {"k": 2 * half, "links_per_tor_agg": draw(divisor), "links_per_agg_core": draw(divisor)}
+    elif kind == "multi_plane":
+        half, tiers = draw(small), draw(st.sampled_from((2, 3)))
+        divisor = st.sampled_from([n for n in range(1, half + 1) if half % n == 0])
+        parallel = {
+            "links_per_tor_agg": draw(divisor),
+            "links_per_agg_core": draw(divisor) if tiers == 3 else 1,
+        }
+        most = room(tiers, 2 * half, *parallel.values()).ports
+        hosts = draw(st.integers(1, most))
+        shape = {"planes": 1, "gpus_per_host": 1, "hosts": hosts, "tiers": tiers, "radix": 2 * half}
+        section = shape | parallel
     else:
         section = {"hosts": draw(small), "gpus_per_host": draw(small)}
     return fabric_of(kind=kind, **section)

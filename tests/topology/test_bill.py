@@ -95,12 +95,42 @@ def test_a_fat_tree_of_parallel_links_has_switches_of_k_ports_and_as_many_fewer_
     assert count_paths(fabric, first, last) == (k // 2) ** 2 * q * p
 
 
+@pytest.mark.parametrize(
+    ("tiers", "p", "q"), [(2, 1, 1), (2, 2, 1), (2, 4, 1), (3, 2, 1), (3, 1, 4), (3, 4, 2)]
+)
+def test_planes_of_parallel_links_have_switches_of_all_ports_and_as_many_fewer_of_them(
+    tiers: int, p: int, q: int
+) -> None:
+    radix, planes = 8, 2
+    keys = {"kind": "multi_plane", "planes": planes, "gpus_per_host": planes, "tiers": tiers, "radix": radix}
+    keys |= {"links_per_tor_agg": p, "links_per_agg_core": q}
+    fabric, found = topology(**keys), counts(**keys)
+    tors = radix // p if tiers == 2 else radix // q * (radix // (2 * p))
+    switches = {"tor": tors, "agg": tors // 2, "core": 0} if tiers == 2 else {"tor": tors, "agg": tors}
+    switches |= {"core": radix * radix // (4 * p * q)} if tiers == 3 else {}
+    assert len(fabric.nics) == planes * tors * radix // 2
+    assert {name: found.get(("switch", name), 0) for name in switches} == {
+        name: planes * number for name, number in switches.items()
+    }
+    assert all(len(fabric.ports(switch)) == radix for switch in fabric.switches)
+    # as in a fat tree, within the plane of both
+    ways = radix // 2 * p if tiers == 2 else (radix // 2) ** 2 * q * p
+    assert count_paths(fabric, fabric.nics[0], fabric.nics[-planes]) == ways
+
+
+@pytest.mark.parametrize("kind", ["fat_tree", "multi_plane"])
 @pytest.mark.parametrize("key", ["links_per_tor_agg", "links_per_agg_core"])
-def test_parallel_links_that_do_not_divide_the_ports_upwards_are_refused(key: str) -> None:
+def test_parallel_links_that_do_not_divide_the_ports_upwards_are_refused(key: str, kind: str) -> None:
+    ports = {"k": 8} if kind == "fat_tree" else {"radix": 8, "tiers": 3}
     with pytest.raises(
         TopologyError, match=f"{key}: 3 parallel links do not divide the 4 ports .*a divisor of 4"
     ):
-        fabric_of(kind="fat_tree", k=8, **{key: 3})
+        fabric_of(kind=kind, **ports, **{key: 3})
+
+
+def test_two_tiers_have_no_links_to_a_core() -> None:
+    with pytest.raises(TopologyError, match=r"links_per_agg_core: two tiers have no core.*1, or tiers: 3"):
+        fabric_of(kind="multi_plane", radix=8, links_per_agg_core=2)
 
 
 def test_prices_are_added_up_and_shared_among_the_gpus(

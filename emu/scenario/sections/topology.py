@@ -276,6 +276,12 @@ class MultiPlane(TopologySection):
     """Tiers of a plane: ToRs `tor-P-T` under `agg-P-A`, and with 3 under `core-P-C`. 2 (MPFT, MRC)."""
     radix: Annotated[int, Field(ge=2, le=1024)] = 64
     """Ports of a switch, half down and half up; even. 64 (MPFT); 512 (MRC)."""
+    links_per_tor_agg: Count = 1
+    """Parallel links between a ToR and an aggregation switch; divides `radix`/2. There are so many times
+    fewer of both."""
+    links_per_agg_core: Count = 1
+    """Parallel links between an aggregation and a core switch, with 3 tiers; divides `radix`/2. There are so
+    many times fewer pods, and core switches above each aggregation switch."""
     hosts: Count | None = None
     """Servers. Default: as many as a plane has room for, 2,048 for 16,384 GPUs (MPFT)."""
     gpus_per_host: Count = 8

@@ -3,6 +3,10 @@
 A plane is a fat tree of switches with `radix` ports, half down and half up. With two tiers it has `radix`
 ToRs under `radix`/2 aggregation switches and room for radix^2/2 ports of NICs; with three tiers, pods of
 `radix`/2 ToRs and as many aggregation switches under (`radix`/2)^2 core switches, and room for radix^3/4.
+With p parallel links between a ToR and an aggregation switch, a plane of two tiers and a pod have so many
+times fewer of both; with q between an aggregation and a core switch a plane has so many times fewer pods, and
+core switches above each aggregation switch. Every switch keeps its `radix` ports.
+
 Nothing joins the planes: what leaves a plane's port arrives on a port of that plane.
 
 Ports of a server are dealt over the planes in turn, NIC by NIC and port by port: port j of NIC i is on plane
@@ -47,18 +51,30 @@ class Room(NamedTuple):
     """By tier."""
 
 
-def room(tiers: int, radix: int) -> Room:
+def room(tiers: int, radix: int, links_per_tor_agg: int = 1, links_per_agg_core: int = 1) -> Room:
     """The arithmetic of a full plane."""
     half = radix // 2
+    in_each = half // links_per_tor_agg
     if tiers == 2:
-        return Room(radix * half, (radix, half))
-    return Room(radix * half * half, (radix * half, radix * half, half * half))
+        return Room(2 * in_each * half, (2 * in_each, in_each))
+    lower = radix // links_per_agg_core * in_each
+    return Room(lower * half, (lower, lower, in_each * (half // links_per_agg_core)))
 
 
-def hosts_that_fit(*, planes: int, tiers: int, radix: int, gpus_per_host: int, nic_ports: int) -> int:
+def hosts_that_fit(
+    *,
+    planes: int,
+    tiers: int,
+    radix: int,
+    gpus_per_host: int,
+    nic_ports: int,
+    links_per_tor_agg: int = 1,
+    links_per_agg_core: int = 1,
+) -> int:
     """How many servers have room; 0 where a server's ports of one plane are more than a ToR has below."""
     below = radix // 2
-    return room(tiers, radix).ports // below * (below * planes // (gpus_per_host * nic_ports))
+    ports = room(tiers, radix, links_per_tor_agg, links_per_agg_core).ports
+    return ports // below * (below * planes // (gpus_per_host * nic_ports))
 
 
 def multi_plane(
@@ -66,6 +82,8 @@ def multi_plane(
     planes: int = 8,
     tiers: int = 2,
     radix: int = 64,
+    links_per_tor_agg: int = 1,
+    links_per_agg_core: int = 1,
     hosts: int | None = None,
     gpus_per_host: int = 8,
     nic_ports: int = 1,
@@ -91,13 +109,20 @@ def multi_plane(
         },
     )
     faults += _check_shape(planes, tiers, radix)
+    faults += _check_parallel(tiers, radix, links_per_tor_agg, links_per_agg_core)
     if faults:
         raise TopologyError(faults)
     faults = _check_planes(planes, gpus_per_host, nic_ports)
     if faults:
         raise TopologyError(faults)
     most = hosts_that_fit(
-        planes=planes, tiers=tiers, radix=radix, gpus_per_host=gpus_per_host, nic_ports=nic_ports
+        planes=planes,
+        tiers=tiers,
+        radix=radix,
+        gpus_per_host=gpus_per_host,
+        nic_ports=nic_ports,
+        links_per_tor_agg=links_per_tor_agg,
+        links_per_agg_core=links_per_agg_core,
     )
     if hosts is None:
         hosts = most
@@ -114,18 +139,23 @@ def multi_plane(
     half = radix // 2
     hosts_per_tor = half // ports
     tors = -(-hosts // hosts_per_tor)
-    pods = 1 if tiers == 2 else -(-tors // half)
+    in_each = half // links_per_tor_agg
+    cores_per_agg = half // links_per_agg_core
+    pods = 1 if tiers == 2 else -(-tors // in_each)
     fabric = Assembly()
     servers = add_servers(fabric, hosts, gpus_per_host, lambda host: host // hosts_per_tor)
     own_tors = [
         [fabric.switch(f"tor-{plane}-{tor}", "tor", 1, tor) for tor in range(tors)] for plane in range(planes)
     ]
     aggs = [
-        [fabric.switch(f"agg-{plane}-{a}", "agg", 2) for a in range(pods * half if tors > 1 else 0)]
+        [fabric.switch(f"agg-{plane}-{a}", "agg", 2) for a in range(pods * in_each if tors > 1 else 0)]
         for plane in range(planes)
     ]
     cores = [
-        [fabric.switch(f"core-{plane}-{c}", "core", 3) for c in range(half * half if pods > 1 else 0)]
+        [
+            fabric.switch(f"core-{plane}-{c}", "core", 3)
+            for c in range(in_each * cores_per_agg if pods > 1 else 0)
+        ]
         for plane in range(planes)
     ]
     for index, server in enumerate(servers):
@@ -133,15 +163,16 @@ def multi_plane(
             for port in range(nic_ports):
                 plane = (place * nic_ports + port) % planes
                 fabric.link(nic, own_tors[plane][index // hosts_per_tor], link_bps, nic_delay_ps)
-    tors_per_pod = tors if tiers == 2 else half
+    tors_per_pod = tors if tiers == 2 else in_each
     for plane in range(planes):
         for pod in range(pods if tors > 1 else 0):
             below = own_tors[plane][pod * tors_per_pod : (pod + 1) * tors_per_pod]
-            mesh(fabric, below, aggs[plane][pod * half : (pod + 1) * half], link_bps, agg_delay_ps)
+            above = aggs[plane][pod * in_each : (pod + 1) * in_each]
+            mesh(fabric, below, above, link_bps, agg_delay_ps, links_per_tor_agg)
     for plane in range(planes if pods > 1 else 0):
         for pod in range(pods):
-            in_pod = aggs[plane][pod * half : (pod + 1) * half]
-            stripe(fabric, in_pod, cores[plane], half, link_bps, core_delay_ps)
+            in_pod = aggs[plane][pod * in_each : (pod + 1) * in_each]
+            stripe(fabric, in_pod, cores[plane], cores_per_agg, link_bps, core_delay_ps, links_per_agg_core)
     add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
     return fabric.finish("multi_plane", all_reachable=nic_ports >= planes)
 
@@ -155,6 +186,19 @@ def _check_shape(planes: int, tiers: int, radix: int) -> list[Fault]:
         faults.append(Fault(("tiers",), f"{tiers} tiers", "2 or 3"))
     if radix < 2 or radix % 2:
         faults.append(Fault(("radix",), f"{radix} ports are not half down and half up", "an even number"))
+    return faults
+
+
+def _check_parallel(tiers: int, radix: int, links_per_tor_agg: int, links_per_agg_core: int) -> list[Fault]:
+    """Parallel links divide the ports that a switch has upwards."""
+    faults = []
+    half = radix // 2
+    for key, links in (("links_per_tor_agg", links_per_tor_agg), ("links_per_agg_core", links_per_agg_core)):
+        if half >= 1 and (links < 1 or half % links):
+            reason = f"{links} parallel links do not divide the {half} ports that a switch has upwards"
+            faults.append(Fault((key,), reason, f"a divisor of {half}"))
+    if tiers == 2 and links_per_agg_core != 1:
+        faults.append(Fault(("links_per_agg_core",), "two tiers have no core", "1, or tiers: 3"))
     return faults
 
 
