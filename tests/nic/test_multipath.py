@@ -12,12 +12,14 @@ import pytest
 from actors.kernel.knobs import Knob
 from actors.nic.multipath import Inflow, Multipath
 from actors.wire.frame import PATHED, Frame, pathed_size
+from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.api import Result, run
 from emu.base.errors import ScenarioError
 from emu.measure.run_directory.packet_bytes import Row, packet
 from emu.scenario.load import load_mapping
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario
+from tests.nic.test_states import ERR, FLUSHED, INIT, RESET, RTR, RTS, SUCCESS, ask, ended
 
 US = 1_000_000
 LOSSY = {"pfc": {"enabled": False}, "ecn": {"enabled": True, "kmin": "100KB", "kmax": "300KB", "pmax": 1}}
@@ -292,6 +294,67 @@ def test_an_incast_is_fair_and_settled_within_two_round_trips() -> None:
     ]
     assert max(came) / min(came) < 1.05
     assert sum(came) * 8 / (100 * US - first_ps) * 1e12 == pytest.approx(400e9 * 4096 / 4202, rel=0.03)
+
+
+# ---- states of queue pairs
+
+
+@pytest.mark.parametrize("nic", ["nic-0-0", "nic-3-0"], ids=["sender", "receiver"])
+@pytest.mark.parametrize("kind", ["qp_error", "nic_reset"])
+def test_an_error_ends_a_flow_as_one_of_rc_and_no_other(kind: str, nic: str) -> None:
+    """By flush, or for want of answers after `timeout` and `retry_count`."""
+    found = []
+    for transport in ("rc", "multipath"):
+        result = of_flows(
+            2,
+            [(0, 3), (1, 2)],
+            "1MiB",
+            {},
+            transport={"kind": transport, "timeout": 4},
+            faults=[{"kind": kind, "at": "20us", "target": nic}],
+        )
+        found.append([flow.status for flow in result.summary.jobs["f"].flows])
+        assert result.summary.ending == "finished"
+    assert found[0] == found[1]
+    assert found[0][0] != "success"
+    assert found[0][1] == "success"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_is_posted_to_a_queue_pair_in_error_comes_back_in_order(rank: int) -> None:
+    fabric = planes(2, transport={"timeout": 4})
+    for number in range(40):
+        fabric.post(0, 0, 16_384, number=number)
+    ask(fabric, 5 * US, ERR, rank=rank)
+    fabric.run()
+    done = ended(fabric)
+    statuses = [status for _, status in done]
+    good = statuses.count(SUCCESS)
+    unanswered = [STATUS_RETRY_EXCEEDED] * rank
+    assert [number for number, _ in done] == list(range(40))
+    assert statuses == [SUCCESS] * good + unanswered + [FLUSHED] * (40 - good - rank)
+    assert 0 < good < 40
+    assert fabric.broken(at_rest=True) == []
+
+
+@pytest.mark.parametrize("gap_ps", [20_000, US, 30 * US])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_queue_pair_that_is_reset_in_use_begins_anew(rank: int, gap_ps: int) -> None:
+    """Packets of its former life may be under way still: none of them counts. 20 messages follow."""
+    fabric = planes(2, transport={"timeout": 4})
+    for number in range(40):
+        fabric.post(0, 0, 16_384, number=number)
+    ask(fabric, 5 * US, ERR, rank=rank)
+    for end in (0, 1):
+        for step, state in enumerate((RESET, INIT, RTR, RTS)):
+            ask(fabric, 5 * US + gap_ps + step * 10_000, state, psn=77, rank=end)
+    for number in range(40, 60):
+        fabric.post(6 * US + gap_ps, 0, 1000 + number, number=number)
+    fabric.run()
+    assert ended(fabric)[-20:] == [(number, SUCCESS) for number in range(40, 60)]
+    sizes = [one.size_bytes for one in fabric.deliveries(0)]
+    assert sizes[-20:] == [1000 + number for number in range(40, 60)]
+    assert set(sizes[:-20]) == {16_384}
 
 
 # ---- what is equal
