@@ -12,13 +12,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from actors.fabric.model import Role
+from actors.kernel.counters import NIC_PATHS_FAILED
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.base.units import shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import BOOTED, PAIR_ERROR
+from emu.topology.blocks import planes
 
 MOST_SPANS = 3
+MOST_NICS = 4
 
 
 class Dark(NamedTuple):
@@ -49,10 +52,33 @@ def found(view: View) -> Iterator[Finding]:
         for finding, links in claims(view, dark):
             if any(link not in told for link in links) or not links:
                 told.update(dict.fromkeys(links, True))
-                yield finding
+                yield _with_paths(view, finding, [dark[link] for link in links])
     for one in dark.values():
         if one.name not in told:
-            yield _link(view, one)
+            yield _with_paths(view, _link(view, one), [one])
+
+
+def _with_paths(view: View, finding: Finding, links: Sequence[Dark]) -> Finding:
+    """A finding with the planes of its links, and whose paths were given up, where NICs own the paths."""
+    transport = view.scenario.transport
+    of_switch = planes(view.topology)
+    of_links = sorted({of_switch[end] for one in links for end, _ in one.ends if end in of_switch})
+    if transport.is_rc or not of_links:
+        return finding
+    given_up = [
+        f"{view.name(nic)} {paths}"
+        for nic in view.numbers(Role.NIC)
+        if (paths := view.total(NIC_PATHS_FAILED, nic))
+    ]
+    line = f"plane {', '.join(map(str, of_links))}: "
+    if not given_up:
+        line += "no path was given up"
+    else:
+        more = f" and {len(given_up) - MOST_NICS} more NICs" if len(given_up) > MOST_NICS else ""
+        each = getattr(transport.paths, "paths", 0)
+        line += f"paths given up by {', '.join(given_up[:MOST_NICS])}{more}"
+        line += f"; a queue pair that sends has {each} at a port" if each else ""
+    return finding._replace(evidence=(line, *finding.evidence))
 
 
 def _dark(view: View) -> dict[str, Dark]:

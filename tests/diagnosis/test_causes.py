@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emu.api import run
 from emu.diagnosis.impact import harms
 from emu.results.summary import Reference
 from emu.run_diagnosis import diagnose_directory
@@ -138,3 +140,35 @@ def test_ports_that_are_loaded_less_evenly_than_in_a_good_run_are_a_cause(tmp_pa
     assert named(found) == [("imbalance", "rtsw-1")]
     assert "of 2 equal ports the one towards ctsw-" in found[0].sentence
     assert "carried 2.00 times the mean, and 1.00 times where all is well" in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "given_up"),
+    [
+        ("link_down", "nic-0-0:tor-1-0", {"nic-0-0": 8}),  # a port: all 8 paths there, at once
+        ("switch_crash", "tor-1-0", {"nic-0-0": 8, "nic-1-0": 8}),  # a T0: those of both NICs below it
+        ("link_down", "tor-1-0:agg-1-0", {"nic-0-0": 8, "nic-1-0": 8}),  # those that hashes lead there
+    ],
+)
+def test_a_loss_below_paths_names_its_plane_and_whose_paths_it_took(
+    kind: str, target: str, given_up: dict[str, int]
+) -> None:
+    """Four planes of 100G, two senders with one queue pair each, and 8 paths at a port."""
+    work = {"kind": "flows", "flows": [{"src": src, "dst": 3 - src, "size": "2MiB"} for src in (0, 1)]}
+    fabric = {"kind": "multi_plane", "planes": 4, "nic_ports": 4, "gpus_per_host": 1, "hosts": 4, "radix": 4}
+    given = {
+        "name": "planes",
+        "topology": fabric | {"link": "100G"},
+        "transport": {"kind": "multipath"},
+        "jobs": [{"name": "f", "workload": work}],
+        "faults": [{"kind": kind, "at": "20us", "target": target}],
+    }
+    first = run(given, local=True).summary.diagnosis[0]
+    assert (first.cause, first.place) == ("switch_down" if kind == "switch_crash" else kind, target)
+    line = first.evidence[0]
+    assert line.startswith("plane 1: paths given up by nic-0-0 ")
+    assert line.endswith("; a queue pair that sends has 8 at a port")
+    found = {nic: int(paths) for nic, paths in re.findall(r"(nic-\d-0) (\d+)", line)}
+    assert found.keys() == given_up.keys()
+    for nic, paths in found.items():
+        assert paths == given_up[nic] or (":agg" in target and 0 < paths < given_up[nic])
