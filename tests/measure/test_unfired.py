@@ -309,6 +309,14 @@ LINES: list[Row] = [
         [counted("nic_local_ack_timeout_err")],
         None,
     ),
+    ("transport.kind", {"transport": {"kind": "multipath"}}, "had one path", [SENT], None),
+    (
+        "transport.paths.probe",
+        {"transport": {"kind": "multipath", "paths": {"probe": "50us"}}},
+        "no path was given up",
+        [counted("nic_paths_failed")],
+        {"transport": {"kind": "multipath"}},
+    ),
     (
         "transport.udp_source_port",
         {"transport": {"udp_source_port": "disjoint"}},
@@ -488,6 +496,7 @@ def test_the_table_has_every_line_that_is_ever_written() -> None:
     source = Path(unfired_rules.__file__).read_text(encoding="utf-8")
     written = set(re.findall(r'feature(?:=f?| = )"([^"]+)"', source))
     keys = {"link.{key}": "link.down_debounce", "transport.{knob}": "transport.timeout"}
+    keys |= {"transport.paths.{knob}": "transport.paths.probe"}
     keys |= {"switch.buffer.{key}": "switch.buffer.egress_limit"}
     named = {keys.get(one, one.replace("{at}", "0").replace("{number}", "0")) for one in written}
     of_faults_and_overrides = {"faults[0]", "overrides[0].{rule.feature}"}

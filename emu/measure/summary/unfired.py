@@ -40,6 +40,7 @@ from actors.kernel.counters import (
     NIC_BOND_FAILOVERS,
     NIC_CONTEXT_MISSES,
     NIC_OUT_OF_BUFFER,
+    NIC_PATHS_FAILED,
     NIC_PCIE_WAIT_PS,
     NIC_RECEIVE_BUFFER_PEAK_BYTES,
     NIC_ROCE_ADP_RETRANS,
@@ -201,6 +202,20 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
             yield Unfired(feature=f"switch.ecn.profiles[{at}]", reason=reason)
 
 
+def _paths(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """What a NIC that owns its paths had no use for."""
+    if scenario.transport.kind != "multipath":
+        return
+    if getattr(scenario.topology, "nic_ports", 1) == 1 and not _chosen(fabric):
+        yield Unfired(feature="transport.kind", reason="every queue pair had one path")
+    paths = scenario.transport.paths
+    fields = type(paths).model_fields
+    for knob in ("silent_after", "probe"):
+        field = "probe_ps" if knob == "probe" else knob
+        if counts.total(NIC_PATHS_FAILED) == 0 and getattr(paths, field) != fields[field].default:
+            yield Unfired(feature=f"transport.paths.{knob}", reason="no path was given up")
+
+
 def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
     transport = scenario.transport
     default = TransportSection()
@@ -212,6 +227,7 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
                 )
     if scenario.transport.udp_source_port == "disjoint" and not _chosen(fabric):
         yield Unfired(feature="transport.udp_source_port", reason=NO_CHOICE)
+    yield from _paths(scenario, fabric, counts)
     if scenario.nic.corrupt_every and counts.total(NIC_RX_ICRC_ENCAPSULATED) == 0:
         yield Unfired(feature="nic.corrupt_every", reason="no NIC got so many data packets")
     if scenario.nic.bond != type(scenario.nic)().bond and counts.total(NIC_BOND_FAILOVERS) == 0:
