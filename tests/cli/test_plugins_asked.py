@@ -17,6 +17,7 @@ SEAMS = {
     "loss recovery": "transport: {recovery: {kind: CLASS}}",
     "arbiter": "nic: {arbiter: {kind: CLASS}}",
     "admission": "switch: {buffer: {admission: {kind: CLASS}}}",
+    "transport": "transport: {kind: CLASS}",
     "AQM": "switch: {ecn: {kind: CLASS}}",
     "scheduler": "switch: {scheduling: {kind: CLASS}}",
     "algorithm": "jobs: [{workload: {kind: collective, op: barrier, algorithm: CLASS, sizes: [4B]}}]",

@@ -93,7 +93,7 @@ def test_every_row_has_a_reason_and_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
     # a row in two parts has the second's in brackets
     assert {name.partition(" ")[0] for name in names} == {
-        *(f"P{number}" for number in range(1, 20)),
+        *(f"P{number}" for number in range(1, 22)),
         "X1",
         "X2",
     }

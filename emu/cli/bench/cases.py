@@ -141,6 +141,17 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "context_cache": {"entries": 0, "miss_penalty": "42ns"},
     },
     "transport": {
+        "kind": "rc",
+        "paths": {
+            "kind": "multipath",
+            "paths": 8,
+            "window": "auto",
+            "placement": "auto",
+            "silence": "8us",
+            "silent_after": 2,
+            "probe": "100us",
+            "share_interval": "20us",
+        },
         "mtu": 4096,
         "timeout": 14,
         "retry_count": 7,
@@ -203,6 +214,8 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "connect": {"when": "beforehand", "pair": "1.4ms"},
         "tuner": {
             "model": "nccl",
+            "gpu": "auto",
+            "cpu": "intel",
             "base": "8.4us",
             "hop": "5us",
             "hop_inside": "3.4us",
@@ -638,10 +651,10 @@ _WEIGHTED: Final = {"kind": "weighted", "strict": [6], "weights": [1, 1, 1, 1, 1
 
 def _multipath() -> dict[str, Any]:
     made = _scenario("with-multipath", 64, {**_PERMUTATION, "size": "8MiB"})
-    made["transport"] = {"kind": "multipath"}
-    marking = {**made["switch"]["ecn"], "enabled": True, "kmin": "100KB", "kmax": "300KB", "pmax": 1}
-    made["switch"] = {**made["switch"], "pfc": {"enabled": False}, "ecn": marking}
-    return made
+    marking = {"enabled": True, "kmin": "100KB", "kmax": "300KB", "pmax": 1}
+    unused = {"kind": "go_back_n", "placement": "in_order", "reorder": 0, "window": "auto"}
+    transport = {"kind": "multipath", "recovery": unused}
+    return over(made, {"transport": transport, "switch": {"pfc": {"enabled": False}, "ecn": marking}})
 
 
 FEATURES: Final[dict[str, Case]] = {
