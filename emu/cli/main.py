@@ -28,10 +28,6 @@ from emu.base.errors import EmuError
 from emu.base.shipped import commit
 from emu.cli.columns import say_whole
 
-# Pydantic would look through all installed packages for plug-ins, of which this has none: a twentieth of a
-# short run.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
 GROUPS: Final = {
     "Run": {
         "run": "Run a scenario and judge its expectations.",
