@@ -32,7 +32,7 @@ from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layout
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
 from emu.measure.run_directory.pcapng import capture_files, pcapng
-from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv
+from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv, write_whole
 from emu.measure.run_directory.sample_rows import (
     COLUMNS,
     csv_frame,
@@ -47,9 +47,9 @@ from emu.measure.summary.results import summarise
 from emu.measure.summary.verdict import value_at
 from emu.measure.summary_report import closing_lines, summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
-from emu.results.summary import Judged, Summary
+from emu.results.summary import Diagnosed, Judged, Summary
 from emu.results.summary import json_schema as summary_schema
-from emu.run_diagnosis import diagnosed
+from emu.run_diagnosis import diagnose_directory, diagnosed
 from emu.runtime.blueprint import spread
 from emu.runtime.live.open_run import Completion, OpenRun, opened
 from emu.runtime.live.stepping import Stepped
@@ -72,6 +72,7 @@ from emu.workload.composing import Program
 
 __all__ = [
     "Completion",
+    "Diagnosed",
     "EmuError",
     "Interrupted",
     "Loaded",
@@ -91,10 +92,12 @@ __all__ = [
     "Topology",
     "UsageError",
     "as_loaded",
+    "diagnose",
     "effective",
     "load",
     "open",
     "prepare",
+    "report",
     "run",
     "run_prepared",
     "scenario_schema",
@@ -206,6 +209,17 @@ class Result:
             if job.status not in ("success", "disabled")
             and not any(path.startswith(f"{name}.") for path in asked)
         ]
+
+
+def _drawing(topology: Topology) -> str:
+    """What a notebook shows of a fabric."""
+    from emu.topology.svg import draw, to_svg  # noqa: PLC0415  only for a drawing
+
+    return to_svg(draw(topology))
+
+
+# A notebook asks the object, and the emulated world does not import the tool that draws it.
+Topology._repr_html_ = _drawing  # type: ignore[attr-defined]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -352,6 +366,57 @@ def _sweep_row(
     row["values"] = {path: value_at(path, plain)[0] for path in show}
     message = "" if result.exit_status == 0 else result.verdict
     return {**row, "exit_status": result.exit_status, "digest": result.summary.digest, "message": message}
+
+
+def report(*runs: Result | str | Path, out: str | Path | None = None) -> Path:
+    """Write the HTML page of a run, of two compared (the second against the first) or of a sweep's directory,
+    and return its path, by default in the directory of the last.
+
+    A run is its directory, or a `Result` that has one. Raises UsageError.
+    """
+    from emu.reports.compared import compared_page  # noqa: PLC0415  a page costs nothing until it is asked for
+    from emu.reports.page import page  # noqa: PLC0415
+    from emu.reports.recording import read_recording  # noqa: PLC0415
+    from emu.reports.sweep_page import is_sweep, sweep_page  # noqa: PLC0415
+
+    if len(runs) not in (1, 2):
+        raise UsageError(f"{len(runs)} runs; accepted: one run, two runs to compare, or one sweep")
+    places = [_place_of(one) for one in runs]
+    name = "report.html"
+    if len(places) == 2:
+        name = f"report_against_{places[0].name}.html"
+        text = compared_page(*places)
+    else:
+        text = sweep_page(places[0]) if is_sweep(places[0]) else page(read_recording(places[0]))
+    file = places[-1] / name if out is None else Path(out)
+    write_whole(file, text)
+    return file
+
+
+def diagnose(
+    result: Result | str | Path, baseline: Result | str | Path | None = None, *, emulate: bool = False
+) -> list[Diagnosed]:
+    """The causes that explain a run, the likeliest first, each with `cause`, `place`, `sentence`, `evidence`.
+
+    A run is its directory, or a `Result`: without a directory, the diagnosis that the run made at its end.
+    With `baseline` the effects are measured against that run; with `emulate`, against the intended fabric,
+    which is emulated now. Raises UsageError.
+    """
+    if emulate and baseline is not None:
+        raise UsageError("diagnose: emulate and baseline exclude each other; accepted: one of them")
+    if isinstance(result, Result) and result.directory is None and not emulate and baseline is None:
+        return list(result.summary.diagnosis)
+    against = None if baseline is None else _place_of(baseline)
+    return diagnose_directory(_place_of(result), against, emulate=emulate)[1]
+
+
+def _place_of(run_of: Result | str | Path) -> Path:
+    """The directory of a run."""
+    if not isinstance(run_of, Result):
+        return Path(run_of)
+    if run_of.directory is None:
+        raise UsageError("the run has no directory; accepted: a run with out=DIR")
+    return run_of.directory
 
 
 def run_prepared(

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 from emu.base.errors import UsageError
 from emu.base.units import aligned
 from emu.measure.junit import Case, junit_text
-from emu.report.html_file import document, table
+from emu.reports.html_file import document, table
 
 Verdict = Literal["pass", "FAIL", "shown", "not supported"]
 COLUMNS: Final = 80

@@ -23,8 +23,8 @@ from emu.campaign.goodput import simulated, summary_of
 from emu.campaign.job_queue import PURPOSE
 from emu.campaign.reading import read_campaign
 from emu.campaign.server_placement import shuffled
-from emu.report.plot import Curve
-from emu.report.plot import Figure as Picture
+from emu.reports.plot import Curve
+from emu.reports.plot import Figure as Picture
 from emu.results.summary import Flow, Recovery, Summary
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from emu.api import run
 from emu.base.side_by_side import side_by_side
 from emu.base.units import aligned
-from emu.report import plot
+from emu.reports import plot
 from emu.reproduce.published import Answers, Case, Figure, Row
 from emu.results.summary import Summary
 

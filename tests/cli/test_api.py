@@ -15,6 +15,7 @@ from actors.fabric.model import Topology
 from emu import api
 from emu.base.errors import ScenarioError, UsageError
 from emu.build.plan import Plan, make_plan
+from emu.cli.main import main
 from emu.measure.collected import Changed
 from emu.measure.summary_report import summary_html
 from emu.scenario.resolve import Resolved
@@ -78,7 +79,29 @@ def test_a_notebook_shows_the_step_of_a_training_job_and_the_fabric(
         assert "computing " in text
         assert "exposed: " in text
     prepared = api.prepare(TINY)
-    assert ET.fromstring(prepared._repr_html_()).tag.endswith("svg")
+    for shown in (prepared._repr_html_(), prepared.topology._repr_html_()):  # type: ignore[attr-defined]
+        assert ET.fromstring(shown).tag.endswith("svg")
+
+
+def test_report_and_diagnose_take_a_result_or_a_directory(tmp_path: Path) -> None:
+    flap = {"faults": [{"kind": "link_down", "at": "10us", "for": "100us", "target": "rtsw-0:ctsw-0"}]}
+    whole = api.run("tiny_flap", {"faults": [], "expect": []}, local=True, out=tmp_path / "whole")
+    cut = api.run("tiny_flap", {**flap, "expect": []}, local=True, out=tmp_path / "cut")
+    assert api.report(cut) == tmp_path / "cut" / "report.html"
+    first = (tmp_path / "cut" / "report.html").read_bytes()
+    assert main(["report", str(tmp_path / "cut")]) == 0
+    assert (tmp_path / "cut" / "report.html").read_bytes() == first
+    assert api.report(whole, str(tmp_path / "cut"), out=tmp_path / "two.html").is_file()
+    assert api.diagnose(whole) == []
+    (found,) = api.diagnose(cut)
+    assert (found.cause, found.place) == ("link_down", "rtsw-0:ctsw-0")
+    assert api.diagnose(tmp_path / "cut", whole)[0].place == found.place
+    kept = api.run("tiny_flap", {**flap, "expect": []}, local=True)
+    assert api.diagnose(kept) == [found]
+    with pytest.raises(UsageError, match="accepted: a run with out=DIR"):
+        api.report(kept)
+    with pytest.raises(UsageError, match="accepted: a run with out=DIR"):
+        api.diagnose(kept, whole)
 
 
 @pytest.mark.parametrize("name", ["load", "prepare", "run", "stepped", "open"])

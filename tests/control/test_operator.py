@@ -24,7 +24,7 @@ from emu.measure.collected import Changed
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.summary.recoveries import operator_lines
-from emu.report.page import operator_row
+from emu.reports.page import operator_row
 from emu.results.summary import OperatorResult
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.control_socket import ask

@@ -9,8 +9,8 @@ import pytest
 from emu import api
 from emu.base.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.report.page import time_rows
-from emu.report.recording import read_recording
+from emu.reports.page import time_rows
+from emu.reports.recording import read_recording
 from emu.resume import fork, reopen
 from emu.run_diagnosis import diagnose_directory
 from emu.scenario.faults.kinds import FAULTS

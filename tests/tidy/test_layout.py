@@ -42,7 +42,7 @@ ROOMS = {
             "flow",
             "measure",
             "pytorch",
-            "report",
+            "reports",
             "reproduce",
             "results",
             "runtime",
@@ -84,7 +84,7 @@ MAY_KNOW_THE_MACHINE = {
         "emu.flow",
         "emu.measure",
         "emu.pytorch",
-        "emu.report",
+        "emu.reports",
     ),
     *("emu.accept", "emu.adapters", "emu.fit", "emu.reproduce", "emu.runtime"),
 }

@@ -27,7 +27,7 @@ from emu.cli.terminal import Terminal
 from emu.measure import summary_report
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.report.live_link import Linked, LiveLink
+from emu.reports.live_link import Linked, LiveLink
 from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.base import notices

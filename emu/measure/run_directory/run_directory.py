@@ -175,7 +175,7 @@ CAPTURES: Final = "captures"
 SOCKET: Final = "control.sock"
 """Where a live run takes orders, while it goes on (`emu.runtime.live.control_socket`)."""
 PAGE: Final = "page.url"
-"""The link to the live page, while the run goes on (`emu.report.live_link`)."""
+"""The link to the live page, while the run goes on (`emu.reports.live_link`)."""
 TARGETS: Final = "targets.json"
 """Where Prometheus finds the workers, for `file_sd_configs`; written where metrics are served."""
 DETAILS: Final = re.compile(r"worker-\d+\.txt")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from emu.report import plot
-from emu.report.plot import Figure
+from emu.reports import plot
+from emu.reports.plot import Figure
 
 Command = Callable[..., Any]
 

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import click
 
-from emu.base.errors import UsageError
+from emu import api
 from emu.cli.scenario_options import reading
-from emu.measure.run_directory.run_directory import write_whole
-from emu.report.compared import compared_page
-from emu.report.page import page
-from emu.report.recording import read_recording
-from emu.report.sweep_page import is_sweep, sweep_page
 
 
 @click.command()
@@ -26,14 +21,5 @@ def command(runs: tuple[Path, ...], out: Path | None) -> int:
     port, steps by rank. How often `run.sample_every` samples decides how fine it is. Of two runs: where they
     part, both side by side, and the second less the first. Of a sweep: its curves, with every seed.
     """
-    if len(runs) > 2:
-        raise UsageError(f"{len(runs)} runs; accepted: one run, two runs to compare, or one sweep")
-    file = out or runs[-1] / "report.html"
-    if len(runs) == 2:
-        text = compared_page(*runs)
-        file = out or runs[1] / f"report_against_{runs[0].name}.html"
-    else:
-        text = sweep_page(runs[0]) if is_sweep(runs[0]) else page(read_recording(runs[0]))
-    write_whole(file, text)
-    click.echo(f"wrote {file}")
+    click.echo(f"wrote {api.report(*runs, out=out)}")
     return 0

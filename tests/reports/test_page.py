@@ -17,7 +17,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from emu.cli.main import main
 from emu.measure.run_directory.comparison import load_run, parting
-from tests.report.test_recording import PAIR, recorded
+from tests.reports.test_recording import PAIR, recorded
 
 DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
 pytestmark = pytest.mark.skipif(

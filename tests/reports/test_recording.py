@@ -11,8 +11,8 @@ from emu import api
 from emu.base.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleReader
-from emu.report.page import links_weak, opens_at, page, time_rows
-from emu.report.recording import (
+from emu.reports.page import links_weak, opens_at, page, time_rows
+from emu.reports.recording import (
     DROP_STEPS,
     DROPPED,
     DROPS,

@@ -19,7 +19,7 @@ from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.outcome import Progress
 from emu.runtime.pages.scrape import awaited
 from emu.runtime.steering import Steering
-from tests.report.test_recording import PAIR, recorded
+from tests.reports.test_recording import PAIR, recorded
 
 WORK = {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"], "iterations": 8}
 

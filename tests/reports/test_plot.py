@@ -10,7 +10,7 @@ import pytest
 
 from emu.cli.commands.look.plot import EXAMPLES
 from emu.cli.main import main
-from tests.report.test_recording import PAIR, recorded
+from tests.reports.test_recording import PAIR, recorded
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (the extra `plot`)")
 

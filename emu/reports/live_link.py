@@ -1,6 +1,6 @@
 """The link to the page of a run that goes on: a socket that waits for the first look, and nothing until then.
 
-The process that emulates only listens. Who connects first makes it start `emu.report.live`, which takes the
+The process that emulates only listens. Who connects first makes it start `emu.reports.live`, which takes the
 socket over, reads the run directory as it grows, and draws the page; so a look costs the run next to nothing
 and a run that nobody looks at nothing. Over its standard input that process hears which operations have
 ended, and that the run is over: its input ends with this process, however that ends, and then it ends too.
@@ -75,7 +75,7 @@ class LiveLink:
         words = [str(self._directory.resolve()), str(descriptor)]
         try:
             page = subprocess.Popen(  # noqa: S603  our own module
-                [sys.executable, "-m", "emu.report.live", *words],
+                [sys.executable, "-m", "emu.reports.live", *words],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

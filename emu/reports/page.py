@@ -24,8 +24,8 @@ from emu.measure.summary_report import (
     fault_lines,
     plane_table,
 )
-from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
-from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
+from emu.reports.html_file import MOST_ROWS, chart_places, document, folded, packed, table
+from emu.reports.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
 from emu.results.summary import GroupLoad, Link, OperatorResult, Plane, Summary
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.schema import Scenario

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from emu.base.errors import UsageError
 from emu.measure.summary.verdict import shown_quantity
-from emu.report.html_file import chart_places, document, folded, table
+from emu.reports.html_file import chart_places, document, folded, table
 
 TABLE: Final = "sweep.csv"
 MOST_LINES: Final = 12

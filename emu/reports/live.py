@@ -1,4 +1,4 @@
-"""The page of a run that goes on, served by a process of its own: `python -m emu.report.live DIR FD`.
+"""The page of a run that goes on, served by a process of its own: `python -m emu.reports.live DIR FD`.
 
 It reads what the run directory has so far (scenario, journal, samples), hears over its standard input which
 operations have ended, and ends when that ends: with the run, or with the process of the run however that
@@ -33,9 +33,9 @@ from emu.measure.run_directory.run_directory import LineFile
 from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
 from emu.measure.summary_report import so_far
-from emu.report.html_file import document, folded, packed
-from emu.report.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down, links_weak
-from emu.report.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, Slowed, fabric_ports, slowed_ports
+from emu.reports.html_file import document, folded, packed
+from emu.reports.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down, links_weak
+from emu.reports.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, Slowed, fabric_ports, slowed_ports
 from emu.scenario.faults.events import Fault
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology

@@ -17,11 +17,11 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from emu.report.live import MOST_CLIENTS, Following
-from emu.report.recording import MEASURES, read_recording
-from tests.report.test_page import browser, errors
-from tests.report.test_page import pytestmark as needs_browser
-from tests.report.test_recording import PAIR, recorded
+from emu.reports.live import MOST_CLIENTS, Following
+from emu.reports.recording import MEASURES, read_recording
+from tests.reports.test_page import browser, errors
+from tests.reports.test_page import pytestmark as needs_browser
+from tests.reports.test_recording import PAIR, recorded
 from tests.runtime.patience import PATIENCE_S, alive, children_of, until
 
 __all__ = ["browser"]

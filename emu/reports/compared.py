@@ -22,9 +22,9 @@ from emu.measure.run_directory.comparison import (
     parting_lines,
 )
 from emu.measure.summary_report import diagnosis_lines
-from emu.report.html_file import chart_places, document, packed, table
-from emu.report.page import curves, fabric_data, fabric_pictures, time_rows
-from emu.report.recording import DROPS, PAUSED, UTILISATION, Recording, read_recording
+from emu.reports.html_file import chart_places, document, packed, table
+from emu.reports.page import curves, fabric_data, fabric_pictures, time_rows
+from emu.reports.recording import DROPS, PAUSED, UTILISATION, Recording, read_recording
 from emu.results.summary import Collective, Link, Summary
 
 NAMES: Final = ("A", "B")

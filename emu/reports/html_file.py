@@ -1,7 +1,7 @@
 """One HTML file from a title, a body and the data that its script draws.
 
 The file holds its data, style and script, and a content security policy that lets it load nothing else, so
-it can be sent to somebody without `emu`, a network or trust. A page that is served (`emu.report.live`) may
+it can be sent to somebody without `emu`, a network or trust. A page that is served (`emu.reports.live`) may
 ask its own server for what changed, and nobody else.
 """
 
@@ -39,7 +39,7 @@ def document(title: str, body: Iterable[str], data: Mapping[str, Any], *, asks: 
 
 
 def _shipped(name: str) -> str:
-    return files("emu.report").joinpath(name).read_text("utf-8")
+    return files("emu.reports").joinpath(name).read_text("utf-8")
 
 
 def _hash(text: str) -> str:
