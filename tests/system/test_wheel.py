@@ -3,6 +3,8 @@
 import email
 import os
 import re
+import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,10 @@ from emu.base.shipped import scenarios_in
 from tests.tidy.tracked import ROOT, text_of, tracked_files
 
 README = text_of("README.md")
+MOST_BULLETS = 30
+"""Of a release in the changelog: what a user cares about."""
+LONGEST_S = 5
+"""CPU time of an answer from a compiled wheel, its imports included."""
 AUTHOR = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
 
@@ -32,13 +38,13 @@ def did(*words: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-def built(checkout: Path, target: Path, **environment: str) -> Path:
-    """The interpreted wheel of a checkout, made with the build requirements that are installed here."""
+def built(checkout: Path, target: Path, *, interpreted: bool = True, **environment: str) -> Path:
+    """The wheel of a checkout, made with the build requirements that are installed here."""
     did(
         *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"),
         *("--wheel-dir", target, "."),
         cwd=checkout,
-        EMU_INTERPRETED="1",
+        EMU_INTERPRETED=str(int(interpreted)),
         **environment,
     )
     (wheel,) = target.iterdir()
@@ -72,31 +78,24 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+def put_into_an_empty_environment(wheel: Path, home: Path) -> tuple[Path, Path]:
+    """Install a wheel into `home/venv`, which borrows dependencies; return its Python and its packages."""
+    venv.create(home / "venv", symlinks=True)
+    python = home / "venv" / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    did(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=home)
+    (packages,) = (home / "venv" / "lib").glob("python*/site-packages")
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
+    return python, packages
+
+
 @pytest.fixture(scope="module")
 def installed(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The wheel of that checkout in a fresh environment, which borrows the dependencies of this one."""
     home = tmp_path_factory.mktemp("elsewhere")
     commit = did("git", "rev-parse", "--short=12", "HEAD", cwd=checkout).strip()
     wheel = built(checkout, home / "wheels")
-    venv.create(home / "venv", symlinks=True)
-    python = home / "venv" / "bin" / "python"
-    did(
-        *(
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            python,
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-index",
-            wheel,
-        ),
-        cwd=home,
-    )
-    (packages,) = (home / "venv" / "lib").glob("python*/site-packages")
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
+    python, packages = put_into_an_empty_environment(wheel, home)
     if (ROOT / "emu" / "_ext").is_dir():  # used only if it was compiled from these very sources
         (packages / "emu" / "_ext").symlink_to(ROOT / "emu" / "_ext")
     (home / "place").mkdir()
@@ -137,12 +136,16 @@ def test_installed_emu_is_the_wheel_and_knows_its_commit(installed: Installed) -
 
 
 def test_version_is_that_of_the_newest_release_in_the_changelog() -> None:
-    sections = re.findall(r"^## (.*)$", text_of("CHANGELOG.md"), re.MULTILINE)
-    assert sections[0] == "Unreleased"
-    releases = [re.fullmatch(r"(\d+\.\d+\.\d+) - (\d{4}-\d{2}-\d{2})", line) for line in sections[1:]]
+    text = text_of("CHANGELOG.md")
+    sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    released = [line for line in sections if line != "Unreleased"]
+    assert sections[len(sections) - len(released) :] == released  # what is not released stands first
+    releases = [re.fullmatch(r"(\d+\.\d+\.\d+) - (\d{4}-\d{2}-\d{2})", line) for line in released]
     versions = [tuple(map(int, found[1].split("."))) for found in releases if found]
     dates = [found[2] for found in releases if found]
-    assert len(versions) == len(sections) - 1 > 0
+    assert len(versions) == len(released) > 0
+    newest = text.partition(f"## {sections[0]}\n")[2].partition("\n## ")[0]
+    assert 0 < newest.count("\n- ") <= MOST_BULLETS
     assert (versions, dates) == (sorted(versions, reverse=True), sorted(dates, reverse=True))
     assert emu.__version__ == ".".join(map(str, versions[0]))
 
@@ -181,3 +184,27 @@ def test_links_and_urls_are_absolute_where_the_builder_names_the_address(
     ]
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read("emu/_shipped/commit").endswith(b"+dirty\n")
+
+
+@pytest.mark.soak
+def test_a_compiled_wheel_answers_at_once_where_there_is_no_compiler(checkout: Path, tmp_path: Path) -> None:
+    if shutil.which(shlex.split(sysconfig.get_config_var("CC") or "cc")[0]) is None:
+        pytest.skip("no C compiler")
+    if (ROOT / "emu" / "_ext").is_dir():  # a build of these very sources need not be made twice
+        shutil.copytree(ROOT / "emu" / "_ext", checkout / "emu" / "_ext", dirs_exist_ok=True)
+    wheel = built(checkout, tmp_path / "wheels", interpreted=False)
+    assert wheel.name.startswith(f"roce_emu-{emu.__version__}-cp3")
+    python, _ = put_into_an_empty_environment(wheel, tmp_path)
+    (tmp_path / "home").mkdir()
+    done = subprocess.run(
+        [python.with_name("emu"), "run", "quickstart", "--local"],
+        check=False,
+        cwd=tmp_path / "home",
+        env={"HOME": str(tmp_path / "home"), "PATH": str(python.parent)},
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LONGEST_S, LONGEST_S)),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    version = did(python.with_name("emu"), "--version", cwd=tmp_path, PATH=str(python.parent))
+    assert version.rstrip().endswith(", compiled")

@@ -45,11 +45,12 @@ def test_fonts_are_those_of_the_reader_and_links_are_checked() -> None:
     assert SITE["strict"] is True
 
 
-def test_what_builds_the_site_is_pinned() -> None:
-    lines = (ROOT / "constraints-docs.txt").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize(("extra", "needed"), [("docs", "mkdocs-material"), ("release", "auditwheel")])
+def test_what_builds_the_site_and_the_wheels_is_pinned(extra: str, needed: str) -> None:
+    lines = (ROOT / f"constraints-{extra}.txt").read_text(encoding="utf-8").splitlines()
     assert lines == sorted(lines, key=str.lower)
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9.]+", line) for line in lines)
-    assert "mkdocs-material" in {line.partition("==")[0] for line in lines}
+    assert needed in {line.partition("==")[0] for line in lines}
 
 
 def test_links_to_files_beside_the_pages_become_their_names() -> None:

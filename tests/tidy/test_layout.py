@@ -21,6 +21,7 @@ TOP_LEVEL = {
         "README.md",
         "constraints.txt",
         "constraints-docs.txt",
+        "constraints-release.txt",
         "constraints-torch.txt",
         "mkdocs.yml",
         "pyproject.toml",
