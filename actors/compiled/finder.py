@@ -56,6 +56,7 @@ SLOWER: Final = "30 to 50 times slower"
 PROFILE_USED: Final = "-fprofile-use"
 """In the recipe of a build that is laid out by what runs of it did."""
 ADVICE: Final = "run `make compile`"
+PORTABLE: Final = "this wheel has no compiled code for this Python"
 
 
 def builds_directory(root: Path) -> Path:
@@ -140,7 +141,7 @@ def matching_build(root: Path) -> tuple[Build | None, str]:
         return None, "as the process that started this one"
     candidates = [build for build in builds(root) if not is_told or build.directory == chosen]
     if not candidates:
-        return None, f"not compiled; {ADVICE}"
+        return None, PORTABLE if (root / "emu" / "_shipped").is_dir() else f"not compiled; {ADVICE}"
     candidates = [build for build in candidates if build.abi_suffix == ABI_SUFFIX]
     if not candidates:
         return None, f"compiled for another Python than {ABI_SUFFIX}; {ADVICE}"

@@ -350,6 +350,8 @@ def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
     said = python(root, "-m", "actors.compiled.build", CC="no-such-compiler")
     assert said == f"compile: no C compiler (no-such-compiler); {INTERPRETED}"
     assert python(root, "-c", ASK) == "43 interpreted (not compiled; run `make compile`) False"
+    (root / "emu" / "_shipped").mkdir()  # as in a wheel, where there is no make
+    assert python(root, "-c", ASK) == "43 interpreted (this wheel has no compiled code for this Python) False"
 
 
 def test_bodies_of_modules_are_marked_as_run_once_and_nothing_else_is(tmp_path: Path) -> None:
