@@ -13,6 +13,15 @@ from typing import Any, Final
 
 LEAST_BYTES: Final = 256
 """Fewest bytes for numpy: for less, a call of it costs more than it saves."""
+_KINDS: Final = {
+    "fp32": "<f4",
+    "int32": "<i4",
+    "fp16": "<f2",
+    "fp64": "<f8",
+    "int64": "<i8",
+    "int8": "i1",
+    "uint8": "u1",
+}
 
 
 @cache
@@ -41,7 +50,7 @@ def reduced(np: Any, dtype: str, reduction: str, one: bytes, other: bytes) -> by
     combine = combining(np, reduction)
     with np.errstate(all="ignore"):
         if dtype != "bf16":
-            kind = {"fp32": "<f4", "int32": "<i4"}[dtype]
+            kind = _KINDS[dtype]
             return bytes(combine(np.frombuffer(one, kind), np.frombuffer(other, kind)).tobytes())
         wide = [(np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4") for data in (one, other)]
         bits = combine(*wide).view("<u4")

@@ -23,9 +23,9 @@ COPIED.
 An order may come from another worker: `read_order` trusts nothing.
 
 Reductions go element by element, in the order in which the algorithm brings them together, and are rounded
-after each step to the type's precision: fp32 and bf16 to nearest, ties to even; int32 wraps. A sum or product
-of two fp32 is worked out in double precision and rounded once more, which gives what fp32 arithmetic gives
-(2 x 24 + 2 bits are enough; for bf16 a fortiori).
+after each step to the type's precision: floating point to nearest, ties to even; integers wrap. A sum or
+product of two fp32 is worked out in double precision and rounded once more, which gives what fp32 arithmetic
+gives (2 x 24 + 2 bits are enough; for bf16 and fp16 a fortiori).
 
 Where numpy is installed it does the same, to the bit (`actors.gpu.array_reductions`).
 
@@ -36,6 +36,7 @@ Not modelled: subnormals flushed to zero, NaN payloads, addresses, allocation, m
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 import zlib
@@ -129,9 +130,28 @@ def read_order(packed: bytes) -> Order:
     return order
 
 
-ELEMENT_BYTES: Final = {"fp32": 4, "bf16": 2, "int32": 4}
-"""Data type -> size of an element."""
-_MASK: Final = 0xFFFFFFFF
+ELEMENT_BYTES: Final = {
+    "fp32": 4,
+    "bf16": 2,
+    "int32": 4,
+    "fp16": 2,
+    "fp64": 8,
+    "int64": 8,
+    "int8": 1,
+    "uint8": 1,
+}
+"""Data type -> size of an element. Data drawn from a seed (`actors.ncclx.payload`) is of the first three."""
+_LAYOUTS: Final = {
+    "fp32": "f",
+    "int32": "i",
+    "fp16": "e",
+    "fp64": "d",
+    "int64": "q",
+    "int8": "b",
+    "uint8": "B",
+}
+"""Letters of `struct`."""
+_UNSIGNED: Final = {"int32": "I", "int64": "Q", "int8": "B", "uint8": "B"}
 _COMBINE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "sum": operator.add,
     "prod": operator.mul,
@@ -143,22 +163,31 @@ REDUCTIONS: Final = tuple(_COMBINE)
 
 def decode(dtype: str, data: bytes) -> Iterable[float]:
     """The elements as numbers."""
-    if dtype == "fp32":
-        return memoryview(data).cast("f")
-    if dtype == "int32":
-        return memoryview(data).cast("i")
+    if dtype != "bf16":
+        layout = _LAYOUTS[dtype]
+        return struct.unpack(f"<{len(data) // ELEMENT_BYTES[dtype]}{layout}", data)
     wide = array("I", [half << 16 for half in memoryview(data).cast("H")])
     return memoryview(wide.tobytes()).cast("f")
 
 
 def encode(dtype: str, values: Iterable[float]) -> bytes:
-    """Numbers as elements, rounded to nearest, ties to even; integers modulo 2^32."""
-    if dtype == "fp32":
-        return array("f", values).tobytes()
-    if dtype == "int32":
-        return array("I", [int(value) & _MASK for value in values]).tobytes()
+    """Numbers as elements, rounded to nearest, ties to even; integers modulo 2 to the power of their bits."""
+    if dtype in ("fp32", "fp64"):
+        return array(_LAYOUTS[dtype], values).tobytes()
+    if dtype == "fp16":
+        return b"".join(map(_half, values))
+    if dtype in _UNSIGNED:
+        mask = (1 << 8 * ELEMENT_BYTES[dtype]) - 1
+        return array(_UNSIGNED[dtype], [int(value) & mask for value in values]).tobytes()
     wide = memoryview(array("f", values).tobytes()).cast("I")
     return array("H", [((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF for bits in wide]).tobytes()
+
+
+def _half(value: float) -> bytes:
+    try:
+        return struct.pack("<e", value)
+    except OverflowError:
+        return struct.pack("<e", math.copysign(math.inf, value))
 
 
 def reduce(dtype: str, reduction: str, one: bytes, other: bytes) -> bytes:
@@ -194,9 +223,17 @@ class Contents:
         self.period = len(kinds)
         self.kinds = tuple(kinds)
 
+    def operation(self, turn: int) -> int:
+        """The number of the operation of that turn."""
+        return turn % self.period
+
+    def kind(self, turn: int) -> tuple[str, str]:
+        """Type of an element, and reduction, of the operation of that turn."""
+        return self.kinds[self.operation(turn)]
+
     def width(self, turn: int) -> int:
         """Bytes of an element of the operation of that turn."""
-        return ELEMENT_BYTES[self.kinds[turn % self.period][0]]
+        return ELEMENT_BYTES[self.kind(turn)[0]]
 
     def label(self, operation: int) -> int:
         """Under which number an operation is in the results."""
@@ -214,6 +251,9 @@ class Contents:
 class RankMemory:
     """The buffers of one rank."""
 
+    posted = False
+    """Whether what its operations work on comes from outside (`actors.gpu.posted_memory`)."""
+
     def __init__(self, contents: Contents) -> None:
         self.contents = contents
         self.turn = -1
@@ -228,13 +268,9 @@ class RankMemory:
             self._begin(order.turn)
         found = self._read(order.reads)
         if order.flags & ORDER_RECEIVES:
-            found = reduce(*self._kind(), order.data, found) if found else order.data
+            found = reduce(*self.contents.kind(self.turn), order.data, found) if found else order.data
         self._write(order.writes, found)
         return found if order.flags & ORDER_SENDS else None
-
-    def _kind(self) -> tuple[str, str]:
-        contents = self.contents
-        return contents.kinds[self.turn % contents.period]
 
     def flip(self, bit: int) -> bool:
         """Turn over one bit of what the collective works on, counted from its start and round again; whether
@@ -265,7 +301,7 @@ class RankMemory:
 
     def _fill(self, turn: int) -> None:
         self.buffers = [bytearray() for _ in range(BUFFERS)]
-        for buffer, offset, data in self.contents.beginning(turn % self.contents.period):
+        for buffer, offset, data in self.contents.beginning(self.contents.operation(turn)):
             self._write([(buffer, offset, len(data))], data)
 
     def _compare(self, turn: int, rows: dict[int, list[int]]) -> None:
@@ -326,6 +362,12 @@ class GpuMemory:
 
     def __init__(self, contents: Sequence[Contents]) -> None:
         self._ranks = {(one.job, one.rank): RankMemory(one) for one in contents}
+        self.flips: list[int] = []
+        """Bits that turned over while no call had its bytes here: those of the next one that is posted."""
+
+    def add(self, memory: RankMemory) -> None:
+        """Have the memory of one more rank."""
+        self._ranks[memory.contents.job, memory.contents.rank] = memory
 
     def knows(self, order: Order) -> bool:
         """Whether an order is about a rank of this GPU, and about whole elements if it reduces."""
@@ -340,8 +382,13 @@ class GpuMemory:
         return self._ranks[order.job, order.rank].carry_out(order)
 
     def flip(self, bit: int) -> bool:
-        """Turn over a bit of every rank's buffer; whether there was any."""
-        return sum(rank.flip(bit) for rank in self._ranks.values()) > 0
+        """Turn over a bit of every rank's buffer; whether there was any, or will be."""
+        if sum(rank.flip(bit) for rank in self._ranks.values()) > 0:
+            return True
+        awaited = any(rank.posted for rank in self._ranks.values())
+        if awaited:
+            self.flips.append(bit)
+        return awaited
 
     def rows(self) -> list[list[int]]:
         """Rows for the table `payload`: job, operation, rank, wrong elements, elements compared, checksum."""
@@ -352,9 +399,12 @@ class GpuMemory:
 
     def save(self) -> list[Plain]:
         """Every rank's memory."""
-        return [rank.save() for rank in self._ranks.values()]
+        flips: list[Plain] = list[Plain](self.flips)
+        return [flips, *(rank.save() for rank in self._ranks.values())]
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        for rank, saved in zip(self._ranks.values(), as_list(state), strict=True):
+        flips, *ranks = as_list(state)
+        self.flips = [as_int(bit) for bit in as_list(flips)]
+        for rank, saved in zip(self._ranks.values(), ranks, strict=True):
             rank.load(saved)

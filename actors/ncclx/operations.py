@@ -58,7 +58,8 @@ SIMPLE_ONLY: Final = ("pat", "nvls", "nvls_tree")
 
 CALLS: Final = (*OPERATIONS, "send", "recv")
 """What a rank can call; devices know a call by its place here."""
-TYPES: Final = ("fp32", "bf16", "int32")
+TYPES: Final = ("fp32", "bf16", "int32", "fp16", "fp64", "int64", "int8", "uint8")
+"""Those that a benchmark or a program can name come first."""
 REDUCTIONS: Final = ("sum", "prod", "min", "max")
 
 

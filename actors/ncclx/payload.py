@@ -215,7 +215,7 @@ class Part:
     def orders(self, first_channel: int) -> Orders:
         """`first_channel` is the number of the group's first channel at its rank."""
         contents = self.contents()
-        steps = partial(_steps, self._schedule, first_channel, self._at)
+        steps = partial(steps_of, self._schedule, first_channel, self._at)
         found = Orders(self._job, contents.rank, steps)
         if self._in_line:
             found.memory = RankMemory(contents)
@@ -228,7 +228,8 @@ class Part:
                 yield call
 
 
-def _steps(schedule: Schedule, first: int, rank: int, operation: int, walker: int) -> Sequence[Step]:
+def steps_of(schedule: Schedule, first: int, rank: int, operation: int, walker: int) -> Sequence[Step]:
+    """A rank's steps of an operation, on the channel of one of the group's walkers, from `first` on."""
     return schedule.steps(operation, (walker - first) % schedule.channels, rank)
 
 

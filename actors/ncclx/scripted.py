@@ -201,7 +201,13 @@ class RankBuilder:
         channels, sends, receives, bound = (
             len(one) for one in (self._channels, self._sends, self._receives, self._bound)
         )
-        self._group(place, [side for side in job.sides[self._rank] if side.group == number])
+        orders = self._group(place, [side for side in job.sides[self._rank] if side.group == number])
+        if orders is not None:
+            known = program.orders
+            if known is None:
+                known = program.orders = GroupOrders(job.job, self._rank, [None] * place)
+            assert isinstance(known, GroupOrders), known
+            known.groups.append(orders)
         if program.share is not None:
             held = job.schedules[number].channels * job.settings.sms_per_channel
             program.share.join(held, job.script.groups[number].priority)
@@ -259,6 +265,10 @@ class RankBuilder:
         priorities = [-1 if group.kind == LINE else group.priority for group in groups]
         return Share(self._sms, held, priorities, streams)
 
+    def orders_of(self, place: int, first_channel: int) -> Orders | None:
+        """What tells the GPU what to do with slices of a group; None where they are sizes only."""
+        return group_orders(self._job, self._rank, place, first_channel)
+
     def _group(self, place: int, own: Sequence[Side]) -> Orders | None:
         """Make the channels of a group from its sides; returns what tells the GPU what to do with slices."""
         settings = self._settings
@@ -267,7 +277,7 @@ class RankBuilder:
         schedule = self._job.schedules[number].with_operations(operations_of(self._script.calls[place]))
         at = group.members.index(self._rank)
         first = len(self._channels)
-        orders = group_orders(self._job, self._rank, place, first)
+        orders = self.orders_of(place, first)
         wires = [self._wires(first, schedule, channel, own) for channel in range(schedule.channels)]
         ringed = [is_ring(one) for one in schedule.operations]
         channels: list[Channel] = []

@@ -8,7 +8,11 @@ A post is plain data, so that it can go to another process:
 
     [MOVE, number, from, to, bytes, queue pair, what to tell]
     [COMPUTE, number, rank, ps]
-    [CALL, number, rank, communicator, operation, algorithm, protocol, channels, bytes, root, ranks]
+    [CALL, number, rank, communicator, operation, algorithm, protocol, channels, bytes, root, ranks,
+     type, reduction, input of the rank]
+
+With `payload: real` a call has the bytes of its input (None: zeros), and what is told of it those of its
+result.
 """
 
 from __future__ import annotations
@@ -20,16 +24,17 @@ from typing import Any, Final
 from actors.fabric.paths import Unloaded
 from actors.gpu.gpu import Gpu
 from actors.gpu.nvlink import TransferPair
+from actors.gpu.posted_memory import PostedMemory
 from actors.host.host import Host
 from actors.host.open_posts import RECEIVES, ROLES, SENDS, OpenPosts, Way
 from actors.kernel.device import Device
 from actors.kernel.event import MAX_SUBJECTS, NEVER_PS
 from actors.ncclx.on_demand import OpenBook, OpenSchedule
 from actors.ncclx.operations import Operation
+from actors.ncclx.posted_payload import PostedBuilder
 from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.schedule import is_ring, operations_of
 from actors.ncclx.script import Group, GroupCall, Script, ScriptPlan, kind_of
-from actors.ncclx.scripted import RankBuilder
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.posting import NicLoads
 from actors.ncclx.transport.wiring import (
@@ -41,6 +46,7 @@ from actors.ncclx.transport.wiring import (
     share_domain,
 )
 from actors.nic.nic import Nic
+from actors.wire.message import STATUS_SUCCESS
 from emu.build.devices import Blueprint
 from emu.build.nics import add_queue_pairs
 from emu.build.plan import data_priority, settings_of, source_port_of
@@ -60,7 +66,7 @@ class _Communicator:
 
     plan: ScriptPlan
     job: WiredJob
-    builders: dict[int, RankBuilder]
+    builders: dict[int, PostedBuilder]
     """The ranks that live here, by place in the communicator."""
     places: dict[tuple[object, ...], int] = field(default_factory=dict)
     """Its groups, by what their calls have in common."""
@@ -90,6 +96,12 @@ class OpenSite:
         self._ways: dict[tuple[int, int, str], tuple[int, int]] = {}
         """By ranks and name of the queue pair, the place of either end; -1 of one that lives elsewhere."""
         self._communicators: dict[tuple[str, tuple[int, ...]], _Communicator] = {}
+        self._real = blueprint.scenario.payload == "real"
+        self._groups = 0
+        """Groups of all communicators."""
+        self._calls: dict[tuple[int, int], tuple[PostedMemory, int]] = {}
+        """By number of a call that is not over, and rank: in which memory its result will be, and its turn
+        there."""
         self._posted: dict[int, int] = {}
         """By host, how many posts were events of it."""
         self._doors: dict[int, OpenPosts] = {}
@@ -207,7 +219,7 @@ class OpenSite:
     # ---- collectives
 
     def _call(self, post: Post, now_ps: int) -> tuple[int, list[int]] | None:
-        _, number, rank, name, *_, ranks = post
+        _, number, rank, name, *_, ranks, _, _, data = post
         key = (name, tuple(ranks))
         communicator = self._communicators.get(key)
         if communicator is None:
@@ -218,6 +230,11 @@ class OpenSite:
         if builder is None:
             return None
         group, call = communicator.calls[number]
+        if self._real:
+            memory = builder.memories[group]
+            self._calls[number, rank] = memory, call
+            if data is not None:
+                memory.give(call, data)
         return self._nodes[rank], [builder.number(), number, group, call]
 
     def _communicator(self, name: str, ranks: Sequence[int], now_ps: int) -> _Communicator:
@@ -231,7 +248,7 @@ class OpenSite:
         job = WiredJob(self._job, int(NEVER_PS), self._settings, plan, gpus, nodes, (), sides)
         job = replace(job, seed=self._blueprint.scenario.seed)
         unloaded = Unloaded(self._settings.delays, topology, int(CTS_BYTES))
-        builders: dict[int, RankBuilder] = {}
+        builders: dict[int, PostedBuilder] = {}
         for place, (rank, node) in enumerate(zip(ranks, nodes, strict=True)):
             host = self._host(node)
             if host is None:
@@ -241,7 +258,10 @@ class OpenSite:
                 loads = NicLoads(sum(topology.host_of(nic) == node for nic in topology.nics))
             base = self._ranks[rank].share
             sms = None if base is None else base.gpu
-            builder = builders[place] = RankBuilder(job, topology, host, place, loads, sms, unloaded)
+            gpu = self._devices.get(gpus[place]) if self._real else None
+            assert gpu is None or isinstance(gpu, Gpu), gpus[place]
+            builder = PostedBuilder(gpu, job, topology, host, place, loads, sms, unloaded)
+            builders[place] = builder
             program = builder.add()
             program.name = rank
             program.open(ROOM, now_ps)
@@ -254,8 +274,18 @@ class OpenSite:
     ) -> tuple[int, int]:
         """One more call of a communicator; its group, which is made if it is the first such, and its number
         there."""
-        _, number, _, _, op, algorithm, protocol, channels, size_bytes, root, _ = post
-        call = GroupCall(op, size_bytes, algorithm, root, number, protocol=protocol, channels=channels)
+        _, number, _, _, op, algorithm, protocol, channels, size_bytes, root, _, dtype, redop, _ = post
+        call = GroupCall(
+            op,
+            size_bytes,
+            algorithm,
+            root,
+            number,
+            dtype=dtype,
+            redop=redop,
+            protocol=protocol,
+            channels=channels,
+        )
         (operation,) = operations_of([call])
         kind: tuple[object, ...] = ("ring",) if is_ring(operation) else (op, algorithm, root)
         plan = communicator.plan
@@ -272,9 +302,12 @@ class OpenSite:
         calls = len(schedule.operations)
         for builder in communicator.builders.values():
             if calls == 1:
+                builder.number_of_group = self._groups
                 builder.grow(communicator.job)
             else:
                 builder.add_call(place, call, schedule)
+            builder.note_call(place, call)
+        self._groups += calls == 1
         return place, calls - 1
 
     def _add_group(
@@ -312,8 +345,15 @@ class OpenSite:
         for host in self.hosts:
             host.stops = True
 
-    def take_told(self) -> list[list[int]]:
-        """What came of posts since the last call: number, rank, begun_ps, end_ps, status."""
-        told = self._told[:]
+    def take_told(self) -> list[list[Any]]:
+        """What came of posts since the last call: number, rank, begun_ps, end_ps, status, and of a call that
+        carried bytes those of its result."""
+        told: list[list[Any]] = self._told[:]
         self._told.clear()
+        if self._real:
+            for at, row in enumerate(told):
+                asked = self._calls.pop((row[0], row[1]), None)
+                if asked is not None and row[4] == STATUS_SUCCESS:
+                    memory, turn = asked
+                    told[at] = [*row, memory.take(turn)]
         return told

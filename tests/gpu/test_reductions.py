@@ -45,7 +45,16 @@ def test_bf16_rounds_to_nearest_even() -> None:
     assert reduce("bf16", "max", bf16(0xBF80, 0x4000), bf16(0x3F80, 0xC000)) == bf16(0x3F80, 0x4000)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int32"])
+def test_fp16_rounds_to_nearest_even_and_overflows_to_infinity() -> None:
+    def fp16(*bits: int) -> bytes:
+        return struct.pack(f"<{len(bits)}H", *bits)
+
+    # 0x6800 is 2048: its neighbours are 2 apart. 2048 + 1 goes to the even 2048, 2050 + 1 to the even 2052.
+    assert one_by_one("fp16", "sum", fp16(0x6800, 0x6801), fp16(0x3C00, 0x3C00)) == fp16(0x6800, 0x6802)
+    assert one_by_one("fp16", "sum", fp16(0x7BFF, 0xFBFF), fp16(0x7BFF, 0xFBFF)) == fp16(0x7C00, 0xFC00)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int32", "fp16", "fp64", "int64"])
 def test_whole_numbers_go_in_and_come_out(dtype: str) -> None:
     numbers = [0, 1, 2, 127, 128, 200, 255, 256]
     assert list(decode(dtype, encode(dtype, numbers))) == numbers
@@ -64,6 +73,10 @@ def test_numpy_reduces_to_the_same_bits(dtype: str, reduction: str) -> None:
     pairs = [(a, b) for a in SPECIAL for b in SPECIAL] + list(zip(drawn[::2], drawn[1::2], strict=True))
     if dtype != "int32":  # what a NaN carries is not modelled
         pairs = [pair for pair in pairs if max(bits & 0x7FFFFFFF for bits in pair) <= INFINITY]
+    if dtype == "fp16":
+        pairs = [
+            pair for pair in pairs if max(bits >> by & 0x7FFF for bits in pair for by in (0, 16)) <= 0x7C00
+        ]
     if dtype == "bf16":
         pairs = [(a >> 16, b >> 16) for a, b in pairs]
     kind = "H" if dtype == "bf16" else "I"

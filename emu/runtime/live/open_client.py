@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 VERSION: Final = 1
-MOST_BYTES: Final = 1 << 24
+MOST_BYTES: Final = 1 << 28
 """Largest frame."""
 LENGTH: Final = struct.Struct(">I")
 
@@ -33,6 +33,8 @@ class Done(NamedTuple):
     begun_ps: int
     at_ps: int
     status: int
+    data: Any = None
+    """The result of a collective of a run with `payload: real`: see docs/open.md."""
 
 
 class RefusedCall(Exception):
@@ -117,7 +119,7 @@ class Client:
         self._socket.connect(address)
         if family == socket.AF_INET:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._kept = b""
+        self._kept = bytearray()
         self.outstanding = 0
         """Completions that are still to come, and were not taken."""
         self._both: set[int] = set()
@@ -222,7 +224,7 @@ class Client:
         kept = self._kept
         while len(kept) < 4 or len(kept) < 4 + LENGTH.unpack_from(kept)[0]:
             try:
-                more = self._socket.recv(1 << 16)
+                more = self._socket.recv(1 << 20)
             except ConnectionError:
                 more = b""
             if not more:
@@ -231,5 +233,6 @@ class Client:
             if len(kept) >= 4 and LENGTH.unpack_from(kept)[0] > MOST_BYTES:
                 raise RefusedCall("the run sends a frame that is too large")
         end = 4 + LENGTH.unpack_from(kept)[0]
-        self._kept = kept[end:]
-        return unpacked(kept[4:end])[0]
+        body = bytes(kept[4:end])
+        del kept[:end]
+        return unpacked(body)[0]

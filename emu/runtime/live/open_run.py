@@ -24,17 +24,27 @@ import heapq
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 
+from actors.gpu.memory import ELEMENT_BYTES, MOST_OFFSET_BYTES
 from actors.host.open_posts import TELL_COMPLETED, TELL_DELIVERED
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.graph import BARRIER_BYTES
-from actors.ncclx.operations import ALGORITHMS, OPERATIONS, ROOTED, misfit
-from emu.base.errors import QuantityError, StallError, UsageError
+from actors.ncclx.operations import (
+    ALGORITHMS,
+    BLOCKWISE,
+    OPERATIONS,
+    REDUCTIONS,
+    ROOTED,
+    TYPES,
+    misfit,
+)
+from actors.ncclx.posted_payload import input_stretches
+from emu.base.errors import EmuError, QuantityError, StallError, UsageError
 from emu.base.spelling import did_you_mean, listed
 from emu.base.units import format_time, parse_size, parse_time
 from emu.build.devices import Blueprint
@@ -68,6 +78,29 @@ CHUNK_PS: Final = 10**10
 """How often it is looked whether anything moves, unless `stall_after` is shorter."""
 
 
+FORMATS: Final = {
+    "f": "fp32",
+    "d": "fp64",
+    "e": "fp16",
+    "i": "int32",
+    "q": "int64",
+    "l": "int64",
+    "b": "int8",
+    "B": "uint8",
+}
+"""Types of elements by the letters of `struct`."""
+
+
+class FailedCall(EmuError):
+    """A collective failed; `done` is its completion."""
+
+    exit_status = 3
+
+    def __init__(self, text: str, done: Completion) -> None:
+        super().__init__(text)
+        self.done = done
+
+
 class Completion(NamedTuple):
     """Something that came of a post, at its own time."""
 
@@ -82,6 +115,9 @@ class Completion(NamedTuple):
     status: int
     """0, or the status of the work completion (12: retries exceeded; 100: GPU lost; 101: host lost; 110: the
     watchdog gave up)."""
+    data: Any = None
+    """With `payload: real` the result of a collective: the bytes of `rank`, or where it is told of as a whole
+    those of each rank, in the order of the group."""
     note: Any = None
     """What the caller gave along with the post."""
 
@@ -111,6 +147,10 @@ class _Open:
     """Its number among the posts that were done, once it is."""
     cancelled: bool = False
     """Whether it was taken back before its time."""
+    ranks: list[int] = field(default_factory=list)
+    """Of a collective, in the order of the group."""
+    results: list[Any] = field(default_factory=list)
+    """Rank and result of the parts of a collective that are over, where it is told of as a whole."""
 
 
 _SAVED: Final = (
@@ -124,6 +164,8 @@ _SAVED: Final = (
     "end_ps",
     "status",
     "applied",
+    "ranks",
+    "results",
 )
 """What a state has of an `_Open`; the caller and the note are not in it."""
 
@@ -138,13 +180,16 @@ class _Entry(NamedTuple):
     open_post: _Open
 
 
+Asked = tuple[str, int, str, int, str, str]
+"""Operation, bytes, algorithm, root, type, reduction."""
+
+
 @dataclass
 class _Call:
     """A collective of a communicator, of which ranks may post their parts by themselves."""
 
     number: int
-    what: tuple[str, int, str, int]
-    """Operation, bytes, algorithm, root."""
+    what: Asked
     choice: Choice
     open_post: _Open
 
@@ -229,12 +274,17 @@ class Caller:
         root: int = 0,
         each: bool = False,
         note: Any = None,
+        data: Any = None,
+        dtype: str = "fp32",
+        redop: str = "sum",
     ) -> int:
         """A collective among ranks, each at its own time (or all at one, or now). Returns its number.
 
         With `rank` only that rank's part is posted: others post theirs, with the same number, and each is
         told of its own end. `on` names one of several communicators of the same ranks. With `each`, every
-        rank's end is told.
+        rank's end is told. `data` is the input of each rank, in the order of `ranks` (of `rank`, its own), as
+        bytes of elements of `dtype`: a run with `payload: real` sends and reduces them. Without it they are
+        zeros.
         """
         run = self._run
         try:
@@ -261,6 +311,7 @@ class Caller:
         bytes_ = BARRIER_BYTES if op == "barrier" else _size(what, size)
         choice = run.choice(what, op, bytes_, group, algorithm)
         members = group if rank is None else (rank,)
+        inputs = run.inputs(what, op, bytes_, root, group, members, data, dtype, redop)
         if at_ps is None or isinstance(at_ps, int):
             times = [self._at(what, at_ps)] * len(members)
         else:
@@ -270,13 +321,66 @@ class Caller:
                     f"{what}: {len(given)} times; accepted: one for each of {len(members)} ranks"
                 )
             times = [self._at(what, one) for one in given]
-        call = run.call(
-            self, what, (op, bytes_, algorithm, root), choice, group, on, members, note, each, rank
-        )
+        asked = (op, bytes_, algorithm, root, dtype, redop)
+        call = run.call(self, what, asked, choice, group, on, members, note, each, rank)
         common = [on, op, choice.algorithm, choice.protocol, choice.channels, bytes_, root, list(group)]
-        for member, at in zip(members, times, strict=True):
-            self._line_up(at, [CALL, 0, member, *common], call.open_post)
+        for member, at, brought in zip(members, times, inputs, strict=True):
+            self._line_up(at, [CALL, 0, member, *common, dtype, redop, brought], call.open_post)
         return call.open_post.number
+
+    def carry(
+        self,
+        op: str,
+        buffers: Sequence[Any],
+        ranks: Sequence[int] | None = None,
+        *,
+        at_ps: int | Sequence[int] | None = None,
+        on: str = "",
+        algorithm: str = AUTO,
+        root: int = 0,
+        dtype: str | None = None,
+        redop: str = "sum",
+    ) -> list[Any]:
+        """Do a collective on these buffers, one for each of `ranks` (all, unless given): post it, go on to
+        its end, and return each rank's result. Raises UsageError, and FailedCall.
+
+        The run has `payload: real`. Buffers are bytes (`dtype` says of what; else uint8) or have elements of
+        a type: numpy's arrays, `array.array`. Results are bytes, or memoryviews of the same type.
+        """
+        group = tuple(range(self._run.ranks)) if ranks is None else tuple(ranks)
+        what = f"{op} of {len(buffers)} buffers"
+        views = [_view(what, one) for one in buffers]
+        kinds = {view.format for view in views if view.nbytes} or {"B"}
+        if len(kinds) > 1:
+            raise UsageError(f"{what}: elements of formats {listed(sorted(kinds))}; accepted: one type")
+        layout = kinds.pop()
+        kind = dtype or FORMATS.get(layout)
+        if kind is None:
+            raise UsageError(f"{what}: elements of format {layout!r}; accepted: {listed(tuple(FORMATS))}")
+        most = max((view.nbytes for view in views), default=0)
+        size = most * len(group) if op in ("all_gather", "gather") else most
+        number = self.collective(
+            op,
+            size or 1,
+            group,
+            at_ps,
+            on=on,
+            algorithm=algorithm,
+            root=root,
+            data=[view.cast("B") if view.nbytes else b"" for view in views],
+            dtype=kind,
+            redop=redop,
+        )
+        before: list[Completion] = []
+        done = self.next()
+        while done.number != number:
+            before.append(done)
+            done = self.next()
+        self.inbox.extendleft(reversed(before))
+        if done.status:
+            raise FailedCall(f"{what} failed with status {done.status} at {format_time(done.at_ps)}", done)
+        plain = layout == "e" or all(isinstance(one, bytes | bytearray) for one in buffers)
+        return [one if plain else memoryview(one).cast(layout) for one in done.data]  # type: ignore[call-overload]
 
     def cancel(self, number: int) -> bool:
         """Take back a post whose time has not come; whether it could be."""
@@ -486,6 +590,36 @@ class OpenRun:
         """See `Caller.collective`."""
         return self.main.collective(*args, **keys)
 
+    def carry(self, op: str, buffers: Sequence[Any], *args: Any, **keys: Any) -> list[Any]:
+        """See `Caller.carry`."""
+        return self.main.carry(op, buffers, *args, **keys)
+
+    def all_reduce(self, buffers: Sequence[Any], **keys: Any) -> list[Any]:
+        """Every rank's buffer reduced with all others: see `Caller.carry`."""
+        return self.carry("all_reduce", buffers, **keys)
+
+    def all_gather(self, buffers: Sequence[Any], **keys: Any) -> list[Any]:
+        """All ranks' buffers, one after another, at every rank: see `Caller.carry`."""
+        return self.carry("all_gather", buffers, **keys)
+
+    def reduce_scatter(self, buffers: Sequence[Any], **keys: Any) -> list[Any]:
+        """Of the reduced buffer one block for each rank: see `Caller.carry`."""
+        return self.carry("reduce_scatter", buffers, **keys)
+
+    def all_to_all(self, buffers: Sequence[Any], **keys: Any) -> list[Any]:
+        """Block by block what every rank has for the others: see `Caller.carry`."""
+        return self.carry("all_to_all", buffers, **keys)
+
+    def broadcast(self, buffer: Any, root: int = 0, **keys: Any) -> list[Any]:
+        """A buffer of one rank at every rank: see `Caller.carry`."""
+        ranks = self.ranks if keys.get("ranks") is None else len(keys["ranks"])
+        buffers = [buffer if place == root else b"" for place in range(ranks)]
+        return self.carry("broadcast", buffers, root=root, **keys)
+
+    def send(self, src: int, dst: int, buffer: Any, **keys: Any) -> Any:
+        """A buffer from one rank to another; what arrived. See `Caller.carry`."""
+        return self.carry("broadcast", [buffer, b""], (src, dst), algorithm="direct", **keys)[1]
+
     def compute(self, *args: Any, **keys: Any) -> int:
         """See `Caller.compute`."""
         return self.main.compute(*args, **keys)
@@ -658,8 +792,7 @@ class OpenRun:
         self._by_applied = {applied: known[number] for applied, number in by_applied}
         for on, ranks, made in calls:
             self._calls[on, tuple(ranks)] = [
-                _Call(number, (what[0], what[1], what[2], what[3]), Choice(*choice), known[number])
-                for number, what, choice in made
+                _Call(number, (*what,), Choice(*choice), known[number]) for number, what, choice in made
             ]
         self._next_call = {(on, tuple(ranks), rank): turn for on, ranks, rank, turn in turns}
         self._owners = {(number, rank): self._callers[name] for number, rank, name in owners}
@@ -710,11 +843,59 @@ class OpenRun:
         self._chosen[key] = found
         return found
 
+    def inputs(
+        self,
+        what: str,
+        op: str,
+        size_bytes: int,
+        root: int,
+        ranks: tuple[int, ...],
+        members: Sequence[int],
+        data: Any,
+        dtype: str,
+        redop: str,
+    ) -> list[bytes | None]:
+        """The bytes that each of `members` brings to a collective. Raises UsageError."""
+        for word, names, key in ((dtype, TYPES, "dtype"), (redop, REDUCTIONS, "redop")):
+            if word not in names:
+                raise UsageError(
+                    f"{what}: {key}={word!r}{did_you_mean(str(word), names)}; accepted: {listed(names)}"
+                )
+        if self._plan.scenario.payload != "real":
+            if data is not None:
+                raise UsageError(f"{what}: the run sends sizes only; accepted: no data, or `payload: real`")
+            return [None] * len(members)
+        width = 1 if op == "barrier" else ELEMENT_BYTES[dtype]
+        blocks = len(ranks) if op in BLOCKWISE else 1
+        if size_bytes % (width * blocks):
+            raise UsageError(f"{what}: {size_bytes} B; accepted: a multiple of {width * blocks} B")
+        if size_bytes > MOST_OFFSET_BYTES:
+            raise UsageError(f"{what}: {size_bytes} B; accepted: up to {MOST_OFFSET_BYTES} B of real payload")
+        if data is None:
+            return [None] * len(members)
+        given = [data] if len(members) == 1 and not isinstance(data, list | tuple) else list(data)
+        if len(given) != len(members):
+            raise UsageError(f"{what}: {len(given)} inputs; accepted: one for each of {len(members)} ranks")
+        found: list[bytes | None] = []
+        for member, one in zip(members, given, strict=True):
+            place = ranks.index(member)
+            size = sum(row[2] for row in input_stretches(op, len(ranks), size_bytes, root, place))
+            held = b"" if one is None else bytes(one)
+            if len(held) != size and (held or size):
+                raise UsageError(f"{what}: rank {member} brings {len(held)} B; accepted: {size} B")
+            found.append(held)
+        return found
+
+    def _in_order(self, open_post: _Open) -> list[bytes] | None:
+        """The results of a collective that is over, in the order of its group."""
+        by_rank = dict(open_post.results)
+        return [by_rank.get(rank, b"") for rank in open_post.ranks] if by_rank else None
+
     def call(
         self,
         caller: Caller,
         what: str,
-        asked: tuple[str, int, str, int],
+        asked: Asked,
         choice: Choice,
         ranks: tuple[int, ...],
         on: str,
@@ -729,9 +910,10 @@ class OpenRun:
         turns = [self._next_call.get((on, ranks, member), 0) for member in members]
         for member, turn in zip(members, turns, strict=True):
             if turn < len(calls) and (calls[turn].what != asked or rank is None):
-                op, size_bytes, algorithm, root = calls[turn].what
+                op, size_bytes, algorithm, root, dtype, redop = calls[turn].what
                 mine = (
-                    f"collective({op!r}, {size_bytes}, {_few(ranks)}, algorithm={algorithm!r}, root={root})"
+                    f"collective({op!r}, {size_bytes}, {_few(ranks)}, algorithm={algorithm!r}, root={root}, "
+                    f"dtype={dtype!r}, redop={redop!r})"
                 )
                 raise UsageError(
                     f"{what}: rank {member} disagrees with call {turn} of the communicator; accepted: {mine}"
@@ -745,6 +927,7 @@ class OpenRun:
         if turn == len(calls):
             open_post = caller._opened(CALL, note, len(ranks))
             open_post.each = rank is not None or each
+            open_post.ranks = list(ranks)
             if rank is not None:
                 caller.unfinished -= 1  # each part counts by itself
             calls.append(_Call(open_post.number, asked, choice, open_post))
@@ -855,12 +1038,13 @@ class OpenRun:
             self._by_applied[open_post.applied] = open_post
         post = list(entry.post)
         post[1] = open_post.applied
-        self._ledger.append((self._engine.now_ps, post))
+        kept = [*post[:-1], None] if post[0] == CALL else post  # the devices' state has what it carried
+        self._ledger.append((self._engine.now_ps, kept))
         self._engine.post(post)
 
-    def _tell(self, row: list[int]) -> None:
+    def _tell(self, row: list[Any]) -> None:
         """Tell a caller what came of a post."""
-        applied, rank, begun_ps, end_ps, status = row
+        applied, rank, begun_ps, end_ps, status, *results = row
         open_post = self._by_applied.get(applied)
         if open_post is None:
             return  # it failed already
@@ -873,13 +1057,16 @@ class OpenRun:
         open_post.left -= 1
         open_post.begun_ps = min(open_post.begun_ps, begun_ps)
         open_post.status = open_post.status or status
+        data = results[0] if results else None
         if open_post.kind == CALL and not open_post.each:
+            open_post.results += [[rank, one] for one in results]
             if open_post.left:
                 return
+            data = self._in_order(open_post)
             rank, begun_ps, status = -1, open_post.begun_ps, open_post.status
         owner = self._owners.pop((open_post.number, rank), None)
         caller = owner or open_post.caller
-        done = Completion(open_post.number, kind, rank, begun_ps, end_ps, status, open_post.note)
+        done = Completion(open_post.number, kind, rank, begun_ps, end_ps, status, data, open_post.note)
         caller.inbox.append(done)
         if owner is not None:
             owner.unfinished -= 1
@@ -932,7 +1119,6 @@ def check_open(scenario: Scenario) -> None:
             "a job with workload: {kind: open}",
         ),
         (scenario.fidelity == "flow", "fidelity: flow has no open jobs", "fidelity: packet"),
-        (scenario.payload == "real", "posts are sizes only", "payload: sizes"),
         (bool(aimed(scenario)), "an open run measures no load for faults that hit the busiest", "a name"),
         (sum(map(_is_open, scenario.jobs)) > 1, "several jobs are open", "one, with several callers"),
     ]
@@ -947,6 +1133,18 @@ def _is_open(job: JobSection) -> bool:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _view(what: str, buffer: Any) -> memoryview:
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise UsageError(
+            f"{what}: a buffer is a {type(buffer).__name__}; accepted: bytes, numpy's arrays, array.array"
+        ) from None
+    if not view.c_contiguous:
+        raise UsageError(f"{what}: a buffer is not contiguous; accepted: a copy of it")
+    return view
 
 
 def _few(ranks: Sequence[int]) -> str:

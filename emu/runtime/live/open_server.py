@@ -34,6 +34,8 @@ WAITS: Final = (NEXT, NEXT_BEFORE, UNTIL)
 METHODS: Final = ("post", "compute", "collective", "cancel", "promise", *WAITS, "close")
 STEPS: Final = 64
 """Between looks at the sockets."""
+MOST_OF_A_STRANGER: Final = 1 << 10
+"""Bytes of the largest frame before the token."""
 LINGER_S: Final = 5.0
 """For a caller that does not read what it is told."""
 
@@ -48,7 +50,7 @@ class _Peer:
     def __init__(self, opened: socket.socket) -> None:
         self.socket = opened
         self.nonce = secrets.token_bytes(16)
-        self.kept = b""
+        self.kept = bytearray()
         self.caller: Caller | None = None
 
 
@@ -164,7 +166,7 @@ class OpenServer:
             assert isinstance(key.fileobj, socket.socket)
             peer = self._peers[key.fileobj]
             try:
-                more = peer.socket.recv(1 << 16)
+                more = peer.socket.recv(1 << 20)
             except OSError:
                 more = b""
             peer.kept += more
@@ -175,12 +177,13 @@ class OpenServer:
         """Take the requests that are there whole; whether the connection goes on."""
         while len(peer.kept) >= LENGTH.size:
             (length,) = LENGTH.unpack_from(peer.kept)
-            if length > MOST_BYTES:
+            if length > (MOST_OF_A_STRANGER if peer.caller is None else MOST_BYTES):
                 return False
             end = LENGTH.size + length
             if len(peer.kept) < end:
                 return True
-            body, peer.kept = peer.kept[LENGTH.size : end], peer.kept[end:]
+            body = bytes(peer.kept[LENGTH.size : end])
+            del peer.kept[:end]
             try:
                 asked = msgpack.unpackb(body)
                 if peer.caller is None:
@@ -268,7 +271,9 @@ def _form(called: Callable[..., Any]) -> str:
 
 
 def _plain(answer: Completion | list[Completion] | None) -> Any:
-    """An answer as it is sent: without notes."""
+    """An answer as it is sent: without notes, and with a result where there is one."""
     if isinstance(answer, list):
         return [_plain(one) for one in answer]
-    return None if answer is None else list(answer[:-1])
+    if answer is None:
+        return None
+    return list(answer[:-2] if answer.data is None else answer[:-1])
