@@ -15,11 +15,12 @@ import emu
 from emu.measure.prometheus import dashboard
 from emu.results import metrics, summary
 from emu.scenario.dump import to_yaml
-from emu.scenario.reference import markdown_tables
+from emu.scenario.reference import markdown_pages, markdown_tables
 from tests.scenario.scenarios import (
     EVERYTHING_WRONG,
     GOLDEN,
     PAGES_OF_KEYS,
+    before_tables,
     mark_of,
     refusals,
     scenario,
@@ -33,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def rewritten(path: Path, text: str) -> None:
     """Write `text`, and say so if that changed the file."""
-    if path.read_text(encoding="utf-8") != text:
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"written: {path.relative_to(ROOT)}\n")
 
@@ -62,6 +63,9 @@ def main() -> None:
     rewritten(GOLDEN / "small_effective.yaml", to_yaml(scenario()))
     wrong = (GOLDEN / "everything_wrong.yaml").read_text(encoding="utf-8")
     rewritten(GOLDEN / "everything_wrong.txt", "\n".join(refusals(wrong, *EVERYTHING_WRONG)) + "\n")
+    for name, text in markdown_pages().items():
+        page = ROOT / f"docs/{name}.md"
+        rewritten(page, before_tables(page) + text)
     for name in PAGES_OF_KEYS:
         rewritten(ROOT / name, keys_page((ROOT / name).read_text(encoding="utf-8"), name))
     rewritten(ROOT / "docs/metrics.md", metrics_page((ROOT / "docs/metrics.md").read_text(encoding="utf-8")))

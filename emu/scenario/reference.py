@@ -7,6 +7,7 @@ accepts in shape; checks across fields, and on the fabric, are the loader's alon
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
@@ -111,9 +112,83 @@ def markdown_tables(model: type[Section] = Scenario) -> str:
     """
     seen: dict[type[Section], str] = {}
     if model is not Scenario:
-        page = " in [scenario.md](scenario.md)"
-        seen = {part.model: f"`{part.heading.partition(' (')[0]}`{page}" for part in parts() if part.heading}
+        for part in parts():
+            if part.heading:
+                path = part.heading.partition(" (")[0]
+                seen[part.model] = f"[`{path}`]({page_of(path)}.md) of a scenario"
     return "\n".join(_section_blocks(Part("", model, ()), seen))
+
+
+EXPLAINED: Final = {
+    "topology": "topologies planes",
+    "frontend": "storage",
+    "routing": "routing",
+    "switch": "switch data_path",
+    "link": "data_path infiniband",
+    "nic": "nic",
+    "transport": "nic congestion_control planes",
+    "host": "servers",
+    "gpu": "servers",
+    "overrides": "scenario",
+    "ncclx": "ncclx collectives defaults",
+    "control": "jobs",
+    "run": "results captures timelines",
+    "jobs": "jobs",
+    "workload": "jobs training serving program storage",
+    "faults": "faults recovery",
+    "operator": "operator",
+    "expect": "expectations metrics",
+}
+"""By the name of a page of keys without its beginning, the pages that explain them."""
+_WORKLOAD: Final = "jobs[].workload"
+_ALIKE: Final = re.compile(r"\b([Aa]s) `([^` ]+)([^`]*)`\.$", re.MULTILINE)
+"""Where a section that is met again is named."""
+_HEADING: Final = re.compile(r"### `([^`]+)`")
+
+
+def page_of(path: str) -> str:
+    """The page with the keys of the section at `path`, like `jobs[].workload.fuse`."""
+    name = "workload" if path.startswith(_WORKLOAD) else re.split(r"\W", path)[0]
+    return f"keys_{name}"
+
+
+def markdown_pages() -> dict[str, str]:
+    """Pages with the keys of a scenario by name: `keys_SECTION`, and the end of `scenario`, which lists them.
+
+    Workloads have a page beside that of `jobs`.
+    """
+    seen: dict[type[Section], str] = {}
+    first, *blocks = _section_blocks(Part("", Scenario, ()), seen)
+    sections = (*(key for key, row in _rows(Part("", Scenario, ())).items() if row.shape), "workload")
+    pages = {f"keys_{name}": [_keys_head(name)] for name in sections if f"keys_{name}" in map(_page, blocks)}
+    for block in blocks:
+        pages[_page(block)].append(_ALIKE.sub(_leads, block.removeprefix("#")))
+    listed = re.sub(r"^\| `(\w+)`", lambda found: _linked(found, pages), first, flags=re.MULTILINE)
+    return {"scenario": listed, **{name: "\n".join(blocks) for name, blocks in pages.items()}}
+
+
+def _page(block: str) -> str:
+    found = _HEADING.match(block)
+    assert found is not None
+    return page_of(found[1])
+
+
+def _leads(found: re.Match[str]) -> str:
+    return f"{found[1]} [`{found[2]}{found[3]}`]({page_of(found[2])}.md)."
+
+
+def _linked(found: re.Match[str], pages: Container[str]) -> str:
+    page = f"keys_{found[1]}"
+    return f"| [`{found[1]}`]({page}.md)" if page in pages else found[0]
+
+
+def _keys_head(name: str) -> str:
+    explained = ", ".join(f"[{page}.md]({page}.md)" for page in EXPLAINED[name].split())
+    named = _WORKLOAD if name == "workload" else name
+    return (
+        f"# Keys of `{named}`\n\n<!-- Written by `make golden`. -->\n\nSection `{named}` of a scenario"
+        f" ([all sections](scenario.md#every-key)). Explained in {explained}.\n"
+    )
 
 
 def _section_blocks(part: Part, seen: dict[type[Section], str]) -> Iterator[str]:
@@ -238,7 +313,8 @@ def _default(field: FieldInfo) -> str:
         return "see there" if isinstance(field.default, Section) else "see right"
     shape = field_shape(field)
     if isinstance(shape, Reading) and not (field.default is None and "auto" not in shape.noun):
-        return f"`{shape.show(field.default)}`"
+        shown = shape.show(field.default)
+        return f"`{shown}`" if shown else "none"
     if field.default in (None, (), ""):
         return "none"
     if isinstance(field.default, tuple):

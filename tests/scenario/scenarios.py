@@ -19,16 +19,26 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 EVERYTHING_WRONG = ("jobs[9].ranks=3", "ncclx.chanels=3", "switch.latency=abc")
 PAGES_OF_KEYS: dict[str, tuple[str, type[Section]]] = {
-    "docs/scenario.md": ("", Scenario),
     "docs/campaign.md": ("campaign ", Campaign),
     "docs/schedule.md": ("schedule ", JobMix),
 }
 """Pages that end with the tables of a file's keys."""
+SCENARIO_MARK = "<!-- The rest is written by `make golden`. -->\n\n"
+"""In the page of scenarios; pages of single sections are written whole."""
 
 
 def mark_of(subject: str) -> str:
     """The line after which a page is written by a command."""
     return f"<!-- The rest is written by `emu schema {subject}--markdown`. -->\n"
+
+
+def before_tables(page: Path) -> str:
+    """What people write of a page with keys of a scenario."""
+    if page.stem != "scenario":
+        return ""
+    before, mark, _ = page.read_text(encoding="utf-8").partition(SCENARIO_MARK)
+    assert mark, page
+    return before + mark
 
 
 FILES = scenarios_in(ROOT / "scenarios")

@@ -12,9 +12,20 @@ from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of
 from emu.scenario.dump import to_mapping
 from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load_text
-from emu.scenario.reference import json_schema, markdown_tables
+from emu.scenario.reference import EXPLAINED, json_schema, markdown_pages, markdown_tables
+from emu.scenario.schema import Scenario
+from emu.scenario.section import Section
 from emu.scenario.yaml.document import read_document
-from tests.scenario.scenarios import FILES, PAGES_OF_KEYS, ROOT, SMALL, from_file, mark_of, refusals
+from tests.scenario.scenarios import (
+    FILES,
+    PAGES_OF_KEYS,
+    ROOT,
+    SMALL,
+    before_tables,
+    from_file,
+    mark_of,
+    refusals,
+)
 
 jsonschema: Any = import_module("jsonschema")
 """Comes with Ray; has no types of its own."""
@@ -79,9 +90,9 @@ def test_a_section_without_its_kind_is_read_as_the_default_kind() -> None:
     assert load_text(SMALL + "routing: {seed: equal}\n").scenario.routing.kind == "e_ecmp"
 
 
-@pytest.mark.parametrize("page", PAGES_OF_KEYS)
-def test_every_property_of_the_schema_is_described_on_one_line(page: str) -> None:
-    schema = json_schema(PAGES_OF_KEYS[page][1])
+@pytest.mark.parametrize("model", [Scenario, *(model for _, model in PAGES_OF_KEYS.values())])
+def test_every_property_of_the_schema_is_described_on_one_line(model: type[Section]) -> None:
+    schema = json_schema(model)
     for definition in (schema, *schema["$defs"].values()):
         assert definition["description"]
         for name, described in definition["properties"].items():
@@ -95,6 +106,19 @@ def test_the_tables_of_the_page_are_those_of_the_models(page: str) -> None:
     subject, model = PAGES_OF_KEYS[page]
     text = (ROOT / page).read_text(encoding="utf-8")
     assert text.partition(mark_of(subject))[2] == "\n" + markdown_tables(model)
+
+
+def test_each_section_of_a_scenario_has_a_page_and_they_hold_all_tables_between_them() -> None:
+    pages = markdown_pages()
+    written = {path.stem for path in (ROOT / "docs").glob("keys_*.md")}
+    assert written == {f"keys_{name}" for name in EXPLAINED} == set(pages) - {"scenario"}
+    for name, text in pages.items():
+        page = ROOT / f"docs/{name}.md"
+        assert page.read_text(encoding="utf-8") == before_tables(page) + text
+    every = {line for line in markdown_tables().splitlines() if line.startswith("| `")}
+    kept = re.sub(r"\[(`\w+`)\]\(keys_\w+\.md\)", r"\1", "\n".join(pages.values())).splitlines()
+    assert len(every) > 500
+    assert every <= set(kept)
 
 
 def test_the_page_prints_a_key_that_kinds_share_once_and_names_every_key_of_every_kind() -> None:
@@ -112,11 +136,11 @@ def test_the_page_prints_a_key_that_kinds_share_once_and_names_every_key_of_ever
         assert named == [key for key in keys if key != "kind"]
 
 
-def test_the_scenarios_on_the_page_are_valid() -> None:
-    blocks = re.findall(
-        r"```yaml\n(.*?)```", (ROOT / "docs/scenario.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    assert len(blocks) >= 3
+def test_the_scenarios_on_the_pages_are_valid() -> None:
+    pages = [ROOT / f"docs/{page}.md" for page in ("scenario", "expectations")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= 6
     for block in blocks:
         text = block if block.startswith("name:") else SMALL + block
         assert refusals(text) == [], block

@@ -27,6 +27,8 @@ WEIGHT = dict.fromkeys(
     0.4,
 )
 """By page, what a word found there counts for: these mention everything and explain it elsewhere."""
+KEYS_WEIGHT = 0.5
+"""Of the pages with the keys of a section: guides come before them."""
 
 
 def plain(text: str) -> str:
@@ -44,5 +46,6 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by mkdocs for each page."""
-    page.meta["search"] = {"boost": WEIGHT.get(page.file.name, 1)}
+    keys = page.file.name.startswith("keys_")
+    page.meta["search"] = {"boost": KEYS_WEIGHT if keys else WEIGHT.get(page.file.name, 1)}
     return plain(markdown)

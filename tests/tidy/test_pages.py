@@ -11,7 +11,7 @@ from tests.tidy.tracked import ROOT, text_of, tracked_files
 
 PAGES = [name for name in tracked_files() if name.endswith(".md")]
 OF_OTHERS = {
-    *("docker", "kubectl", "pip", "promtool", "prometheus", "ray"),
+    *("docker", "git", "kubectl", "pip", "promtool", "prometheus", "ray"),
     *("RAY_AUTH_MODE=token ray", "RAY_worker_niceness=0 ray", "emu-env/bin/pip", "python3"),
 }
 """How command lines begin whose options are not ours."""
