@@ -210,6 +210,10 @@ class ScriptPlan:
             found.append((rank, script.calls[place] if place >= 0 else []))
         return found
 
+    def disagreements(self) -> Iterator[str]:
+        """Calls of the members of a group that do not fit one another, in words: of a user's program alone."""
+        return iter(())
+
     def transfers(self, membership: int = 0) -> Iterator[tuple[int, GroupCall, int, GroupCall]]:
         """Every send with the receive that takes it: sender, its call, receiver, its call."""
         for number, group in enumerate(self.groups):

@@ -30,7 +30,7 @@ from emu.base.shipped import scenario_named
 from emu.base.side_by_side import side_by_side
 from emu.base.spelling import did_you_mean, listed
 from emu.base.units import about_size, shown_time
-from emu.measure.summary.busbw import bus_factor
+from emu.results.busbw import bus_factor
 from emu.results.summary import Flow
 from emu.runtime.outcome import RunOptions
 from emu.scenario.load import load, load_mapping

@@ -40,7 +40,6 @@ from actors.wire.message import POST_READ
 from emu.build.nics import acknowledged_every, recovery_of
 from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan
 from emu.scenario.schema import Scenario
-from emu.workload.program import BenchmarkPlan
 
 HOP_US: Final = ((64, 0.12), (256, 0.15), (512, 0.17), (1024, 0.2), (3072, 0.36))
 """A packet-hop, by hosts."""
@@ -169,7 +168,7 @@ def _counting(counted: _Count, plan: Plan) -> Iterator[None]:
                 counted.requests(clients)
                 yield
             if work.wired is not None:
-                steps = 1 if isinstance(work.wired.script, BenchmarkPlan) else len(work.operations)
+                steps = 1 if work.wired.script.single else len(work.operations)
                 yield from counted.library(work.wired, steps)
 
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from actors.fabric.model import FABRIC, Topology
 from actors.ncclx.protocols import PROTOCOLS
-from actors.ncclx.script import LINE, UNLABELLED, Group, GroupCall, ScriptPlan
+from actors.ncclx.script import LINE, ScriptPlan
 from emu.base.units import counted
 from emu.build.plan import JobWork, Plan
 from emu.measure.collected import (
-    CallPlan,
-    CallShare,
-    CollectivePlan,
     FlowPlan,
     GroupPlan,
     JobPlan,
     TendedFacts,
 )
-from emu.scenario.readers.chakra_plan import ChakraPlan
-from emu.scenario.readers.simai import SimaiPlan
-from emu.workload.program import RECEIVE, SEND, BenchmarkPlan, ProgramPlan
+from emu.results.planned_rows import CollectivePlan
 
 MOST_SHOWN: Final = 16
 
@@ -37,19 +32,9 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             enabled=work.enabled,
             hosts=work.hosts(),
             idle_ports="" if plan.over_ports else _idle_ports(plan, work.job, topology),
-            training=work.facts,
-            serving=work.serving,
-            clients=sum(len(one.scripts) for one in work.clients),
-            stored_bytes=sum(
-                one.up_bytes + one.down_bytes for client in work.clients for one in client.requests
-            ),
-            staged=any(
-                script[0].earliest_ps > 0 and any(request.up_bytes for request in one.requests)
-                for one in work.clients
-                for script in one.scripts
-            ),
+            facts=work.facts,
             start_ps=work.start_ps,
-            calls=_calls(work),
+            calls=work.calls,
             groups=_groups(work),
             gpus=() if work.wired is None else work.wired.gpus,
             collectives=_collectives(work),
@@ -106,8 +91,8 @@ def disagreements(plan: Plan) -> tuple[str, ...]:
     found = (
         f"job {work.name}: {line}"
         for work in plan.jobs
-        if isinstance(script := _script(work), ProgramPlan)
-        for line in script.disagreements()
+        if work.wired is not None
+        for line in work.wired.script.disagreements()
     )
     return tuple(islice(found, MOST_SHOWN))
 
@@ -130,97 +115,18 @@ def _groups(work: JobWork) -> tuple[GroupPlan, ...]:
 
 def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
     """What the results list of a benchmark."""
-    plan = _script(work)
-    if not isinstance(plan, BenchmarkPlan):
+    if work.wired is None or not work.collectives:
         return ()
-    ranks = len(work.members()) or max(len(group.members) for group in plan.groups)
-    assert work.wired is not None, work
+    ranks = len(work.members()) or max(len(group.members) for group in work.wired.script.groups)
     schedule = max(work.wired.schedules, key=lambda one: len(one.nodes))
     protocols = {number: name for name, number in PROTOCOLS.items()}
     return tuple(
-        CollectivePlan(
-            operation=index,
-            op=one.op,
-            algorithm=one.algorithm,
-            size_bytes=one.size_bytes,
+        replace(
+            listed,
             ranks=ranks,
-            iteration=one.iteration,
-            warmup=one.warmup,
-            dtype=plan.dtype,
-            redop=plan.redop,
             checked=work.wired.payload_seed is not None,
             protocol=protocols[schedule.protocol(one)],
             channels=one.channels or schedule.channels,
         )
-        for index, one in enumerate(plan.operations)
-    )
-
-
-def _calls(work: JobWork) -> tuple[CallPlan, ...]:
-    """What the results list of a program, and of a trace."""
-    plan = _script(work)
-    if isinstance(plan, (SimaiPlan, ChakraPlan)):
-        return _traced(plan, len(work.operations))
-    if not isinstance(plan, ProgramPlan):
-        return ()
-    first, *later = [_shares(plan, membership) for membership in range(len(plan.memberships) or 1)]
-    return tuple(
-        CallPlan(
-            label=label,
-            op=one.do,
-            algorithm=one.algorithm if one.do not in (SEND, RECEIVE) else "",
-            communicator=one.communicator,
-            size_bytes=one.size_bytes,
-            ranks=plan.participants(label),
-            callers=first[label].callers,
-            step=step,
-            ends=first[label].ends,
-            later=tuple(shares.get(label, CallShare(0, 0, ())) for shares in later),
-        )
-        for step in range(len(work.operations))
-        for label, one in enumerate(plan.steps)
-        if label in first
-    )
-
-
-def _shares(plan: ProgramPlan, membership: int) -> dict[int, CallShare]:
-    """Who takes part in a membership, for each call of a program by its label."""
-    ranks: dict[int, int] = {}
-    callers: Counter[int] = Counter()
-    for script in plan.scripts:
-        for number, calls in zip(script.groups, script.calls, strict=True):
-            if plan.groups[number].membership == membership:
-                for call in calls:
-                    callers[call.label] += 1
-                    ranks[call.label] = max(ranks.get(call.label, 0), len(plan.groups[number].members))
-    ends: dict[int, tuple[tuple[int, int], ...]] = {}
-    for sender, send, receiver, receive in plan.transfers(membership):
-        ends[send.label] = (*ends.get(send.label, ()), (receiver, receive.label))
-        ends[receive.label] = (*ends.get(receive.label, ()), (sender, send.label))
-    return {label: CallShare(ranks[label], count, ends.get(label, ())) for label, count in callers.items()}
-
-
-def _traced(plan: ScriptPlan, steps: int) -> tuple[CallPlan, ...]:
-    """What the results list of a trace: its calls by label, both ends of a transfer in one row."""
-    first: dict[int, tuple[GroupCall, Group]] = {}
-    callers: Counter[int] = Counter()
-    for script in plan.scripts:
-        for number, calls in zip(script.groups, script.calls, strict=True):
-            for call in calls:
-                first.setdefault(call.label, (call, plan.groups[number]))
-                callers[call.label] += 1
-    return tuple(
-        CallPlan(
-            label=label,
-            op=call.op,
-            algorithm=call.algorithm if group.kind != LINE else "",
-            communicator=plan.reasons[group.reason % len(plan.reasons)],
-            size_bytes=call.size_bytes,
-            ranks=len(group.members),
-            callers=callers[label],
-            step=step,
-        )
-        for step in range(steps)
-        for label, (call, group) in sorted(first.items(), key=lambda one: one[0])
-        if label != UNLABELLED
+        for listed, one in zip(work.collectives, work.operations, strict=True)
     )

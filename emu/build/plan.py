@@ -59,14 +59,14 @@ from emu.base.errors import Problem, ScenarioError
 from emu.build.buffer_sizes import is_deep
 from emu.build.disjoint_paths import DisjointPaths
 from emu.build.proofs import KeptProofs
+from emu.results.job_facts import NO_FACTS, JobFacts
+from emu.results.planned_rows import CallPlan, CollectivePlan
 from emu.scenario.operated_jobs import SAVES, TESTS, TRAINS
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.ncclx import OutstandingSection
 from emu.scenario.workloads.workload import Clients, Copying, Flows, Scripts
 from emu.topology.front_end import front_end_nic, metadata_hosts, storage_hosts
-from emu.workload.serving import ServingFacts
-from emu.workload.step_facts import TrainingFacts
 
 
 def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
@@ -240,10 +240,12 @@ class JobWork:
     enabled: bool = True
     wired: WiredJob | None = None
     """Its ranks' scripts as the library has wired them; None for flows and clients."""
-    facts: TrainingFacts | None = None
-    """What the results need to know of its steps; a benchmark has none."""
-    serving: ServingFacts | None = None
-    """What the results need to know of a serving job."""
+    collectives: tuple[CollectivePlan, ...] = ()
+    """What the results list of its operations, each in turn."""
+    calls: tuple[CallPlan, ...] = ()
+    """What the results list of its steps."""
+    facts: JobFacts = NO_FACTS
+    """What the results need to know of its kind."""
     owned: bool = False
     """Whether an operator begins it, and the scenario does not have it."""
     again: bool = False
@@ -399,6 +401,8 @@ def _scripted(
         operations=work.operations,
         enabled=job.enabled,
         wired=wired,
+        collectives=work.collectives,
+        calls=work.calls,
         facts=work.facts,
         quorum_ps=0 if recover is None else recover.wait_ps or scenario.ncclx.watchdog_ps or 0,
         watchdog_ps=scenario.ncclx.watchdog_ps or 0,
@@ -502,7 +506,7 @@ def _flows(
         ranks=len(job.gpus),
         flows=tuple(works),
         enabled=job.enabled,
-        serving=work.serving,
+        facts=work.facts,
     )
 
 
@@ -551,6 +555,7 @@ def _storage(
         ranks=len(job.gpus),
         clients=tuple(works),
         manners=work.manners,
+        facts=work.facts,
         enabled=job.enabled,
         again=job.role == SAVES,
     )

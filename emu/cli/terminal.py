@@ -151,9 +151,7 @@ class Terminal(Observer):
         self._quiet = quiet
         self._table = NcclTable(jobs)
         self._planned_bytes = planned_bytes(jobs)
-        self._steps = {
-            job.job: job.training.steps for job in jobs if job.enabled and job.training is not None
-        }
+        self._steps = {job.job: steps for job in jobs if job.enabled and (steps := job.facts.planned_steps())}
         """By job, its steps. Where there are any the bar counts them: nobody sums up what a step sends."""
         self._bar: Bar | None = None
         self._discovery_url = ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -26,9 +26,9 @@ from actors.kernel.counters import (
 )
 from actors.kernel.device import Series
 from actors.kernel.readings import by_device, joined
+from emu.results.job_facts import NO_FACTS, JobFacts
 from emu.results.metrics import DROP_REASONS, METRIC_OF
-from emu.workload.serving import ServingFacts
-from emu.workload.step_facts import TrainingFacts
+from emu.results.planned_rows import CallPlan, CollectivePlan
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
@@ -103,62 +103,6 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectivePlan:
-    """One operation of a job: which of the rows `operations` of the controller are about it."""
-
-    operation: int
-    op: str
-    algorithm: str
-    size_bytes: int
-    ranks: int
-    iteration: int
-    warmup: bool = False
-    dtype: str = "fp32"
-    redop: str = "sum"
-    checked: bool = False
-    """Whether payload is real, and results are compared."""
-    protocol: str = "simple"
-    channels: int = 1
-    """That have a share in it."""
-
-
-class CallShare(NamedTuple):
-    """What another membership of a job has of a call: `ranks`, `callers` and `ends` of `CallPlan`."""
-
-    ranks: int
-    callers: int
-    ends: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CallPlan:
-    """One collective or transfer in a program's list: which of the rows `calls` of the hosts are about it."""
-
-    label: int
-    """Its place in the list."""
-    op: str
-    algorithm: str
-    communicator: str
-    size_bytes: int
-    ranks: int
-    """Ranks of the largest group."""
-    callers: int
-    """How many ranks call it, over all groups."""
-    step: int
-    ends: tuple[tuple[int, int], ...] = ()
-    """The other ends of transfers: rank and label of the calls there."""
-    later: tuple[CallShare, ...] = ()
-    """The same in its other memberships, for a job that goes on without ranks."""
-
-    def of(self, membership: int) -> CallPlan:
-        """The same in a membership of the job."""
-        if membership == 0:
-            return self
-        share = self.later[membership - 1]
-        return replace(self, ranks=share.ranks, callers=share.callers, ends=share.ends)
-
-
-@dataclass(frozen=True, slots=True)
 class GroupPlan:
     """A group of ranks that call collectives together, or send to one another."""
 
@@ -209,16 +153,8 @@ class JobPlan:
     flows: tuple[FlowPlan, ...] = ()
     enabled: bool = True
     """Whether it runs."""
-    training: TrainingFacts | None = None
-    """Facts of a training job, whose steps are the operations that are not listed in `collectives`."""
-    serving: ServingFacts | None = None
-    """Facts of a serving job, whose flows carry keys and values."""
-    clients: int = 0
-    """Clients of storage."""
-    stored_bytes: int = 0
-    staged: bool = False
-    """Whether clients of storage first copy what they save to host memory."""
-    """That they and the servers send one another, without what is asked of metadata."""
+    facts: JobFacts = NO_FACTS
+    """What its kind of workload knows of it, and makes of what devices report."""
     start_ps: int = 0
     """When it begins."""
     calls: tuple[CallPlan, ...] = ()

@@ -28,10 +28,11 @@ from typing import Any, Final, NamedTuple
 from actors.ncclx.operations import REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.base.units import TIME_PS
-from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.collected import JobPlan
 from emu.measure.summary.jobs import status_name
+from emu.results.busbw import bandwidth_bps, bus_factor
 from emu.results.metrics import collective_name
+from emu.results.planned_rows import CollectivePlan
 from emu.results.summary import Job
 from emu.workload.perf_scan import ROOTED, ScanSize
 

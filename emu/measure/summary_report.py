@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from itertools import groupby
-from operator import itemgetter
 from typing import Final
 
 from emu.base.units import (
@@ -36,6 +34,7 @@ from emu.measure.summary.servers import limit_line
 from emu.measure.summary.timers import timer_lines
 from emu.results.places import quantity
 from emu.results.summary import (
+    KIND_FIELDS,
     Collective,
     Diagnosed,
     Expectation,
@@ -48,10 +47,7 @@ from emu.results.summary import (
     Link,
     Plane,
     ServerLoad,
-    ServingResult,
-    StorageResult,
     Summary,
-    TrainingResult,
 )
 from emu.scenario.expect import RELATIONS
 
@@ -276,9 +272,7 @@ def closing_lines(summary: Summary) -> list[str]:
         idle_lines(summary.jobs),
         [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
         [line for name, job in summary.jobs.items() for line in init_lines(name, job.ranks, job.init)],
-        [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
-        [line for name, job in summary.jobs.items() for line in serving_lines(name, job.serving)],
-        [line for name, job in summary.jobs.items() for line in storage_lines(name, job.storage)],
+        *(kind_lines(summary.jobs, field) for field in KIND_FIELDS),
         server_lines(summary.fabric.servers),
         operator_lines(summary.operator),
         [] if summary.operator is not None else survived_lines(summary.jobs),
@@ -313,6 +307,12 @@ def idle_lines(jobs: dict[str, Job]) -> list[str]:
     ]
 
 
+def kind_lines(jobs: dict[str, Job], field: str) -> list[str]:
+    """What one field that kinds of workload add (`KIND_FIELDS`) says, job after job."""
+    found = ((name, job.of_kind().get(field)) for name, job in jobs.items())
+    return [line for name, result in found if result is not None for line in result.lines(name)]
+
+
 def init_lines(name: str, ranks: int, init: Init | None) -> list[str]:
     """How long the ranks of a job took to meet."""
     if init is None:
@@ -321,92 +321,6 @@ def init_lines(name: str, ranks: int, init: Init | None) -> list[str]:
         return [f"# {name}: init {about_time(init.time_ps)}, {ranks} ranks {init.rounds} times at the store"]
     missing = f"; waited for rank {', '.join(map(str, init.missing))}" if init.missing else ""
     return [f"# {name}: init not over, {init.done} of {init.rounds} rounds at the store{missing}"]
-
-
-def training_lines(name: str, result: TrainingResult | None) -> list[str]:
-    """What became of a job's training steps."""
-    if result is None:
-        return []
-    lines = [f"# {name}: {result.cut}{f'; shrunk: {result.shrunk}' if result.shrunk else ''}"]
-    if result.step_ps is None:
-        return [*lines, "no step was finished"]
-    if result.compute is None:
-        return [*lines, f"step {about_time(result.step_ps)} (mean of {result.steps})"]
-    exposed = ", ".join(f"{dimension} {part:.1%}" for dimension, part in result.exposed.items() if part)
-    return [
-        *lines,
-        (
-            f"step {about_time(result.step_ps)} (mean of {result.steps})"
-            + (f", MFU {result.mfu:.1%}, {result.tflops_per_gpu} TFLOP/s per GPU" if result.mfu else "")
-        ),
-        (
-            f"computing {result.compute:.1%}, exposed: {exposed or 'nothing'}, bubble {result.bubble:.1%}"
-            f" (closed form {result.bubble_ideal:.1%}), other {result.other:.1%}"
-        ),
-        *([f"the MFU counts: {result.left_out}"] if result.mfu and result.left_out else []),
-        *(
-            [f"with SimAI's bubble, by its formula: {about_time(result.formula_step_ps)}"]
-            if result.formula_step_ps is not None
-            else []
-        ),
-        *_by_ranks(result),
-    ]
-
-
-def _by_ranks(result: TrainingResult) -> Iterator[str]:
-    """The steps of a job that goes on without ranks, with as many: a line for each change."""
-    done = zip(result.step_ranks, result.step_times_ps, strict=True)
-    for ranks, steps in groupby(done, key=itemgetter(0)):
-        times = [time_ps for _, time_ps in steps]
-        span = about_time(min(times)) + (f" to {about_time(max(times))}" if max(times) > min(times) else "")
-        yield f"with {ranks} ranks {counted(len(times), 'step')}: {span}"
-
-
-def serving_lines(name: str, result: ServingResult | None) -> list[str]:
-    """What became of a serving job's requests."""
-    if result is None:
-        return []
-    rows: list[Sequence[str]] = [("", "P50", "P90", "P99", "longest")]
-    for what, times in (
-        ("prefill wait", result.prefill_wait),
-        ("keys and values", result.transfer),
-        ("first token", result.first_token),
-        ("each token", result.each_token),
-    ):
-        if times is not None:
-            shown = (times.p50_ps, times.p90_ps, times.p99_ps, times.max_ps)
-            rows.append((what, *map(about_time, shown)))
-    given = f", {result.tokens_per_s:,.0f} tokens a second" if result.tokens_per_s else ""
-    return [f"# {name}: {result.answered} of {result.requests} requests answered{given}", *aligned(rows)]
-
-
-def storage_lines(name: str, result: StorageResult | None) -> list[str]:
-    """What the clients of a job did on storage."""
-    if result is None:
-        return []
-    rate = f" at {about_rate(result.throughput_bps)}" if result.throughput_bps else ""
-    rows: list[Sequence[str]] = [("requests", "answered", "mean", "longest", "refused")]
-    rows += [
-        (kind, f"{one.count:,}", about_time(one.mean_ps), about_time(one.max_ps), f"{one.refused:,}")
-        for kind, one in result.requests.items()
-    ]
-    moved = f"{counted(result.clients, 'client')} moved {about_size(result.bytes)}{rate}"
-    if result.clients < result.planned_clients or result.bytes < result.planned_bytes:
-        through = f"{result.clients} of {result.planned_clients} clients are through"
-        moved = f"{through}; moved {about_size(result.bytes)} of {about_size(result.planned_bytes)}{rate}"
-    lines = [f"# {name}: {moved}"]
-    if result.staged_ps is not None:
-        lines.append(f"stage one, from GPU to host memory: {about_time(result.staged_ps)}")
-    refused = sum(one.refused for one in result.requests.values())
-    if refused and result.bytes < result.planned_bytes:
-        lines.append(
-            f"{refused:,} refusals by full queues of metadata servers: see frontend.metadata.queue, and"
-            " retries and backoff of the job"
-        )
-    elsewhere = sum(one.elsewhere for one in result.requests.values())
-    if elsewhere:
-        lines.append(f"{counted(elsewhere, 'write')} went to another server, since theirs was gone")
-    return [*lines, *aligned(rows)]
 
 
 def server_lines(loads: Sequence[ServerLoad]) -> list[str]:
@@ -471,8 +385,8 @@ def _html_blocks(summary: Summary, verdict: str) -> Iterator[str]:
     jobs = summary.jobs.items()
     lines = [line.removeprefix("# ") for line in idle_lines(summary.jobs)]
     for name, job in jobs:
-        told = [*flow_lines(name, job.flows), *training_lines(name, job.training)]
-        lines += [line.removeprefix("# ") for line in told]
+        own = [line for result in job.of_kind().values() for line in result.lines(name)]
+        lines += [line.removeprefix("# ") for line in (*flow_lines(name, job.flows), *own)]
     lines += diagnosis_lines(summary.diagnosis, summary.uncompared_events)
     lines += [expectation_line(one) for one in summary.expectations]
     if lines:

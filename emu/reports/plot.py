@@ -21,9 +21,9 @@ from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.recorded import csv_text
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.run_directory.sample_rows import recorded, tidy_rows
-from emu.measure.summary.percentiles import nearest_rank
 from emu.reports.sweep_page import number_of
 from emu.results.metrics import METRIC_OF
+from emu.results.percentiles import nearest_rank
 from emu.results.summary import Flow, Summary
 from emu.scenario.set_options import labels
 

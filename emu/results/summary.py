@@ -10,30 +10,23 @@ decimals.
 Everything outside `engine` is the same, bit for bit, for every number of workers and every placement.
 Source of algbw and busbw: nccl-tests, `doc/PERFORMANCE.md`.
 
-How the values of training jobs come about is in `emu.measure.summary.steps`.
+What a kind of workload adds to the results of its job is a part in a file of its own
+(`emu.results.training_result`), and a field of `Job`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from emu.base.docstrings import describe_fields
-
-
-class Part(BaseModel):
-    """Base of the parts: frozen, nothing unknown."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        populate_by_name=True,
-        allow_inf_nan=False,
-        ser_json_inf_nan="null",
-        defer_build=True,
-    )
+from emu.results.parts import KindResult, Part, every_part
+from emu.results.percentiles import FlowTimes
+from emu.results.serving_result import ServingResult
+from emu.results.storage_result import StorageResult
+from emu.results.training_result import TrainingResult
 
 
 class Diagnosed(Part):
@@ -82,7 +75,7 @@ class Counterfactual(Part):
     """Status of each job that failed, or came to no end."""
     alarms: dict[str, int]
     """What an operator is called for, and how often it was counted."""
-    under_way: list[str] = []
+    under_way: list[str] = Field(default_factory=list)
     """Jobs that were not done when it was broken off."""
     until_ps: int = 0
     """When it ended."""
@@ -90,7 +83,7 @@ class Counterfactual(Part):
     """By how much NICs were slower, to see whether an effect stands."""
     left_out: str = ""
     """Jobs that did not run."""
-    shared: dict[str, float] = {}
+    shared: dict[str, float] = Field(default_factory=dict)
     """The busiest ports that it shared with others, and its share of the payload there."""
 
 
@@ -141,44 +134,6 @@ def init_result(row: Sequence[int]) -> Init:
         done=done,
         missing=missing,
     )
-
-
-class TrainingResult(Part):
-    """What became of a training job's steps. Shares are of the step time, over ranks and steps."""
-
-    cut: str
-    """How it is cut over the ranks."""
-    shrunk: str
-    """What is smaller than the model, with its factor; empty if nothing is."""
-    left_out: str
-    """What a step does not do that a real one does, and what it computes again; empty of a trace."""
-    steps: int
-    """Steps that every rank finished."""
-    step_ps: int | None
-    """Mean time of a step, from the first rank's begin to the last rank's end."""
-    mfu: float | None
-    """Model FLOPs over what the GPUs could have done at peak rate; null for a trace."""
-    tflops_per_gpu: float | None
-    """Model TFLOP/s of a GPU; null for a trace."""
-    compute: float | None
-    """Share of computing."""
-    exposed: dict[str, float]
-    """Share of waiting for communication, by dimension (`tp`, `cp`, `pp`, `dp`, `ep`; of `pp` what goes
-    beyond the bubble), or by what a trace names: its process groups (`world` for all ranks), transfers
-    (`p2p`), the CPU (`cpu`)."""
-    bubble: float | None
-    """Share of waiting for the pipeline, at the end of a step too, up to (p - 1) / v times what a micro-batch
-    takes."""
-    bubble_ideal: float
-    """(p - 1) / (v m + p - 1)."""
-    other: float | None
-    """The rest: waiting for slower ranks at the end of a step."""
-    formula_step_ps: int | None = None
-    """The step with SimAI's bubble, of a SimAI text that is run with `pipeline: formula`; null elsewhere."""
-    step_times_ps: list[int] = []
-    """Time of each step of a job with `recover`; of one that was done again from its first beginning."""
-    step_ranks: list[int] = []
-    """How many ranks did each step."""
 
 
 SCHEMA_VERSION: Final = 2
@@ -274,7 +229,7 @@ class Collective(Part):
     wrong: int | None
     """Elements that came out wrong, over all ranks; null unless the scenario says `payload: real`, and where
     there is nothing to compare: after a barrier, or without success."""
-    wrong_ranks: list[int] = []
+    wrong_ranks: list[int] = Field(default_factory=list)
     """Ranks of the job that have some of them, the first sixteen."""
 
 
@@ -304,77 +259,6 @@ class Flow(Part):
     """(delivered - start) / ideal."""
     status: str
     """`success`, `unfinished`, or the status of the completion."""
-
-
-class FlowTimes(Part):
-    """Percentiles of times; of flows those that were delivered, from the host's post to the last byte."""
-
-    count: int
-    """How many there are."""
-    p50_ps: int
-    """Half of them took no longer."""
-    p90_ps: int
-    """Nine of ten took no longer."""
-    p99_ps: int
-    """Ninety-nine of a hundred took no longer."""
-    p999_ps: int
-    """All but one in a thousand took no longer."""
-    max_ps: int
-    """The longest."""
-
-
-class RequestTimes(Part):
-    """Requests of one kind that clients of storage made."""
-
-    count: int
-    """How many were answered."""
-    mean_ps: int
-    """From the first time that it was asked to the answer; with FUSE, from its place in the daemon's line."""
-    max_ps: int
-    """The longest."""
-    refused: int
-    """How often one found a full queue."""
-    elsewhere: int = 0
-    """How often one was written to another server, since its own was gone."""
-
-
-class StorageResult(Part):
-    """What clients of storage did."""
-
-    clients: int
-    """How many are through, done or given up."""
-    planned_clients: int
-    """How many there are."""
-    bytes: int
-    """Data that was moved and answered, copies and parity included."""
-    planned_bytes: int
-    """What was to be moved."""
-    throughput_bps: int | None
-    """Bytes that were moved, from the job's begin to its end."""
-    staged_ps: int | None = None
-    """Stage one of a save: from the begin until the last client had its part in host memory. So long a job
-    that saves its own state stands still. Null where nothing is copied first."""
-    requests: dict[str, RequestTimes]
-    """By kind: read, write, and what was asked of metadata servers."""
-
-
-class ServingResult(Part):
-    """What became of the requests of a serving job. Times are percentiles over requests."""
-
-    requests: int
-    """How many arrived."""
-    answered: int
-    """How many were given all their tokens."""
-    prefill_wait: FlowTimes | None
-    """From arrival to the beginning of prefill."""
-    transfer: FlowTimes | None
-    """From the end of prefill to the last page of keys and values at the decode instance."""
-    first_token: FlowTimes | None
-    """TTFT: from arrival to the first token; null where no request was answered."""
-    each_token: FlowTimes | None
-    """TPOT: from the first token to the last, by the tokens after the first; null where none has two."""
-    tokens_per_s: float | None
-    """Tokens of answered requests, from the job's start to the last of them."""
 
 
 class RankFailure(Part):
@@ -417,14 +301,14 @@ class Job(Part):
     """By number."""
     flow_times: FlowTimes | None = None
     """Null where no flow was delivered."""
+    training: TrainingResult | None = None
+    """Null unless its workload is a training, a trace or a program."""
     serving: ServingResult | None = None
     """Null unless its workload is serving."""
     storage: StorageResult | None = None
     """Null unless its workload is on storage."""
     init: Init | None = None
     """Null where ranks know each other when time begins."""
-    training: TrainingResult | None
-    """Null unless its workload is a training, a trace or a program."""
     idle_nics: str = ""
     """Which NICs carried nothing, in words, of a job of the library on several servers."""
     idle_ports: str = ""
@@ -433,6 +317,19 @@ class Job(Part):
     """Failures of ranks of collectives, earliest first; at most 64."""
     suspects: list[str]
     """Who never joined, called another size, or lost whom, in a job that did not end well; a line each."""
+
+    def of_kind(self) -> dict[str, KindResult]:
+        """What its kind of workload adds, by the name of the field; empty for kinds that add nothing."""
+        found = {field: getattr(self, field) for field in KIND_FIELDS}
+        return {field: one for field, one in found.items() if one is not None}
+
+
+KIND_FIELDS: Final = tuple(
+    field
+    for field, info in Job.model_fields.items()
+    if any(isinstance(one, type) and issubclass(one, KindResult) for one in get_args(info.annotation))
+)
+"""Fields of `Job` that some kinds of workload fill, in the order of the report."""
 
 
 class Drops(Part):
@@ -632,9 +529,9 @@ class Fabric(Part):
     down or across. Of a fabric with all its links; a port that is in several groups counts in each."""
     tiers: list[Tier]
     """Every tier of switches from the lowest on."""
-    planes: list[Plane] = []
+    planes: list[Plane] = Field(default_factory=list)
     """Every plane of the back end, where it has several that nothing joins."""
-    servers: list[ServerLoad] = []
+    servers: list[ServerLoad] = Field(default_factory=list)
     """Every server of storage and metadata on the front end."""
     span: SpanRates | None = None
     """Rates in `run.span`; null where there is none, or the run ended before."""
@@ -896,5 +793,5 @@ class Summary(Part):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of `summary.json`."""
     schema = Summary.model_json_schema(by_alias=True, mode="serialization")
-    describe_fields(schema, Part.__subclasses__())
+    describe_fields(schema, every_part())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -67,6 +67,7 @@ from actors.ncclx.script import (
     ScriptPlan,
     kind_of,
 )
+from emu.results.planned_rows import CallPlan, CallShare, CollectivePlan
 
 MOST_PLACES: Final = 4096
 """Places of ranks in all memberships of a job, each of which has communicators of its own."""
@@ -253,6 +254,45 @@ class ProgramPlan(ScriptPlan):
                 else:
                     continue
                 break
+
+    def listed_calls(self, steps: int) -> tuple[CallPlan, ...]:
+        """What the results list, step by step, in the order of the list."""
+        first, *later = [self._shares(membership) for membership in range(len(self.memberships) or 1)]
+        return tuple(
+            CallPlan(
+                label=label,
+                op=one.do,
+                algorithm=one.algorithm if one.do not in (SEND, RECEIVE) else "",
+                communicator=one.communicator,
+                size_bytes=one.size_bytes,
+                ranks=self.participants(label),
+                callers=first[label].callers,
+                step=step,
+                ends=first[label].ends,
+                later=tuple(shares.get(label, CallShare(0, 0, ())) for shares in later),
+            )
+            for step in range(steps)
+            for label, one in enumerate(self.steps)
+            if label in first
+        )
+
+    def _shares(self, membership: int) -> dict[int, CallShare]:
+        """Who takes part in a membership, for each call of a program by its label."""
+        ranks: dict[int, int] = {}
+        callers: Counter[int] = Counter()
+        for script in self.scripts:
+            for number, calls in zip(script.groups, script.calls, strict=True):
+                if self.groups[number].membership == membership:
+                    for call in calls:
+                        callers[call.label] += 1
+                        ranks[call.label] = max(ranks.get(call.label, 0), len(self.groups[number].members))
+        ends: dict[int, tuple[tuple[int, int], ...]] = {}
+        for sender, send, receiver, receive in self.transfers(membership):
+            ends[send.label] = (*ends.get(send.label, ()), (receiver, receive.label))
+            ends[receive.label] = (*ends.get(receive.label, ()), (sender, send.label))
+        return {
+            label: CallShare(ranks[label], count, ends.get(label, ())) for label, count in callers.items()
+        }
 
 
 class _Composer:
@@ -520,6 +560,23 @@ class BenchmarkPlan(ScriptPlan):
         if mistaken is not None:
             rank, size_bytes = mistaken
             self.scripts[rank].calls = [[call._replace(size_bytes=size_bytes) for call in calls]]
+
+    def listed_operations(self) -> tuple[CollectivePlan, ...]:
+        """What the results list; ranks, protocol and channels are filled in when the ranks are wired."""
+        return tuple(
+            CollectivePlan(
+                operation=number,
+                op=one.op,
+                algorithm=one.algorithm,
+                size_bytes=one.size_bytes,
+                ranks=0,
+                iteration=one.iteration,
+                warmup=one.warmup,
+                dtype=self.dtype,
+                redop=self.redop,
+            )
+            for number, one in enumerate(self.operations)
+        )
 
     def _calls(self, operations: Sequence[Operation]) -> list[GroupCall]:
         return [

@@ -30,10 +30,15 @@ itself and its tokens on the wire.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
+from emu.results.job_facts import JobFacts, JobRows
+from emu.results.parts import KindResult
+from emu.results.percentiles import percentiles
+from emu.results.serving_result import ServingResult
 from emu.workload.flows import Flow, exponential
 from emu.workload.training import VALUE_BYTES, Model
 
@@ -114,11 +119,43 @@ class Request(NamedTuple):
     """Which instance."""
 
 
-class ServingFacts(NamedTuple):
-    """What the results need to know of a serving job."""
+@dataclass(frozen=True, slots=True)
+class ServingFacts(JobFacts):
+    """What the results need to know of a serving job, whose flows carry keys and values."""
 
     serving: Serving
     requests: tuple[Request, ...]
+
+    def results(self, rows: JobRows) -> dict[str, KindResult]:
+        """Times of the requests, from the flows of the job: `tp` of them for each request."""
+        serving, requests = self.serving, self.requests
+        arrived_ps: dict[int, int] = {}
+        sent_ps: list[int] = []
+        for number, request in enumerate(requests):
+            parts = [one.delivered_ps for one in rows.flows[number * serving.tp : (number + 1) * serving.tp]]
+            ends = [at for at in parts if at is not None]
+            if len(ends) == len(parts):
+                arrived_ps[number] = max(ends) - rows.start_ps
+                sent_ps.append(arrived_ps[number] - request.ready_ps)
+        tokens = decoded(serving, requests, arrived_ps)
+        first_ps = [one.first_ps - requests[number].asked.at_ps for number, one in tokens.items()]
+        each_ps = [
+            (one.last_ps - one.first_ps) // (requests[number].asked.output - 1)
+            for number, one in tokens.items()
+            if requests[number].asked.output > 1
+        ]
+        given = sum(requests[number].asked.output for number in tokens)
+        last_ps = max((one.last_ps for one in tokens.values()), default=0)
+        result = ServingResult(
+            requests=len(requests),
+            answered=len(tokens),
+            prefill_wait=percentiles([one.begins_ps - one.asked.at_ps for one in requests]),
+            transfer=percentiles(sent_ps),
+            first_token=percentiles(first_ps),
+            each_token=percentiles(each_ps),
+            tokens_per_s=round(given * 1e12 / last_ps, 3) if last_ps else None,
+        )
+        return {"serving": result}
 
 
 class Tokens(NamedTuple):

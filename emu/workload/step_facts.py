@@ -1,15 +1,43 @@
-"""What results need to know of the steps of a job: FLOPs, bubble, how the job is cut, memberships."""
+"""Steps of a job: how long they take, and what of that time is not computing.
+
+A step is from the first rank's begin to the last rank's end, so that time between steps (the controller's
+barrier) is not in it. Over the steps of a run and the ranks of the job, in the mean:
+
+    mfu        model FLOPs of a step / (step time x ranks x peak): what the model needs, nothing recomputed
+    compute    time that stream 0 computes
+    exposed    time that it waits for the communication of a dimension; of PP, what goes beyond the bubble
+    bubble     time that it waits for the pipeline, in the step or at its end for the other stages, up to
+               (p - 1) / v times what a micro-batch takes it
+    other      the rest: waiting at the end for slower ranks; of a step that was done again without lost
+               ranks, all before
+
+`bubble_ideal` is the closed form (p - 1) / (v m + p - 1), of stages that are alike and a fabric that costs
+nothing. Shares are of the step time. `formula_step_ps` is the step with the bubble that SimAI adds where one
+stage of a pipeline runs alone.
+
+Source: PaLM (2022), section 4.1 (MFU); Megatron-LM (SC'21), section 2.2 (bubble).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final
 
-from actors.ncclx.script import REASONS
+from actors.ncclx.script import LINE, REASONS, UNLABELLED, Group, GroupCall, ScriptPlan
+from emu.results.job_facts import JobFacts, JobRows, Outcome
+from emu.results.parts import KindResult
+from emu.results.planned_rows import CallPlan
+from emu.results.training_result import TrainingResult
 from emu.workload.training import Model, Training
 
+PIPELINE: Final = "pp"
 
-class TrainingFacts(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class TrainingFacts(JobFacts):
     """What the results need to know of a job of steps: training, a trace or a program."""
 
     steps: int
@@ -32,6 +60,105 @@ class TrainingFacts(NamedTuple):
     formula: Fraction | None = None
     """What SimAI's formula adds for a pipeline that is not run, as a share of computing and of waiting for
     tensor and expert parallelism."""
+
+    def planned_steps(self) -> int:
+        """The steps of the job."""
+        return self.steps
+
+    def memberships(self) -> Sequence[Sequence[int]]:
+        """The memberships of a job that goes on without ranks that it loses."""
+        return self.members
+
+    def outcomes(self, rows: JobRows) -> list[Outcome | None]:
+        """Every step is an operation of the job."""
+        return [rows.operations.get(step) for step in range(self.steps)]
+
+    def results(self, rows: JobRows) -> dict[str, KindResult]:
+        """Step time, MFU and shares."""
+        return {"training": self.training_result(rows)}
+
+    def step_mfu_ppm(self, ranks: int, step_ps: int) -> int | None:
+        """The MFU of one step, in millionths; None for a trace."""
+        if not self.step_flops or not step_ps:
+            return None
+        ranks = len(self.members[0]) if self.members else ranks
+        return int(self.step_flops * 10**18 / (step_ps * ranks * self.peak_flops_per_s))
+
+    def training_result(self, rows: JobRows) -> TrainingResult:
+        """Means over the steps that are over."""
+        steps: dict[int, list[Sequence[int]]] = {}
+        for row in rows.steps:
+            steps.setdefault(row[1], []).append(row)
+        memberships = self.members or (range(rows.ranks),)
+        whole: list[list[Sequence[int]]] = []
+        for _, ranked in sorted(steps.items()):
+            number = self.membership_of(rows.ranks, {row[0] for row in ranked})
+            if number is not None:
+                whole.append([row for row in ranked if row[0] in memberships[number]])
+        if not whole:
+            return TrainingResult(
+                cut=self.cut,
+                shrunk=self.shrunk,
+                left_out=self.left_out,
+                steps=0,
+                step_ps=None,
+                mfu=None,
+                tflops_per_gpu=None,
+                compute=None,
+                exposed={},
+                bubble=None,
+                bubble_ideal=self.bubble_ideal,
+                other=None,
+            )
+        times_ps = [max(row[3] for row in ranked) - min(row[2] for row in ranked) for ranked in whole]
+        total_ps = sum(times_ps)
+        spent_ps = sum(time_ps * len(ranked) for time_ps, ranked in zip(times_ps, whole, strict=True))
+        compute_ps = 0
+        waited_ps = [0] * len(self.reasons)
+        pipeline = self.reasons.index(PIPELINE) if PIPELINE in self.reasons else -1
+        bubble_ps = 0
+        for ranked in whole:
+            end_ps = max(row[3] for row in ranked)
+            for row in ranked:
+                compute_ps += row[4]
+                for place in range(len(waited_ps)):
+                    waited_ps[place] += row[5 + place]
+                if pipeline >= 0:
+                    budget_ps = self.bubble_ps[row[0]]
+                    idle_ps = min(row[5 + pipeline], budget_ps)
+                    waited_ps[pipeline] -= idle_ps
+                    bubble_ps += idle_ps + min(end_ps - row[3], budget_ps - idle_ps)
+        inside_ps = sum(ps for name, ps in zip(self.reasons, waited_ps, strict=True) if name in ("tp", "ep"))
+        flops = self.step_flops * sum(map(len, whole)) * 10**12 / len(memberships[0])
+        other_ps = spent_ps - compute_ps - sum(waited_ps) - bubble_ps
+        return TrainingResult(
+            cut=self.cut,
+            shrunk=self.shrunk,
+            left_out=self.left_out,
+            steps=len(whole),
+            step_ps=total_ps // len(whole),
+            mfu=round(float(flops / (spent_ps * self.peak_flops_per_s)), 6) if flops and spent_ps else None,
+            tflops_per_gpu=round(float(flops / spent_ps) / 1e12, 3) if flops and spent_ps else None,
+            compute=_share(compute_ps, spent_ps),
+            exposed={
+                name: round(waited_ps[place] / spent_ps, 6)
+                for place, name in enumerate(self.reasons)
+                if spent_ps
+            },
+            bubble=_share(bubble_ps, spent_ps),
+            bubble_ideal=self.bubble_ideal,
+            other=_share(other_ps, spent_ps),
+            step_times_ps=times_ps if self.members else [],
+            step_ranks=[len(ranked) for ranked in whole] if self.members else [],
+            formula_step_ps=None
+            if self.formula is None
+            else int((total_ps + self.formula * (compute_ps + inside_ps) / rows.ranks) / len(whole)),
+        )
+
+
+def _share(part_ps: int, whole_ps: int) -> float | None:
+    """Share of a step; None of one that took no time."""
+    return round(part_ps / whole_ps, 6) if whole_ps else None
 
 
 def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
@@ -86,4 +213,30 @@ def trace_facts(
         cut=cut,
         shrunk=f"sizes and durations x {scale}" if scale != 1 else "",
         reasons=reasons,
+    )
+
+
+def traced_calls(plan: ScriptPlan, steps: int) -> tuple[CallPlan, ...]:
+    """What the results list of a trace: its calls by label, both ends of a transfer in one row."""
+    first: dict[int, tuple[GroupCall, Group]] = {}
+    callers: Counter[int] = Counter()
+    for script in plan.scripts:
+        for number, calls in zip(script.groups, script.calls, strict=True):
+            for call in calls:
+                first.setdefault(call.label, (call, plan.groups[number]))
+                callers[call.label] += 1
+    return tuple(
+        CallPlan(
+            label=label,
+            op=call.op,
+            algorithm=call.algorithm if group.kind != LINE else "",
+            communicator=plan.reasons[group.reason % len(plan.reasons)],
+            size_bytes=call.size_bytes,
+            ranks=len(group.members),
+            callers=callers[label],
+            step=step,
+        )
+        for step in range(steps)
+        for label, (call, group) in sorted(first.items(), key=lambda one: one[0])
+        if label != UNLABELLED
     )

@@ -4,9 +4,10 @@ from fractions import Fraction
 
 import pytest
 
-from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
-from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.collected import FlowPlan, JobPlan
 from emu.measure.summary.jobs import job_rows, planned_bytes
+from emu.results.busbw import bandwidth_bps, bus_factor
+from emu.results.planned_rows import CollectivePlan
 from emu.results.summary import Job
 from tests.measure.handmade import all_reduce_plan, fabric, flow_plan, record
 

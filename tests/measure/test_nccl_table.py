@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from emu.measure.collected import CollectivePlan, JobPlan
+from emu.measure.collected import JobPlan
 from emu.measure.nccl_table import NcclTable
+from emu.results.planned_rows import CollectivePlan
 from tests.measure.handmade import all_reduce_plan
 
 

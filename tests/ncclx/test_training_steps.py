@@ -6,7 +6,7 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.results.summary import TrainingResult
+from emu.results.training_result import TrainingResult
 from tests.scenario.plain import plain
 
 OWN = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}

@@ -16,6 +16,7 @@ from emu.adapters.transfer_oracle import TransferOracle
 from emu.base.errors import UsageError
 from emu.build.lookahead import message_lookahead_ps
 from emu.runtime.live.open_engine import LocalEngine
+from emu.workload.serving import ServingFacts
 from tests.runtime.test_open_run import RACK
 from tests.workload.chakra_files import ALL_REDUCE, COLLECTIVE, node, trace
 
@@ -225,8 +226,8 @@ def test_keys_and_values_arrive_when_the_workload_serving_says(beside: list[dict
     }
     scenario = {**fabric, "jobs": [SERVING, *beside]}
     told = api.run(scenario, local=True, diagnose=False).summary.jobs["chat"].flows
-    facts = api.prepare(scenario).jobs[0].serving
-    assert facts is not None
+    facts = api.prepare(scenario).jobs[0].facts
+    assert isinstance(facts, ServingFacts)
     kv = {"name": "kv", "ranks": [0, 3], "workload": {"kind": "open"}}
     oracle = TransferOracle(api.open({**fabric, "jobs": [*beside, kv]}))
     for key, request in enumerate(facts.requests):

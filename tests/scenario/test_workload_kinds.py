@@ -3,16 +3,20 @@
 import ast
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from actors.ncclx.script import CALL, COLLECTIVE, Group, GroupCall, Script, ScriptPlan
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.measure.summary_report import closing_lines
+from emu.results.job_facts import JobFacts, JobRows, Outcome
+from emu.results.parts import KindResult
 from emu.scenario.load import load_mapping
 from emu.scenario.workloads.flows import FlowList, FlowsWorkload
 from emu.scenario.workloads.jobs import WORKLOADS
-from emu.scenario.workloads.workload import OF_KINDS, Scripts, Site, Workload, training_steps
+from emu.scenario.workloads.workload import OF_KINDS, Flows, Scripts, Site, Workload, training_steps
 from emu.workload.flows import Flow
 from emu.workload.step_facts import trace_facts
 from tests.tidy.tracked import python_files, tree_of
@@ -22,6 +26,25 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 FABRIC = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "spines": 2}
 
 
+class Gathered(KindResult):
+    """What it adds to the results."""
+
+    latest_ps: int
+
+    def lines(self, job: str) -> list[str]:
+        return [f"# {job}: gathered at {self.latest_ps} ps"]
+
+
+class GatheredFacts(JobFacts):
+    """What its results are made from."""
+
+    def results(self, rows: JobRows) -> dict[str, KindResult]:
+        return {"serving": Gathered(latest_ps=max(one.delivered_ps or 0 for one in rows.flows))}
+
+    def outcomes(self, rows: JobRows) -> list[Outcome | None]:
+        return [Outcome(rows.start_ps, 10**12, 0)]
+
+
 class EveryoneToTheFirst(FlowsWorkload):
     """A kind that nothing but this file has heard of."""
 
@@ -29,6 +52,9 @@ class EveryoneToTheFirst(FlowsWorkload):
 
     def drawn(self, site: Site) -> Sequence[Flow]:
         return [Flow(rank, 0, 65536) for rank in range(1, len(site.gpus))]
+
+    def fit(self, site: Site) -> Flows:
+        return super().fit(site)._replace(facts=GatheredFacts())
 
 
 class TwoRings(Workload):
@@ -58,8 +84,12 @@ def run_with(workload: Workload) -> api.Result:
 
 
 def test_flows_of_a_kind_that_only_its_class_knows_run_as_if_listed() -> None:
-    job = run_with(EveryoneToTheFirst()).summary.jobs["own"]
-    assert job.status == "success"
+    summary = run_with(EveryoneToTheFirst()).summary
+    job = summary.jobs["own"]
+    assert (job.status, job.end_ps) == ("success", 10**12)
+    assert f"# own: gathered at {max(one.delivered_ps or 0 for one in job.flows)} ps" in closing_lines(
+        summary
+    )
     assert len(job.flows) == job.ranks - 1
     assert {one.destination for one in job.flows} == {job.flows[0].destination}
     listed = [{"src": rank, "dst": 0, "size": "64KiB"} for rank in range(1, job.ranks)]
@@ -96,9 +126,8 @@ def test_a_kind_names_parts_of_the_results_that_there_are(kind: str) -> None:
 
 
 def test_nothing_beside_the_kinds_asks_which_kind_a_job_has() -> None:
-    kinds = {"Workload"}
-    while more := {one.__name__ for one in _below(Workload)} - kinds:
-        kinds |= more
+    kinds = {one.__name__ for base in (Workload, ScriptPlan, JobFacts) for one in (base, *_below(base))}
+    kinds -= {"ScriptPlan", "JobFacts"}
     asking = [
         f"{name}:{node.lineno}"
         for name in python_files("emu")
@@ -111,5 +140,5 @@ def test_nothing_beside_the_kinds_asks_which_kind_a_job_has() -> None:
     assert asking == []
 
 
-def _below(model: type[Workload]) -> list[type[Workload]]:
+def _below(model: type[Any]) -> list[type[Any]]:
     return [one for child in model.__subclasses__() for one in (child, *_below(child))]

@@ -8,7 +8,7 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.results.summary import ServingResult
+from emu.results.serving_result import ServingResult
 from emu.scenario.workloads.serving import ServingWorkload
 from emu.workload.serving import Asked, Request, Serving, Tokens, decoded, drawn, prefilled, transfers
 from emu.workload.training import Model

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actors.ncclx.script import COLLECTIVE, COMPUTE, EXCHANGE, RECORD, WAIT
 from emu.base.errors import ScenarioError
-from emu.results.summary import TrainingResult
+from emu.results.training_result import TrainingResult
 from emu.scenario.load import load_text
 from emu.scenario.readers.simai import Piece, SimaiError, SimaiPlan, read_simai
 

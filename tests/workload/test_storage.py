@@ -14,7 +14,7 @@ from actors.host.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
 from emu.base.errors import ScenarioError
 from emu.build.storage_warnings import storage_warnings
-from emu.measure.summary_report import server_lines, storage_lines
+from emu.measure.summary_report import server_lines
 from emu.results.summary import Job
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import load_mapping
@@ -292,8 +292,8 @@ def test_results_tell_what_was_moved_whatever_the_plan(name: str, fidelity: str)
     off = whole.jobs["off"].storage
     assert off is not None
     assert (off.bytes, off.throughput_bps) == (0, None)
-    assert "moved" in storage_lines("save", part)[0]
-    assert " of " in storage_lines("save", part)[0]
+    assert "moved" in part.lines("save")[0]
+    assert " of " in part.lines("save")[0]
 
 
 @pytest.mark.parametrize(

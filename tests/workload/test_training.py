@@ -9,6 +9,7 @@ from emu.api import run
 from emu.base.errors import ScenarioError
 from emu.scenario.workloads.training import TrainingWorkload
 from emu.workload.pipeline import Pass, schedule
+from emu.workload.step_facts import TrainingFacts
 from emu.workload.training import PRESETS, Model, Plan, Training
 from tests.scenario.plain import plain
 
@@ -226,8 +227,8 @@ def test_a_scaled_mfu_is_marked_as_not_comparable() -> None:
         workload = {"kind": "training", "model": "llama3-8b", "layers": 2, "scale": scale}
         jobs = [{"name": "train", "workload": workload}]
         prepared = prepare({"name": "scaled", "topology": {"kind": "star", "hosts": 2}, "jobs": jobs})
-        facts = prepared.jobs[0].training
-        assert facts is not None
+        facts = prepared.jobs[0].facts
+        assert isinstance(facts, TrainingFacts)
         assert ("MFU is not comparable" in facts.shrunk) == marked
 
 

@@ -44,8 +44,8 @@ from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, file_named, forcing, unjudged
 from emu.cli.terminal import time_left
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.summary.percentiles import nearest_rank
 from emu.measure.summary.verdict import NOTHING, shown_quantity, value_at
+from emu.results.percentiles import nearest_rank
 from emu.results.places import Bound, place_flaw
 from emu.results.summary import Summary
 from emu.runtime.outcome import RunOptions

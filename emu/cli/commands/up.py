@@ -34,10 +34,10 @@ from emu.cli.terminal import Terminal
 from emu.measure import summary_report
 from emu.measure.collected import JobPlan
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.jobs import status_name
 from emu.measure.summary.recoveries import entry_line, operator_entries
 from emu.reports.live_link import Linked
+from emu.results.busbw import bandwidth_bps, bus_factor
 from emu.runtime.live.control_socket import ControlSocket
 from emu.runtime.live.stepping import check_unattended
 from emu.runtime.outcome import Ending, Progress, RunOptions

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Final
 
 from actors.gpu.memory import GROUP_MEMORIES
-from actors.host.storage_clients import KINDS
 from actors.wire.message import (
     STATUS_FLUSHED,
     STATUS_GPU_LOST,
@@ -26,20 +25,17 @@ from actors.wire.message import (
     STATUS_SUCCESS,
     STATUS_TIMED_OUT,
 )
-from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPlan, JobPlan
-from emu.measure.summary.busbw import bandwidth_bps, bus_factor
-from emu.measure.summary.percentiles import percentiles
-from emu.measure.summary.request_times import serving_result
-from emu.measure.summary.steps import membership_of, training_result
+from emu.measure.collected import DeviceRecord, FlowPlan, JobPlan
+from emu.results.busbw import bandwidth_bps, bus_factor
+from emu.results.job_facts import JobRows, Outcome
+from emu.results.percentiles import FlowTimes, percentiles
+from emu.results.planned_rows import CallPlan, CollectivePlan
 from emu.results.summary import (
     ClearToSends,
     Collective,
     Flow,
-    FlowTimes,
     Init,
     Job,
-    RequestTimes,
-    StorageResult,
     init_result,
 )
 
@@ -68,14 +64,6 @@ def status_name(status: int) -> str:
     return STATUS_NAMES.get(status, f"status_{status}")
 
 
-class Outcome(NamedTuple):
-    """One row about an operation or a flow."""
-
-    start_ps: int
-    end_ps: int
-    status: int
-
-
 class Reported:
     """What all devices reported, by the plan's numbers."""
 
@@ -83,7 +71,8 @@ class Reported:
         tended = [(one, plan.job) for plan in plans if plan.tended for one in plan.tended.incarnations]
         self._job = dict(tended)
         """The job that each became after a restart."""
-        self.operations: dict[tuple[int, int], Outcome] = {}
+        self.operations: dict[int, dict[int, Outcome]] = {}
+        """By job and number."""
         self.done: dict[int, int] = {}
         """How many operations of a job have ended."""
         self.flows: dict[tuple[int, int], Outcome] = {}
@@ -115,7 +104,7 @@ class Reported:
             for job, *request in record.results.get("requests", ()):
                 self.requests.setdefault(job, []).append(request)
             for job, operation, start_ps, end_ps, status in record.results.get("operations", ()):
-                self.operations[job, operation] = Outcome(start_ps, end_ps, status)
+                self.operations.setdefault(job, {})[operation] = Outcome(start_ps, end_ps, status)
                 self.done[job] = max(self.done.get(job, 0), operation + 1)
             for job, flow, start_ps, end_ps, status in record.results.get("flows", ()):
                 self.flows[job, flow] = Outcome(start_ps, end_ps, status)
@@ -155,28 +144,41 @@ class Reported:
         done = self.done.get(plan.job, 0)
         if period == 0 or done == 0:
             return 0
-        failed = self.operations[plan.job, done - 1].status != STATUS_SUCCESS
+        failed = self.operations[plan.job][done - 1].status != STATUS_SUCCESS
         return (done - 1) // period * period if failed else max(done // period - 1, 0) * period
+
+    def rows(self, plan: JobPlan, flows: Sequence[Flow]) -> JobRows:
+        """What was reported about a job, as the facts of its kind read it."""
+        return JobRows(
+            ranks=plan.ranks,
+            start_ps=plan.start_ps,
+            operations=self.operations.get(plan.job, {}),
+            flows=flows,
+            steps=self.steps.get(plan.job, ()),
+            clients=self.clients.get(plan.job, ()),
+            staged_ps=self.staged.get(plan.job, 0),
+            requests=self.requests.get(plan.job, ()),
+        )
 
     def memberships(self, plan: JobPlan) -> dict[int, int]:
         """In which of its memberships a job did each step that is over, where it has several."""
-        if plan.training is None or not plan.training.members:
+        if not plan.facts.memberships():
             return {}
         through: dict[int, set[int]] = {}
         for rank, step, *_ in self.steps.get(plan.job, ()):
             through.setdefault(step, set()).add(rank)
-        found = {step: membership_of(plan.training, plan.ranks, ranks) for step, ranks in through.items()}
+        found = {step: plan.facts.membership_of(plan.ranks, ranks) for step, ranks in through.items()}
         return {step: number for step, number in found.items() if number is not None}
 
     def calls_of(self, plan: JobPlan, call: CallPlan, membership: int | None) -> list[Outcome]:
         """How a call ended for the ranks of a membership, or for all; of what a rank did twice, the last
         time."""
         ranked = self.calls.get((plan.job, call.step, call.label), {})
-        if plan.training is None or membership is None:
+        if membership is None:
             return list(ranked.values())
         if not call.of(membership).callers:
             return []
-        return [ranked[rank] for rank in plan.training.members[membership] if rank in ranked]
+        return [ranked[rank] for rank in plan.facts.memberships()[membership] if rank in ranked]
 
     def ends(self, plan: JobPlan, call: CallPlan) -> list[Outcome]:
         """The calls at the other end of a transfer, as far as they are over."""
@@ -334,55 +336,22 @@ def flow_times(flows: Sequence[Flow]) -> FlowTimes | None:
     )
 
 
-def storage_result(
-    plan: JobPlan, clients: Sequence[Outcome], requests: Sequence[Sequence[int]], staged_ps: int
-) -> StorageResult:
-    """What the clients of a job did, over all hosts."""
-    found: dict[str, RequestTimes] = {}
-    for kind, name in enumerate(KINDS):
-        rows = [row for row in requests if row[0] == kind]
-        count = sum(row[1] for row in rows)
-        if rows:
-            found[name] = RequestTimes(
-                count=count,
-                mean_ps=sum(row[2] for row in rows) // max(count, 1),
-                max_ps=max(row[3] for row in rows),
-                refused=sum(row[4] for row in rows),
-                elsewhere=sum(row[6] for row in rows),
-            )
-    moved_bytes = sum(row[5] for row in requests)
-    whole = len(clients) == plan.clients
-    took_ps = max(one.end_ps for one in clients) - min(one.start_ps for one in clients) if whole else 0
-    return StorageResult(
-        clients=len(clients),
-        planned_clients=plan.clients,
-        bytes=moved_bytes,
-        planned_bytes=plan.stored_bytes,
-        throughput_bps=bandwidth_bps(moved_bytes, took_ps) if took_ps else None,
-        staged_ps=staged_ps if plan.staged and clients else None,
-        requests=found,
-    )
-
-
 def job_row(plan: JobPlan, reported: Reported) -> Job:
     """One job. Warm-up iterations count for its status and span, and are not listed.
 
     Of a job that repeats (`run.repeat`), the last round that was done whole.
     """
     first = reported.first(plan)
-    outcomes = [reported.operations.get((plan.job, first + one.operation)) for one in plan.collectives]
+    flows = [flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows]
+    rows = reported.rows(plan, flows)
+    outcomes = [rows.operations.get(first + one.operation) for one in plan.collectives]
     outcomes += [reported.flows.get((plan.job, one.flow)) for one in plan.flows]
-    training = plan.training
-    if training is not None:
-        outcomes += [reported.operations.get((plan.job, step)) for step in range(training.steps)]
+    outcomes += plan.facts.outcomes(rows)
     memberships = reported.memberships(plan)
-    clients = reported.clients.get(plan.job, [])
-    outcomes += [*clients, *[None] * (plan.clients - len(clients))]
     done = [outcome for outcome in outcomes if outcome is not None]
     failed = [status_name(outcome.status) for outcome in done if outcome.status != STATUS_SUCCESS]
     whole = len(done) == len(outcomes)
-    flows = [flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows]
-    return Job(
+    job = Job(
         ranks=plan.ranks,
         status=(failed[0] if failed else SUCCESS if whole else UNFINISHED) if plan.enabled else DISABLED,
         start_ps=min((outcome.start_ps for outcome in done), default=None),
@@ -390,7 +359,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         collectives=[
             collective_row(
                 one,
-                reported.operations.get((plan.job, first + one.operation)),
+                rows.operations.get(first + one.operation),
                 reported.cts_waits.get((plan.job, one.operation)),
                 reported.compared.get((plan.job, one.operation), (0, 0)),
                 reported.wrong_ranks(plan, one.operation),
@@ -410,19 +379,11 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         ],
         flows=flows,
         flow_times=flow_times(flows),
-        serving=serving_result(plan.serving, plan.start_ps, flows) if plan.serving is not None else None,
-        storage=storage_result(
-            plan, clients, reported.requests.get(plan.job, []), reported.staged.get(plan.job, 0)
-        )
-        if plan.clients
-        else None,
         init=reported.inits.get(plan.job),
-        training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
-        if training is not None
-        else None,
         failures=[],
         suspects=[],
     )
+    return job.model_copy(update=plan.facts.results(rows))
 
 
 def job_rows(plans: Sequence[JobPlan], records: Iterable[DeviceRecord]) -> dict[str, Job]:
@@ -437,7 +398,7 @@ def planned_bytes(plans: Sequence[JobPlan]) -> int:
     for plan in plans:
         if not plan.enabled:
             continue
-        total += sum(flow.size_bytes for flow in plan.flows) + plan.stored_bytes
+        total += sum(flow.size_bytes for flow in plan.flows) + plan.facts.payload_bytes()
         for one in plan.collectives:
             factor = bus_factor(one.op, one.ranks) * one.ranks
             total += one.size_bytes * factor.numerator // factor.denominator

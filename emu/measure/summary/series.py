@@ -36,10 +36,9 @@ from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from actors.kernel.units import PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
-from emu.measure.collected import Changed, CollectivePlan, JobPlan
-from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.collected import Changed, JobPlan
 from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED
-from emu.measure.summary.steps import step_mfu_ppm
+from emu.results.busbw import bandwidth_bps, bus_factor
 from emu.results.metrics import (
     COLLECTIVE,
     MEMBER,
@@ -49,6 +48,7 @@ from emu.results.metrics import (
     labels_of,
     size_range,
 )
+from emu.results.planned_rows import CollectivePlan
 from emu.results.summary import Collective, Job
 from emu.scenario.expect import SeriesExpectation
 from emu.scenario.faults.events import Fault, spans_of
@@ -356,7 +356,7 @@ def _steps(one: SeriesExpectation, state: State) -> Iterator[Came]:
         if one.metric.key == "job_step_time_ps":
             yield Came(end_ps, {"job_name": plan.name}, end_ps - start_ps)
         else:
-            mfu_ppm = step_mfu_ppm(plan.training, plan.ranks, end_ps - start_ps)
+            mfu_ppm = plan.facts.step_mfu_ppm(plan.ranks, end_ps - start_ps)
             if mfu_ppm is not None:
                 yield Came(end_ps, {"job_name": plan.name}, Fraction(mfu_ppm, 10**6))
 

@@ -20,12 +20,12 @@ from actors.switch.switch import Switch
 from actors.wire.message import STATUS_SUCCESS
 from emu.build.job_plans import job_plans
 from emu.build.switches import fabric_ports
-from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.collected import JobPlan
 from emu.measure.summary.recoveries import PLANNED, RULES, operator_result
 from emu.measure.summary.series import members_of
-from emu.measure.summary.steps import step_mfu_ppm
+from emu.results.busbw import bandwidth_bps, bus_factor
 from emu.results.metrics import algorithm_name, collective_name, size_range
+from emu.results.planned_rows import CollectivePlan
 from emu.runtime.blueprint import RunPlan
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.spans import plane_names, port_labels
@@ -134,7 +134,7 @@ class StateReading:
         for number, step_ps in sorted(self._steps.items()):
             plan = self._jobs[number]
             found["job_step_time_ps"].append(((plan.name,), step_ps))
-            mfu_ppm = step_mfu_ppm(plan.training, plan.ranks, step_ps)
+            mfu_ppm = plan.facts.step_mfu_ppm(plan.ranks, step_ps)
             if mfu_ppm is not None:
                 found["job_mfu_ppm"].append(((plan.name,), mfu_ppm))
         counts = self._counts(controller)

@@ -157,14 +157,14 @@ class CollectiveWorkload(Workload):
             left = [tuple(range(ranks)), tuple(rank for rank in range(ranks) if rank not in site.spared)]
         else:
             plan = self._plan(self.groups(ranks), site.picks, site.mistaken)
-            return Scripts(plan, plan.operations, reduces=True)
+            return Scripts(plan, plan.operations, collectives=plan.listed_operations(), reduces=True)
         made: list[tuple[BenchmarkPlan, dict[int, int], tuple[int, ...]]] = []
         for members in left:
             group = [range(len(members))]
             part = self._plan(group, site.picks_of(members), None, site.spared, bool(made))
             made.append((part, dict(enumerate(members)), members))
         plan = with_memberships(made, ranks)
-        return Scripts(plan, plan.operations, reduces=True)
+        return Scripts(plan, plan.operations, collectives=plan.listed_operations(), reduces=True)
 
     def _plan(
         self,

@@ -6,6 +6,7 @@ What they mean, and what is not modelled, is in `emu.workload.program`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -236,8 +237,9 @@ class ProgramWorkload(Workload):
                 made.append((self._plan(site, site.picks_of(instead), instead), instead, members))
             plan = with_memberships(made, len(site.gpus))
         facts = trace_facts(self.steps, len(plan.scripts), self.cut(), Fraction(1), plan.reasons)
-        facts = facts._replace(members=tuple(plan.memberships))
-        return Scripts(plan, training_steps(self.steps), facts, reduces=True)
+        facts = replace(facts, members=tuple(plan.memberships))
+        calls = plan.listed_calls(self.steps)
+        return Scripts(plan, training_steps(self.steps), facts, calls=calls, reduces=True)
 
     def _plan(self, site: Site, picks: Picks, left: Collection[int] | None = None) -> ProgramPlan:
         """What the ranks do, or, if some are lost, those that are `left`: nobody calls the others. Raises

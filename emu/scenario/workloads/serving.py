@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -40,6 +40,8 @@ class AskedRequest(Section):
 
 class ServingWorkload(FlowsWorkload):
     """Requests to a model whose prefill and decode are on GPUs of their own."""
+
+    parts: ClassVar[tuple[str, ...]] = ("flows", "serving")
 
     kind: Literal["serving"] = "serving"
     """Requests, with prefill and decode apart."""
@@ -148,7 +150,7 @@ class ServingWorkload(FlowsWorkload):
     def fit(self, site: Site) -> Flows:
         """The same, with the requests that they are of."""
         facts = ServingFacts(self.serving(), tuple(self.asked(site.seed, site.job)))
-        return super().fit(site)._replace(serving=facts)
+        return super().fit(site)._replace(facts=facts)
 
     def write_bytes_of(self, size_bytes: int) -> int:
         """A page of one layer."""

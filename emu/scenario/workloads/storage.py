@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from actors.fabric.model import Topology
-from actors.host.storage_clients import ClientScript, Manners
+from actors.host.storage_clients import ClientScript, Manners, flattened
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.base.units import format_size, parse_size, parse_time
@@ -24,6 +24,7 @@ from emu.scenario.yaml.values import DelayPs, PositiveSizeBytes, TimePs
 from emu.topology.front_end import metadata_hosts
 from emu.topology.server_presets import copy_rates_bps
 from emu.workload.file_operations import Service, checkpoint, files_of, filling, reading, rebuilding
+from emu.workload.storage_facts import StorageFacts
 
 MOST_REQUESTS: Final = 2**22
 """Requests of the clients of one job, over all."""
@@ -86,10 +87,10 @@ class StorageWorkload(Workload):
         """The requests of each client."""
         self._check_service(site)
         self._check_own(site)
-        requests = self.requests_of(len(site.gpus))
-        if requests > MOST_REQUESTS:
+        count = self.requests_of(len(site.gpus))
+        if count > MOST_REQUESTS:
             accepted = f"at most {MOST_REQUESTS}: larger blocks, fewer files or steps"
-            raise site.misfit(("workload", "block"), f"about {requests} requests", accepted)
+            raise site.misfit(("workload", "block"), f"about {count} requests", accepted)
         frontend, fuse = site.environment.frontend, self.fuse
         service = Service(
             protocol=self.protocol,
@@ -111,7 +112,15 @@ class StorageWorkload(Workload):
         copies = self._copies(site)
         scripts = tuple(self._scripts(site, service, copies))
         known = copies if site.environment.host.node != "none" else ()
-        return Clients(scripts, manners, self.stripe + self.parity, tuple(known))
+        asking = [script for _, script in scripts if script]
+        requests = flattened(tuple(asking))
+        saving = any(one.up_bytes for one in requests)
+        facts = StorageFacts(
+            clients=len(asking),
+            stored_bytes=sum(one.up_bytes + one.down_bytes for one in requests),
+            staged=saving and any(script[0].earliest_ps > 0 for script in asking),
+        )
+        return Clients(scripts, manners, self.stripe + self.parity, tuple(known), facts)
 
     def _check_service(self, site: Site) -> None:
         """Refuse what the storage of the scenario has no place for. Raises MisfitError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Final, Literal
@@ -23,7 +24,7 @@ from emu.scenario.readers.simai import Pipelining, Simai, SimaiError, SimaiPlan,
 from emu.scenario.section import Refusal, Section
 from emu.scenario.workloads.workload import Scripts, Site, Workload, training_steps, tuned_calls
 from emu.scenario.yaml.values import PositiveFraction
-from emu.workload.step_facts import TrainingFacts, trace_facts
+from emu.workload.step_facts import TrainingFacts, trace_facts, traced_calls
 
 _LONGEST_BASE64: Final = (MOST_TRACE_BYTES + 2) // 3 * 4
 
@@ -48,7 +49,8 @@ class TraceWorkload(Workload):
     def fit(self, site: Site) -> Scripts:
         """What the ranks do in each step, as the tuner likes it."""
         plan = tuned_calls(self.planned(site), site.picks)
-        return Scripts(plan, training_steps(self.steps), self.facts(plan))
+        calls = traced_calls(plan, self.steps)
+        return Scripts(plan, training_steps(self.steps), self.facts(plan), calls=calls)
 
     def planned(self, site: Site) -> ScriptPlan:
         """What the ranks do. Raises MisfitError."""
@@ -134,12 +136,14 @@ class SimaiTrace(TraceWorkload):
     def fit(self, site: Site) -> Scripts:
         """The same with the bubble of its pipeline."""
         plan = self.planned(site)
-        facts = self.facts(plan)._replace(
+        facts = replace(
+            self.facts(plan),
             bubble_ps=(plan.bubble_ps() if plan.formula() is None else 0,) * len(plan.scripts),
             bubble_ideal=round(plan.bubble_ideal(), 6),
             formula=plan.formula(),
         )
-        return Scripts(tuned_calls(plan, site.picks), training_steps(self.steps), facts)
+        tuned = tuned_calls(plan, site.picks)
+        return Scripts(tuned, training_steps(self.steps), facts, calls=traced_calls(tuned, self.steps))
 
 
 class ProcessGroup(Section):

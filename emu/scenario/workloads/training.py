@@ -8,6 +8,7 @@ context parallelism); MegaScale (NSDI'24), section 3.2 (overlaps, stragglers).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
@@ -385,7 +386,7 @@ class TrainingWorkload(Workload):
             plan = self._recovering(site, site.recover, fitted)
         facts = facts_of(self.steps, plan.training, self.shape())
         bubble_ps = (*facts.bubble_ps, *([0] * spares))  # which are of no stage
-        facts = facts._replace(bubble_ps=bubble_ps, members=tuple(plan.memberships))
+        facts = replace(facts, bubble_ps=bubble_ps, members=tuple(plan.memberships))
         return Scripts(plan, training_steps(self.steps), facts)
 
     def _recovering(self, site: Site, recover: RecoverSection, fitted: Training) -> Plan:

@@ -25,6 +25,9 @@ from actors.host.perftest import TX_DEPTH
 from actors.host.storage_clients import ClientScript, Manners
 from actors.ncclx.operations import ROOTED, TO_ALL, Operation
 from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan
+from emu.results.job_facts import NO_FACTS, JobFacts
+from emu.results.planned_rows import CallPlan, CollectivePlan
+from emu.results.summary import KIND_FIELDS
 from emu.scenario.environment import Environment
 from emu.scenario.section import Location, Refusal, Section
 from emu.scenario.sections.graph import AUTO, DEFAULT
@@ -32,13 +35,11 @@ from emu.scenario.workloads.recover import RecoverSection
 from emu.workload.flows import Flow
 from emu.workload.nccl_tuning import Choice
 from emu.workload.program import MOST_PLACES, memberships
-from emu.workload.serving import ServingFacts
-from emu.workload.step_facts import TrainingFacts
 
 Picks = Callable[[Sequence[Sequence[int]], str, int, str], Choice]
 """How an operation, of so many bytes, is done among groups of ranks by an algorithm, or by `auto`."""
 
-OF_KINDS: Final = ("collectives", "flows", "storage", "training")
+OF_KINDS: Final = ("collectives", "flows", *KIND_FIELDS)
 """Parts of `jobs.NAME` in the results that some kinds fill, and others do not have."""
 
 
@@ -121,8 +122,13 @@ class Scripts(NamedTuple):
     plan: ScriptPlan
     operations: tuple[Operation, ...] = ()
     """Each of which all ranks begin together."""
-    facts: TrainingFacts | None = None
-    """Facts of a job of steps."""
+    facts: JobFacts = NO_FACTS
+    """What the results need to know of it."""
+    collectives: tuple[CollectivePlan, ...] = ()
+    """What the results list of its operations, each in turn; the number of ranks and the rest of what wiring
+    decides is filled in by `emu.build.job_plans`."""
+    calls: tuple[CallPlan, ...] = ()
+    """What the results list of its steps."""
     reduces: bool = False
     """Whether `payload: real` gives its packets content."""
 
@@ -140,8 +146,8 @@ class Flows(NamedTuple):
     """Whether they go over the front-end NIC of each host."""
     tx_depth: int = TX_DEPTH
     """Messages that a queue pair has outstanding at most."""
-    serving: ServingFacts | None = None
-    """Facts of a job whose flows are keys and values."""
+    facts: JobFacts = NO_FACTS
+    """What the results need to know of them."""
 
 
 class Copying(NamedTuple):
@@ -162,6 +168,8 @@ class Clients(NamedTuple):
     """Chunks of a block, parity counted."""
     copies: tuple[Copying, ...] = ()
     """What they begin with, where servers are of a known build."""
+    facts: JobFacts = NO_FACTS
+    """What the results need to know of them."""
 
 
 class Workload(Section):

@@ -5,9 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from emu.results.summary import FlowTimes
+from emu.results.parts import Part
 
 T = TypeVar("T")
+
+
+class FlowTimes(Part):
+    """Percentiles of times; of flows those that were delivered, from the host's post to the last byte."""
+
+    count: int
+    """How many there are."""
+    p50_ps: int
+    """Half of them took no longer."""
+    p90_ps: int
+    """Nine of ten took no longer."""
+    p99_ps: int
+    """Ninety-nine of a hundred took no longer."""
+    p999_ps: int
+    """All but one in a thousand took no longer."""
+    max_ps: int
+    """The longest."""
 
 
 def nearest_rank(ascending: Sequence[T], permille: int) -> T:
