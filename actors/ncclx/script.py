@@ -211,7 +211,7 @@ class ScriptPlan:
         return found
 
     def disagreements(self) -> Iterator[str]:
-        """Calls of the members of a group that do not fit one another, in words: of a user's program alone."""
+        """Calls of the members of a group that do not fit one another, in words: of a user's program."""
         return iter(())
 
     def transfers(self, membership: int = 0) -> Iterator[tuple[int, GroupCall, int, GroupCall]]:

@@ -87,9 +87,8 @@ def test_flows_of_a_kind_that_only_its_class_knows_run_as_if_listed() -> None:
     summary = run_with(EveryoneToTheFirst()).summary
     job = summary.jobs["own"]
     assert (job.status, job.end_ps) == ("success", 10**12)
-    assert f"# own: gathered at {max(one.delivered_ps or 0 for one in job.flows)} ps" in closing_lines(
-        summary
-    )
+    latest_ps = max(one.delivered_ps or 0 for one in job.flows)
+    assert f"# own: gathered at {latest_ps} ps" in closing_lines(summary)
     assert len(job.flows) == job.ranks - 1
     assert {one.destination for one in job.flows} == {job.flows[0].destination}
     listed = [{"src": rank, "dst": 0, "size": "64KiB"} for rank in range(1, job.ranks)]
