@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from emu.results.parts import KindResult
+from emu.results.part import KindResult
 from emu.results.summary import Flow
 
 

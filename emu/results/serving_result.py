@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emu.base.units import about_time, aligned
-from emu.results.parts import KindResult
+from emu.results.part import KindResult
 from emu.results.percentiles import FlowTimes
 
 

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pydantic import Field
 
 from emu.base.units import about_time, counted
-from emu.results.parts import KindResult
+from emu.results.part import KindResult
 
 
 class TrainingResult(KindResult):

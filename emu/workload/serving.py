@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
 from emu.results.job_facts import JobFacts, JobRows
-from emu.results.parts import KindResult
+from emu.results.part import KindResult
 from emu.results.percentiles import percentiles
 from emu.results.serving_result import ServingResult
 from emu.workload.flows import Flow, exponential

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from actors.host.storage_clients import KINDS
 from emu.results.busbw import bandwidth_bps
 from emu.results.job_facts import JobFacts, JobRows, Outcome
-from emu.results.parts import KindResult
+from emu.results.part import KindResult
 from emu.results.storage_result import RequestTimes, StorageResult
 
 
