@@ -466,7 +466,14 @@ def _run_recorded(
         nonlocal interrupted
         try:
             return diagnosed(
-                scenario, topology, prepared.jobs, outcome, record.moves, live, record.aims, summary
+                scenario,
+                topology,
+                prepared.jobs,
+                outcome,
+                record.moves,
+                live,
+                record.measured,
+                summary,
             )
         except KeyboardInterrupt:
             interrupted = True
@@ -486,7 +493,7 @@ def _run_recorded(
             virtual_ps=outcome.virtual_ps,
             samples=record.kept(outcome),
             history=record.history,
-            aims=record.aims,
+            measured=record.measured,
             diagnose=judged if diagnose and not flows else None,
         )
     if directory is not None:
@@ -538,12 +545,12 @@ class _Record(Observer):
         """Captures that are not written, by number: what there is of each port."""
         self.written: set[int] = set()
         """Captures that are."""
-        self.aims: dict[tuple[int, int], str] = {}
+        self.measured: dict[tuple[int, int], str] = {}
         """What faults that hit the busiest were found to hit, by fault and occurrence."""
         if directory is not None and directory.resumed:
-            self.aims = directory.aims()
+            self.measured = directory.measured()
         if steering is not None:
-            steering.aims = self.aims
+            steering.measured = self.measured
         follows = any(isinstance(one, SeriesExpectation) for one in prepared.scenario.expect)
         self._spool = SampleSpool() if directory is None and follows else None
         self.moves = Moves()
@@ -561,11 +568,11 @@ class _Record(Observer):
         """Pass it on."""
         if self._steering is not None:
             self._steering.virtual_ps = max(self._steering.virtual_ps, progress.virtual_ps)
-        for at_ps, entry, place, target in progress.aims:
-            if (entry, place) not in self.aims:
-                self.aims[entry, place] = target
+        for at_ps, entry, place, target in progress.measured:
+            if (entry, place) not in self.measured:
+                self.measured[entry, place] = target
                 if self._directory is not None:
-                    self._directory.journal("aim", at_ps, fault=entry, occurrence=place, target=target)
+                    self._directory.journal("target", at_ps, fault=entry, occurrence=place, target=target)
         self.note_operator(progress.operator)
         self._observer.progressed(progress)
 

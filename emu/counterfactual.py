@@ -55,7 +55,7 @@ from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Observer, Outcome, RunOptions
 from emu.runtime.run import run_local
 from emu.scenario.environment import SpanSection
-from emu.scenario.fault_schedule import Aims, scripted
+from emu.scenario.fault_schedule import MeasuredTargets, scripted
 from emu.scenario.faults.events import Change, Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
@@ -79,7 +79,7 @@ DRIFTS: Final[Mapping[int, int]] = {
 """An item of a device's configuration, and what changes it."""
 ANYWHERE: Final = -1
 MOST_SHARED: Final = 3
-NO_AIMS: Final[Aims] = MappingProxyType({})
+NONE_MEASURED: Final[MeasuredTargets] = MappingProxyType({})
 
 
 Port = tuple[int, int]
@@ -350,7 +350,7 @@ class Counterfactuals:
         events: int,
         most_events: int,
         end_ps: int,
-        aims: Aims = NO_AIMS,
+        measured: MeasuredTargets = NONE_MEASURED,
         loads: Mapping[Port, int] = MappingProxyType({}),
         ran_ps: int = int(NEVER_PS),
     ) -> None:
@@ -367,7 +367,7 @@ class Counterfactuals:
         self._plans = tuple(plans)
         self._slowed = {one.name for one in scenario.jobs if getattr(one.workload, "stragglers", ())}
         """Jobs with ranks that the scenario makes slower."""
-        self._aims = aims
+        self._targets = measured
         self._left = most_events
         self.end_ps = end_ps
         self.events = events
@@ -425,7 +425,7 @@ class Counterfactuals:
         found = self._faults.get(cabling)
         if found is None:
             fabric = self._fabric if cabling else self._topology
-            every = scripted(self._scenario, fabric, self._aims)
+            every = scripted(self._scenario, fabric, self._targets)
             found = self._faults[cabling] = tuple(one for one in every if one.begin_ps <= self._ran_ps)
         return found
 

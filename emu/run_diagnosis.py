@@ -18,7 +18,7 @@ from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
 from emu.build.job_plans import job_plans
-from emu.counterfactual import LONGER, NO_AIMS, Counterfactuals, as_intended, emulated, miscabled
+from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated, miscabled
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
 from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
@@ -33,7 +33,7 @@ from emu.measure.summary.jobs import job_rows
 from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome
-from emu.scenario.fault_schedule import Aims
+from emu.scenario.fault_schedule import MeasuredTargets
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.stored_run import StoredRun, stored_run
@@ -53,12 +53,12 @@ def diagnosed(
     outcome: Outcome,
     moves: Moves,
     live: bool,
-    aims: Aims,
+    measured: MeasuredTargets,
     summary: Summary,
 ) -> Judged:
     """What a run suffered from, at its end, and what it was compared with; nothing of one that did not come
-    to it. `topology` is the fabric as it was run, `aims` what faults hit that hit the busiest. Of a `live`
-    run somebody waits for the end.
+    to it. `topology` is the fabric as it was run, `measured` has the targets of faults on the busiest. Of a
+    `live` run somebody waits for the end.
     """
     if not outcome.digest:
         return Judged([])
@@ -76,7 +76,7 @@ def diagnosed(
     compares = scenario.faults or any(one.cause in MEANT for one in suspects)
     if not suspects or not compares or any(job.attended for job in scenario.jobs):
         return Judged(diagnose(view))
-    runs = _runs(scenario, cabled, view, whole, most, aims)
+    runs = _runs(scenario, cabled, view, whole, most, measured)
     reference = None
     if scenario.faults and undecided(view) and events <= most:
         reference = reference_of(intended, topology, plans, span_ps, runs)
@@ -90,7 +90,12 @@ def diagnosed(
 
 
 def _runs(
-    scenario: Scenario, cabled: Topology, view: View, events: int, most: int, aims: Aims = NO_AIMS
+    scenario: Scenario,
+    cabled: Topology,
+    view: View,
+    events: int,
+    most: int,
+    measured: MeasuredTargets = NONE_MEASURED,
 ) -> Counterfactuals:
     """The runs that a diagnosis may ask for."""
     end_ps = int(NEVER_PS)
@@ -104,7 +109,9 @@ def _runs(
         for node in view.networked()
         for port, _ in view.fabric_ports(node)
     }
-    return Counterfactuals(scenario, cabled, view.plans, own, events, most, end_ps, aims, loads, view.end_ps)
+    return Counterfactuals(
+        scenario, cabled, view.plans, own, events, most, end_ps, measured, loads, view.end_ps
+    )
 
 
 def _span_ps(view: View, events: int, most: int) -> int | None:
@@ -175,7 +182,7 @@ def diagnose_directory(
     known: Emulate | None = _told_by(summary.counterfactuals) if summary.counterfactuals else None
     if emulate:
         cabled = build_topology(run.scenario)
-        known = _runs(run.scenario, cabled, view, summary.engine.events, int(NEVER_PS), run.aims)
+        known = _runs(run.scenario, cabled, view, summary.engine.events, int(NEVER_PS), run.measured)
         span_ps = _span_ps(view, summary.engine.events, int(NEVER_PS))
         reference = reference_of(view.scenario, view.topology, view.plans, span_ps)
     return summary, diagnose(view, reference, known)

@@ -3,8 +3,8 @@
 `scenario.yaml` holds the scenario with which a run began. What was injected, cleared or captured while it ran
 is in `journal.jsonl`, which has one object a line with `kind` and `virtual_ps`: `begin` (scenario, seed),
 `fault` and `link` for what the scenario breaks, `change` for each live change (`emu.scenario.live_changes`),
-`aim` for each part that a fault on the busiest hit, and `end`. The scenario with the changes at their times
-is the one whose run is the same, bit for bit. So every command that repeats, forks or compares a run reads it
+`target` for each target of a fault on the busiest, and `end`. The scenario with the changes at their times is
+the one whose run is the same, bit for bit. So every command that repeats, forks or compares a run reads it
 here.
 
 A run that was killed has no `end`; its changes are in the journal all the same, since each is on the disk
@@ -24,7 +24,7 @@ from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
 from emu.measure.digest import check_kind
 from emu.scenario.dump import to_yaml
-from emu.scenario.fault_schedule import Aims, scripted
+from emu.scenario.fault_schedule import MeasuredTargets, scripted
 from emu.scenario.faults.events import Fault
 from emu.scenario.live_changes import Change, changed
 from emu.scenario.load import Loaded, load, load_text
@@ -45,7 +45,7 @@ class StoredRun:
     """The same with every live change: its run is this run."""
     changes: tuple[tuple[int, Change], ...]
     """Every live change with its time in ps, in order."""
-    aims: Aims
+    measured: MeasuredTargets
     """What faults on the busiest hit, by fault and occurrence."""
     end_ps: int
     """Where somebody ended it; NEVER_PS if nobody did. The scenario's own end stays what it is, since the
@@ -59,7 +59,7 @@ class StoredRun:
 
     def faults(self, topology: Topology) -> tuple[Fault, ...]:
         """Every occurrence of its faults, the injected ones too."""
-        return scripted(self.scenario, topology, self.aims)
+        return scripted(self.scenario, topology, self.measured)
 
     def breaking(self, topology: Topology) -> list[dict[str, Any]]:
         """The lines of its journal that say what broke, as if all had been scripted from the start."""
@@ -92,12 +92,12 @@ def stored_run(directory: Path) -> StoredRun:
     ended_ps, digest = ends[-1] if ends else (0, "")
     live = scenario.run.repeat or scenario.operator is not None  # where somebody may have ended it
     end_ps = ended_ps if digest and live else int(NEVER_PS)
-    aims = {
+    measured = {
         (int(entry["fault"]), int(entry["occurrence"])): str(entry["target"])
         for kind, _, entry in entries
-        if kind == "aim"
+        if kind == "target"
     }
-    return StoredRun(begun, scenario, changes, aims, end_ps, digest)
+    return StoredRun(begun, scenario, changes, measured, end_ps, digest)
 
 
 def breaking(resolved: Resolved, topology: Topology) -> list[tuple[str, int, dict[str, Any]]]:

@@ -391,8 +391,8 @@ def current_build(
     profiled one."""
     wanted = (recipe(profiled=True),) if profiled else (recipe(), recipe(profiled=True))
     for candidate in builds(root):
-        alike = candidate.abi_suffix == ABI_SUFFIX and candidate.recipe in wanted
-        if alike and candidate.plugins == (plugins or {}) and candidate.matches(sources):
+        equal = candidate.abi_suffix == ABI_SUFFIX and candidate.recipe in wanted
+        if equal and candidate.plugins == (plugins or {}) and candidate.matches(sources):
             return candidate
     return None
 

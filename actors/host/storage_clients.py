@@ -17,8 +17,8 @@ other chunk of the block. What it was to read or to ask there it cannot have els
 With FUSE every request goes through a daemon of the client's host first, one for all clients of a job there,
 which takes so long for each piece of so many bytes, one after another.
 
-The clients of a host know no network: they act through `Wires`, here over queue pairs, at flow level over
-rates (`emu.flow`).
+The clients of a host know no network: they act through `StorageNetwork`, here over queue pairs, at flow level
+over rates (`emu.flow`).
 
 A checkpoint that is saved goes from GPU to host memory first. Where servers are of a known build
 (`host.node`), that *copy* takes its part of the GPU's link for as long as it lasts, and the NIC that reads
@@ -163,7 +163,7 @@ class ServiceQueue:
         return self.free_ps
 
 
-class Wires:
+class StorageNetwork:
     """What clients act through."""
 
     def send(self, number: int, now_ps: int) -> None:
@@ -232,14 +232,14 @@ class StorageClients:
         self,
         scripts: tuple[ClientScript, ...],
         manners: Manners,
-        wires: Wires,
+        network: StorageNetwork,
         draws: tuple[int, int],
         spares: tuple[int, ...] = (),
     ) -> None:
         self.requests = flattened(scripts)
         self._spares = spares or (-1,) * len(scripts)
         self.manners = manners
-        self._wires = wires
+        self._network = network
         self._chain_of: list[_Chain] = []
         self._clients = [self._client(number, script) for number, script in enumerate(scripts)]
         self._stream = Stream(*draws, _PURPOSE)
@@ -323,11 +323,11 @@ class StorageClients:
         self._sent[number] = now_ps
         if not self._watching and self.manners.timeout_ps < NEVER_PS:
             self._watch(now_ps + self.manners.timeout_ps)
-        self._wires.send(number, now_ps)
+        self._network.send(number, now_ps)
 
     def _watch(self, time_ps: int) -> None:
         self._watching = True
-        self._wires.later(time_ps, len(self.requests) + len(self._clients) + 1)
+        self._network.later(time_ps, len(self.requests) + len(self._clients) + 1)
 
     def _overdue(self, now_ps: int) -> bool:
         """Give up the servers that have not answered; whether there are any."""
@@ -427,7 +427,7 @@ class StorageClients:
             return
         due_ps = self._start_ps + client.phases[client.phase][0]
         if due_ps > now_ps:
-            self._wires.later(due_ps, len(self.requests) + number + 1)
+            self._network.later(due_ps, len(self.requests) + number + 1)
         else:
             self._go_on(client, number, now_ps)
 
@@ -463,7 +463,7 @@ class StorageClients:
             pieces = max(-(-(request.up_bytes + request.down_bytes) // manners.piece_bytes), 1)
             free_ps = max(self._daemon_free_ps, now_ps) + pieces * manners.daemon_ps
             self._daemon_free_ps = free_ps
-            self._wires.later(free_ps, number + 1)
+            self._network.later(free_ps, number + 1)
 
     def _again(self, number: int, now_ps: int) -> None:
         """A request was refused."""
@@ -474,7 +474,7 @@ class StorageClients:
         self._refusals[number] = refusals + 1
         half_ps = (self.manners.backoff_ps << refusals) // 2
         drawn_ps = self._stream.draw62() * half_ps >> 62
-        self._wires.later(now_ps + half_ps + drawn_ps, number + 1)
+        self._network.later(now_ps + half_ps + drawn_ps, number + 1)
 
     def _give_up(self, number: int, status: int, now_ps: int) -> None:
         """A client ends before its time; what it asked is forgotten."""
@@ -493,7 +493,7 @@ class StorageClients:
         if self._open == 0:
             failed = [one.status for one in self._clients if one.status != STATUS_SUCCESS]
             begun_ps = min(one.begun_ps for one in self._clients)
-            self._wires.over(begun_ps, now_ps, failed[0] if failed else int(STATUS_SUCCESS))
+            self._network.over(begun_ps, now_ps, failed[0] if failed else int(STATUS_SUCCESS))
 
     # ---- what is left
 
@@ -624,7 +624,7 @@ class ClientProgram(Program):
         self._copying = [as_int(place) for place in as_list(copying)]
 
 
-class HostWires(Wires):
+class HostNetwork(StorageNetwork):
     """The queue pairs of a host and its clock."""
 
     def __init__(self, program: ClientProgram) -> None:

@@ -241,7 +241,7 @@ class Schedule:
             plans = self.part(operation, size_bytes)._tasks(channel, rank, sends, receives)
             period = len(self.part(operation, loop_bytes).steps(0, channel, rank))
             first = reach * period
-            if _alike(plans, first, period):
+            if _repeats(plans, first, period):
                 return StepPlans(plans, first, period, more)
         return StepPlans(self.with_operations([operation])._tasks(channel, rank, sends, receives))
 
@@ -340,7 +340,7 @@ class KnownPlans:
         servers = tuple([at.setdefault(node, len(at)) for node in schedule.nodes])
         places = self._places
         fixed = (tuple(schedule.cuts), schedule.channels, channel, rank, tuple(sends), tuple(receives))
-        alike = places.setdefault((fixed, servers), len(places))
+        equal = places.setdefault((fixed, servers), len(places))
         own = places.setdefault((fixed, schedule.nodes), len(places))
 
         def tasks(number: int) -> StepPlans:
@@ -349,7 +349,7 @@ class KnownPlans:
             if kind is None:
                 usual = operation._replace(iteration=0, warmup=False)
                 kind = self._kinds[operation] = self._kinds.setdefault(usual, len(self._kinds))
-            key = (kind, alike if operation.own is None else own)
+            key = (kind, equal if operation.own is None else own)
             found = self._plans.get(key)
             if found is None:
                 found = schedule.tasks(number, channel, rank, sends, receives)
@@ -368,7 +368,7 @@ def _key(content: object, calls: Sequence[Call], cut: Cut) -> str:
     return hashlib.sha256(repr((FORM, content, calls, cut.slice_bytes, cut.slots)).encode()).hexdigest()
 
 
-def _alike(plans: Sequence[TaskPlan], first: int, period: int) -> bool:
+def _repeats(plans: Sequence[TaskPlan], first: int, period: int) -> bool:
     """Whether the loop from step `first` on is as the next one."""
     if len(plans) < first + 2 * period:
         return False

@@ -79,7 +79,7 @@ def add_ranks(
             host.meetings[len(host.programs) - 1] = meeting
 
 
-class _Wires(NamedTuple):
+class _ChannelEnds(NamedTuple):
     """The ends of one channel of a group, and the sides that they are made of."""
 
     outgoing: list[Side]
@@ -278,16 +278,16 @@ class RankBuilder:
         at = group.members.index(self._rank)
         first = len(self._channels)
         orders = self.orders_of(place, first)
-        wires = [self._wires(first, schedule, channel, own) for channel in range(schedule.channels)]
+        ends = [self._channel_ends(first, schedule, channel, own) for channel in range(schedule.channels)]
         ringed = [is_ring(one) for one in schedule.operations]
         channels: list[Channel] = []
         cuts = [(cut.slice_bytes, cut.slots, cut.chunk_bytes) for cut in schedule.cuts]
         if any(ringed):
             calls = [_walked(schedule, one) for one in schedule.operations]
-            for channel, wire in enumerate(wires):
+            for channel, here in enumerate(ends):
                 before, after = schedule.neighbours(at, channel)
-                send = wire.sends[_to(wire.outgoing, group.members[after])]
-                receive = wire.receives[_to(wire.incoming, group.members[before])]
+                send = here.sends[_to(here.outgoing, group.members[after])]
+                receive = here.receives[_to(here.incoming, group.members[before])]
                 cursor = schedule.cursor(at, channel)
                 walker = first + len(channels)
                 channels.append(
@@ -297,18 +297,18 @@ class RankBuilder:
         self._ringed.append(ringed)
         if not all(ringed):
             protocols = [schedule.protocol(one) for one in schedule.operations]
-            for channel, wire in enumerate(wires):
+            for channel, here in enumerate(ends):
                 tasks = self._job.known.of(
                     schedule,
                     channel,
                     at,
-                    [(group.members.index(side.peer), side.lane) for side in wire.outgoing],
-                    [(group.members.index(side.peer), side.lane) for side in wire.incoming],
+                    [(group.members.index(side.peer), side.lane) for side in here.outgoing],
+                    [(group.members.index(side.peer), side.lane) for side in here.incoming],
                 )
                 walker = first + len(channels)
                 channels.append(
                     GraphChannel(
-                        walker, self._gpu_port, wire.sends, wire.receives, protocols, cuts, tasks, orders
+                        walker, self._gpu_port, here.sends, here.receives, protocols, cuts, tasks, orders
                     )
                 )
         for one in channels:
@@ -320,12 +320,14 @@ class RankBuilder:
         self._channels += channels
         return orders
 
-    def _wires(self, first: int, schedule: Schedule, channel: int, own: Sequence[Side]) -> _Wires:
+    def _channel_ends(
+        self, first: int, schedule: Schedule, channel: int, own: Sequence[Side]
+    ) -> _ChannelEnds:
         """The ends of a channel; until somebody begins to work with them, they are its first walker's."""
         number, slots = first + channel, schedule.slots()
         outgoing = [side for side in own if side.sends and side.channel == channel]
         incoming = [side for side in own if not side.sends and side.channel == channel]
-        return _Wires(
+        return _ChannelEnds(
             outgoing,
             [self._send(number, side, slots, at) for at, side in enumerate(outgoing)],
             incoming,

@@ -161,7 +161,7 @@ class NicPort(Port):
         if self.fetch is not None:
             self.fetch.use(pair.qpn, now)
         built: Frame | None = None
-        if pair.owed is not None:
+        if pair.pending is not None:
             built = self._respond(pair, now)
         elif pair.has_packets():
             if pair.una_psn == pair.next_psn:
@@ -292,10 +292,10 @@ class NicPort(Port):
         control = pair.control
         if control is not None:
             self._paced(pair, control, frame, now)
-        owed = pair.owed
-        while owed is not None and owed.syndrome >= 0:
-            self._append(pair.acknowledgement(owed.psn, owed.syndrome))
-            owed = pair.owed = owed.following
+        pending = pair.pending
+        while pending is not None and pending.syndrome >= 0:
+            self._append(pair.acknowledgement(pending.psn, pending.syndrome))
+            pending = pair.pending = pending.following
         if pair.has_packets() and not pair.paced:
             self._join(pair)
         return frame

@@ -393,7 +393,7 @@ class Nic(Responder):
         """Take packets of a train, of the middle of a message, if nothing is in the way of their answers."""
         if pair.state < READY_TO_RECEIVE or pair.state == ERROR or train.psn != pair.expected_psn & PSN_MASK:
             return False
-        if pair.owed is not None or (pair.held is not None and pair.held.count > 0):
+        if pair.pending is not None or (pair.held is not None and pair.held.count > 0):
             return False
         now: i64 = self.queue.now_ps
         count: i64 = train.count

@@ -19,7 +19,7 @@ from actors.host.perftest import Flow, FlowProgram
 from actors.host.storage_clients import (
     ClientProgram,
     Copy,
-    HostWires,
+    HostNetwork,
     ServerProgram,
     ServiceQueue,
     StorageClients,
@@ -177,7 +177,7 @@ def _add_clients(scenario: Scenario, topology: Topology, host: Host, job: JobWor
     port = _host_port(topology, work.nic)
     program = ClientProgram(host, job.job, job.start_ps, host.number, work.first)
     draws = (scenario.seed, host.number + (job.job << 20))
-    program.clients = StorageClients(work.scripts, job.manners, HostWires(program), draws, work.spares)
+    program.clients = StorageClients(work.scripts, job.manners, HostNetwork(program), draws, work.spares)
     for one in work.copies:
         ports = tuple(_host_port(topology, nic) for nic in topology.nics_of_gpu(one.gpu))
         program.copies_first += (Copy(ports, one.rate_bps, one.takes_ps),)

@@ -2,7 +2,7 @@
 
 Jobs are listed, drawn as they arrive (a Poisson process; sizes by share, run times fixed or exponential),
 read from a recorded trace (`emu.campaign.job_trace`), or several of these. The traffic is what a written
-moment of the cluster emulates (`emu.campaign.moment`).
+moment of the cluster emulates (`emu.campaign.running_jobs`).
 """
 
 from __future__ import annotations

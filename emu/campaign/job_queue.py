@@ -1,7 +1,7 @@
 """Jobs that arrive at a cluster, wait, run and leave, in whole milliseconds.
 
 Where a job is does not change how long it runs. What it would get of the network is a matter of packets:
-`emu.campaign.moment` writes the jobs of a moment as a scenario.
+`emu.campaign.running_jobs` writes the jobs of a moment as a scenario.
 
 Not modelled: preemption, migration, jobs that grow or shrink, failures (`emu campaign` has these).
 """

@@ -40,10 +40,10 @@ TRIED: Final = 8
 def traffic_of(gpus: int, gpus_per_server: int, workload: Mapping[str, Any]) -> Traffic:
     """What the slots of a job of so many GPUs send each other. Raises ScenarioError where it cannot run."""
     servers = -(-gpus // gpus_per_server)
-    alike = {"kind": "ai_zone", "racks": servers, "hosts_per_rack": 1, "spines": 1}
-    alike["gpus_per_host"] = min(gpus, gpus_per_server)
+    equal = {"kind": "ai_zone", "racks": servers, "hosts_per_rack": 1, "spines": 1}
+    equal["gpus_per_host"] = min(gpus, gpus_per_server)
     job = {"name": "job", "ranks": gpus, "workload": workload}
-    scenario = load_mapping({"name": "traffic", "topology": alike, "jobs": [job]}).scenario
+    scenario = load_mapping({"name": "traffic", "topology": equal, "jobs": [job]}).scenario
     (work,) = blueprint_of(scenario, build_topology(scenario)).plan.jobs
     found: dict[int, dict[int, int]] = {slot: {} for slot in range(servers)}
     assert work.wired is not None, workload

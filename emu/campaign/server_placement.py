@@ -246,11 +246,11 @@ class Rails(ServerPlacement):
 
     def servers(self, free: FreeServers, count: int) -> Sequence[int]:
         """Group by group: the tightest that holds what is left, else the fullest; near ones first."""
-        alike: dict[tuple[int, tuple[int, ...]], list[Sequence[int]]] = {}
+        equal: dict[tuple[int, tuple[int, ...]], list[Sequence[int]]] = {}
         room: Counter[tuple[int, ...]] = Counter()
         for group in filter(None, free.racks()):
             around = free.where[group[0]][:-1]
-            alike.setdefault((len(group), around), []).append(group)
+            equal.setdefault((len(group), around), []).append(group)
             room[around] += len(group)
         found: list[int] = []
         reached: set[tuple[int, ...]] = set()
@@ -263,11 +263,11 @@ class Rails(ServerPlacement):
             return max(-size, -left), away, room[around] if size >= left else -room[around], size
 
         while len(found) < count:
-            best = min(alike, key=rank)
-            groups = alike[best]
+            best = min(equal, key=rank)
+            groups = equal[best]
             found += groups.pop(0)[: count - len(found)]
             if not groups:
-                del alike[best]
+                del equal[best]
             reached.update(best[1][: at + 1] for at in range(len(best[1])))
         return found
 

@@ -264,8 +264,8 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
             held += sum(sizes)
             kind = _kind(topology, switch, end)
             for size in dict.fromkeys(sizes):
-                alike = tuple(p for p, other in zip(lossless, sizes, strict=True) if other == size)
-                row = *kind, alike, size, shipped
+                equal = tuple(p for p, other in zip(lossless, sizes, strict=True) if other == size)
+                row = *kind, equal, size, shipped
                 ports[row] = ports.get(row, 0) + 1
         try:
             if modular:
@@ -294,11 +294,11 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
             str(count),
             about_rate(rate),
             format_time(delay),
-            ", ".join(map(str, alike)),
+            ", ".join(map(str, equal)),
             f"{size:,} B",
             f"{shipped:,} B",
         )
-        for (model, peer, rate, delay, alike, size, shipped), count in ports.items()
+        for (model, peer, rate, delay, equal, size, shipped), count in ports.items()
     ]
     below = [("switch", "each of", "chip", "buffer", "headroom", "shared pool")]
     below += [
@@ -331,12 +331,12 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
                 "peer": peer,
                 "rate_bps": rate,
                 "delay_ps": delay,
-                "priorities": list(alike),
+                "priorities": list(equal),
                 "headroom_bytes": size,
                 "shipped_headroom_bytes": shipped,
                 "ports": count,
             }
-            for (model, peer, rate, delay, alike, size, shipped), count in ports.items()
+            for (model, peer, rate, delay, equal, size, shipped), count in ports.items()
         ],
         "switches": [
             {

@@ -69,7 +69,7 @@ def _degraded(view: View) -> Iterator[Finding]:
             tuple(one[1] for one in found_there),
             min(one[2] for one in found_there),
             alarms=spoilt > 0,
-            harms=True,
+            has_impact=True,
         )
 
 
@@ -107,7 +107,7 @@ def _late(view: View) -> Iterator[Finding]:
             f"link {name} is late: {most[2]}",
             tuple(row[3] for row in rows),
             min(row[0] for row in rows),
-            harms=True,
+            has_impact=True,
         )
 
 
@@ -136,7 +136,7 @@ def _swapped(view: View) -> Iterator[Finding]:
         f"{wrong[links[0]][0]} in place of {wrong[links[0]][1]}",
         tuple(f"LLDP: {one}; meant: {meant}" for one, meant in wrong.values()),
         0,
-        harms=_crowded(view, wrong),
+        has_impact=_crowded(view, wrong),
     )
 
 
@@ -176,6 +176,6 @@ def _drained(view: View) -> Iterator[Finding]:
                     "though their links to it are up: it is drained",
                     (f"routes through {name}: withdrawn by all its neighbours; its ports: up",),
                     at_ps,
-                    harms=True,
+                    has_impact=True,
                 )
                 break

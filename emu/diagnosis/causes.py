@@ -9,12 +9,13 @@ Every family of causes is asked for findings. What is told of them depends on wh
    repeat, what was counted of losses: in every round alike they are no news;
 3. where runs may be emulated, those are told whose healing gives something back, and how much
    (`emu.diagnosis.healing`); beside them only what no single component heals;
-4. otherwise, of what was found, what shows harm of its own is told: its evidence is something to be called
-   for (`alarms`), a job became slower after it began (`emu.diagnosis.impact`), or nothing ended before it
-   began and its evidence speaks for harm (`harms`). If the run suffered and nothing does, everything found is
-   told, and so are groups of ports that are loaded less evenly than in the run compared with;
-5. without a reference only what shows harm of its own is told;
-6. a job that failed or became slower without anything to tell of is told as such: harm is never left out.
+4. otherwise findings with an impact of their own are reported: their evidence is something to be called for
+   (`alarms`), a job became slower after they began (`emu.diagnosis.impact`), or nothing ended before they
+   began and their evidence shows an impact (`has_impact`). If the run was slower or failed and no finding has
+   one, all are reported, and so are groups of ports that are loaded less evenly than in the run compared
+   with;
+5. without a reference only findings with an impact of their own are reported;
+6. a job that failed or became slower where nothing was found is reported as such.
 
 What is left is ranked by what healing gives back, or by how direct the evidence is.
 """
@@ -42,7 +43,7 @@ from emu.diagnosis import (
 from emu.diagnosis.costs import most_ps
 from emu.diagnosis.finding import CAUSES, EVIDENCE, MEANT, ODD, WRONG, Finding
 from emu.diagnosis.healing import MOST_HEALED, Accused, Emulate, Run, accused, left_over
-from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
+from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, impacts, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 from emu.measure.summary.jobs import UNFINISHED
@@ -81,16 +82,16 @@ def diagnose(
     healed; without it nobody is.
     """
     found = findings(view)
-    harm = [] if reference is None else harms(view.times(), view.alarmed(), reference, view.end_ps)
-    if reference is not None and not harm and not broke_off(view):
+    impact = [] if reference is None else impacts(view.times(), view.alarmed(), reference, view.end_ps)
+    if reference is not None and not impact and not broke_off(view):
         rounds = reference.span_ps is not None
         found = [
             one for one in found if one.cause in (*MEANT, WRONG) and not (rounds and one.cause in EVIDENCE)
         ]
     suffering = [one for one in found if suffered(view, one)]
-    if harm and not suffering:
+    if impact and not suffering:
         suffering = [one for one in found if one.cause not in MEANT]
-    if reference is not None and harm:
+    if reference is not None and impact:
         suffering += uneven_groups(view, reference)
     suffering.sort(key=Finding.order)
     told = [Accused(one) for one in suffering]
@@ -100,13 +101,13 @@ def diagnose(
         told = [one for one in told if one.finding.cause != UNEXPLAINED]
     told = [one for one in told if one.finding.cause not in EVIDENCE] or told
     if not told:
-        told = [Accused(one) for one in _unexplained(view, _lasting(view, reference, harm))]
+        told = [Accused(one) for one in _unexplained(view, _lasting(view, reference, impact))]
     most = max(MOST_TOLD, min(sum(one.gain is not None for one in told), MOST_ACCUSED))
     if len(told) > most:
         others = ", ".join(f"{one.finding.cause} {one.finding.place}" for one in told[most:][:MOST_LISTED])
         more = f" and {len(told) - most - MOST_LISTED} more" if len(told) - most > MOST_LISTED else ""
         told[0] = told[0].beside_of([f"{len(told) - most} more found: {others}{more}"])
-    return [_told(view, one, harm, first=not at) for at, one in enumerate(told[:most])]
+    return [_told(view, one, impact, first=not at) for at, one in enumerate(told[:most])]
 
 
 def _healed(
@@ -141,35 +142,35 @@ def _behind_others(view: View) -> frozenset[str]:
     return frozenset(moving) if any(plan.name not in moving for plan in view.plans) else frozenset()
 
 
-def _lasting(view: View, reference: Reference | None, harm: list[str]) -> list[str]:
+def _lasting(view: View, reference: Reference | None, impact: list[str]) -> list[str]:
     """What is harm for certain. Where jobs repeat and the run compared with was shorter, the usual round has
     to be longer: the longest of many takes longer than the longest of a few, and what is rarely counted may
     not be counted in those.
     """
     if reference is None or reference.span_ps is None or reference.span_ps >= view.end_ps:
-        return harm
-    return harms(view.usual_times(), {}, reference)
+        return impact
+    return impacts(view.usual_times(), {}, reference)
 
 
-def _unexplained(view: View, harm: list[str]) -> Iterator[Finding]:
+def _unexplained(view: View, impact: list[str]) -> Iterator[Finding]:
     """Jobs that suffered where nothing tells from what; of one that has an operator, what that did."""
     failed = failed_jobs(view)
     tended = view.operator
-    if tended is not None and tended.restarts and _suffers(tended.job, failed, harm):
+    if tended is not None and tended.restarts and _suffers(tended.job, failed, impact):
         yield _restarted(tended)
         return
     for name, status in failed.items():
         if status != UNFINISHED:
-            yield Finding("unexplained_harm", name, 50, f"{name} failed ({status}), and no cause was found")
+            yield Finding("unexplained_impact", name, 50, f"{name} failed ({status}), and no cause was found")
             return
-    if harm:
-        job = next((name for name in view.jobs if harm[0].startswith(f"{name}:")), view.plans[0].name)
-        yield Finding("unexplained_harm", job, 50, f"{harm[0]}, and no cause was found")
+    if impact:
+        job = next((name for name in view.jobs if impact[0].startswith(f"{name}:")), view.plans[0].name)
+        yield Finding("unexplained_impact", job, 50, f"{impact[0]}, and no cause was found")
 
 
-def _suffers(job: str, failed: Mapping[str, str], harm: list[str]) -> bool:
+def _suffers(job: str, failed: Mapping[str, str], impact: list[str]) -> bool:
     """Whether a job failed, or what is harm is about it."""
-    return job in failed or any(line.startswith(f"{job}:") for line in harm)
+    return job in failed or any(line.startswith(f"{job}:") for line in impact)
 
 
 def _restarted(tended: OperatorResult) -> Finding:
@@ -194,7 +195,7 @@ def _restarted(tended: OperatorResult) -> Finding:
     return Finding("restarted", tended.job, 60, sentence, tuple(lines), first.alarm_ps)
 
 
-def _told(view: View, one: Accused, harm: list[str], *, first: bool) -> Diagnosed:
+def _told(view: View, one: Accused, impact: list[str], *, first: bool) -> Diagnosed:
     finding, gain = one.finding, one.gain
     sentence = _with_waits(view, finding) if first else finding.sentence
     return Diagnosed(
@@ -207,7 +208,7 @@ def _told(view: View, one: Accused, harm: list[str], *, first: bool) -> Diagnose
             *finding.evidence,
             *one.notes,
             *_behind(view, finding),
-            *(harm or _slowdown(view, finding)),
+            *(impact or _slowdown(view, finding)),
         ],
         back_ps=None if gain is None else gain.back_ps,
         back=None if gain is None else gain.share,
@@ -296,7 +297,7 @@ def suffered(view: View, finding: Finding) -> bool:
     if finding.alarms and view.alarms():
         return True
     grown = slower(view, finding.since_ps)
-    if finding.harms and (grown is None or finding.since_ps < 0):
+    if finding.has_impact and (grown is None or finding.since_ps < 0):
         return True
     return grown is not None and grown[1] >= SLOWER_PERMILLE
 

@@ -93,7 +93,7 @@ def _finding(view: View, drift: Drift) -> Finding:
     place = view.port_name(drift.number, drift.ports[0]) if drift.item in PER_PORT else name
     running = show(drift.values)
     signs, alarms = _signs(view, drift)
-    harms = bool(signs) and drift.item not in (HASH_SEED, HASH_FIELDS)
+    has_impact = bool(signs) and drift.item not in (HASH_SEED, HASH_FIELDS)
     sentence = f"{name} runs another configuration than was meant: {words} {running}"
     if drift.item == DSCP:
         sentence += f" for DSCP {', '.join(map(str, drift.ports))}"
@@ -116,7 +116,7 @@ def _finding(view: View, drift: Drift) -> Finding:
         evidence,
         drift.since_ps,
         alarms=alarms,
-        harms=harms,
+        has_impact=has_impact,
         item=drift.item,
     )
 

@@ -104,7 +104,7 @@ def _timers(view: View, timers: list[Expired], *, whole: bool) -> Iterator[Findi
         _lines(view, timers),
         timers[0].at_ps,
         alarms=True,
-        harms=True,
+        has_impact=True,
     )
 
 

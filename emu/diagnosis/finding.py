@@ -3,8 +3,8 @@
 One suspected cause: what, where, since when, one sentence, and the values that speak for it. A finding is
 only told if something suffered from it. `alarms` says that its own evidence is something an operator is
 called for: losses, timeouts, a link that went down, a job that failed. Otherwise a job must have become
-slower since (`emu.diagnosis.impact`). `harms` is what speaks for harm where no time before it is known to
-compare with: a cause that was there from the start.
+slower since (`emu.diagnosis.impact`). `has_impact` stands for that where no time before the finding is known
+to compare with: a cause that was there from the start.
 
 `score` ranks findings: the more direct the evidence, the higher. Integers, and ties go by cause and place.
 """
@@ -31,8 +31,8 @@ class Finding(NamedTuple):
     """When it began, as far as is known; -1 where nothing tells."""
     alarms: bool = False
     """Whether the evidence itself is something to be called for."""
-    harms: bool = False
-    """Whether the evidence speaks for harm where there is no earlier time to compare with."""
+    has_impact: bool = False
+    """Whether the evidence itself shows an impact where there is no earlier time to compare with."""
     item: int = -1
     """What of the configuration drifted (`emu.measure.device_state`)."""
 
@@ -94,7 +94,7 @@ CAUSES = {
     "reordering": "packets that were sent again because they were overtaken",
     "imbalance": "equal ports that are loaded less evenly than where all is well",
     "restarted": "a job that its operator stopped, and brought back or gave up, where no cause was found",
-    "unexplained_harm": "a job that failed or became slower where no cause was found",
+    "unexplained_impact": "a job that failed or became slower where no cause was found",
     "unexplained_wait": "who waits for whom, where no cause was found",
 }
 """Every cause that can be named."""

@@ -104,15 +104,15 @@ def _unlike_peers(scenario: Scenario, topology: Topology, name: str, places: lis
     """The keys in which a device or link is another than most of its peers, each with both values."""
     peers = next(fleet for fleet in _fleets(topology) if name in fleet)
     sections = dict.fromkeys(section for place in places for section in scenario.overrides[place].parts)
-    alike: dict[tuple[int, ...], list[str]] = {}
+    equal: dict[tuple[int, ...], list[str]] = {}
     for peer in peers:
-        alike.setdefault(_overrides_of(scenario, topology, peer), []).append(peer)
-    running = {of: dict(_running(scenario, topology, some[0], sections)) for of, some in alike.items()}
+        equal.setdefault(_overrides_of(scenario, topology, peer), []).append(peer)
+    running = {of: dict(_running(scenario, topology, some[0], sections)) for of, some in equal.items()}
     own = running[_overrides_of(scenario, topology, name)]
     found = []
     for key in dict.fromkeys(key for one in running.values() for key in one):
         values: dict[str, int] = {}
-        for of, some in alike.items():
+        for of, some in equal.items():
             value = running[of].get(key, BY_DEFAULT)
             others = len(some) - (name in some)
             if others:

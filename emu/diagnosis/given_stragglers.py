@@ -39,4 +39,4 @@ def found(view: View) -> Iterator[Finding]:
             f"jobs.{plan.name}.workload.stragglers: rank {rank}, slowdown {float(by):g}"
             for rank, by in slow.items()
         )
-        yield Finding(GIVEN, gpu, SCORE, sentence, evidence, since_ps=-1, alarms=True, harms=True)
+        yield Finding(GIVEN, gpu, SCORE, sentence, evidence, since_ps=-1, alarms=True, has_impact=True)

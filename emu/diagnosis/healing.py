@@ -175,10 +175,10 @@ def _together_as_they_should_be(healed: Iterable[str]) -> str:
     some = list(healed)
     more = len(some) - MOST_NAMED if len(some) > MOST_NAMED + 1 else 0
     some = some[: len(some) - more]
-    alike = [one.removesuffix(AS_BUILT) for one in some if one.endswith(AS_BUILT)]
+    equal = [one.removesuffix(AS_BUILT) for one in some if one.endswith(AS_BUILT)]
     tail = f" and {more} more" if more else ""
-    if len(alike) == len(some):
-        return f"{' and '.join(alike)}{tail}{AS_BUILT}"
+    if len(equal) == len(some):
+        return f"{' and '.join(equal)}{tail}{AS_BUILT}"
     return f"{' and '.join(some)}{tail}"
 
 
@@ -288,8 +288,8 @@ def accused(
     `suspects` have the most direct evidence first; `costs` is by key how much time each can cost at most.
     """
     if len(suspects) > 1 and all(one.cause == ODD for one in suspects):
-        alike = emulate(suspects)
-        if alike is not None and not gain(run, _run(alike, run)).worthwhile:
+        equal = emulate(suspects)
+        if equal is not None and not gain(run, _run(equal, run)).worthwhile:
             return [], [], 0
     jobs = [one for one in suspects if one.cause == CONTENTION]
     parts = [one for one in suspects if one.cause not in (CONTENTION, *EVIDENCE[:1], *EVIDENCE[2:])]

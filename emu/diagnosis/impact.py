@@ -44,7 +44,7 @@ from emu.results.summary import GroupLoad, Reference
 SLOWER_PERMILLE: Final = 50
 
 
-def harms(
+def impacts(
     times: Mapping[str, int], alarms: Mapping[str, int], reference: Reference, end_ps: int = 0
 ) -> list[str]:
     """What a run suffered, a line each; empty if nothing. `times` are as of `times_of`; `end_ps` is how long
@@ -70,7 +70,7 @@ def harms(
 
 
 def risen(value: int, meant: int) -> bool:
-    """Whether a value is larger than it was meant to be by so much that it is harm."""
+    """Whether a value is larger than it was meant to be by so much that it counts."""
     return value > meant and value * 1000 >= meant * (1000 + SLOWER_PERMILLE)
 
 
@@ -194,5 +194,5 @@ def uneven_groups(view: View, reference: Reference) -> Iterator[Finding]:
             f"{row.max_over_mean:.2f} times the mean, and {meant:.2f} times where all is well",
             (f"{row.switch}: payload sent towards {', '.join(loads)}",),
             -1,
-            harms=True,
+            has_impact=True,
         )

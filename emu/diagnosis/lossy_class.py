@@ -32,4 +32,6 @@ def found(view: View) -> Iterator[Finding]:
         dropped = sum(drops.values())
         sentence = f"{one.sentence()}: {counted(dropped, 'frame')} dropped there; {one.way_out()}"
         lines = [f"{name}: {PORT_DROPPED_FRAMES} {drops[name]} ({', '.join(DROPPED)})" for name in worst]
-        yield Finding(LOSSY, worst[0], SCORE, sentence, tuple(lines), since_ps=-1, alarms=True, harms=True)
+        yield Finding(
+            LOSSY, worst[0], SCORE, sentence, tuple(lines), since_ps=-1, alarms=True, has_impact=True
+        )

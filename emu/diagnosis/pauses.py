@@ -29,7 +29,7 @@ EMPTY_FRAMES = 3
 """A buffer that never held more frames than this is all but empty: nothing to say stop for."""
 LOST_PAUSES = 2
 """Pauses that may be on their way when the run ends."""
-HARM_PERMILLE = 50
+IMPACT_PERMILLE = 50
 
 
 def found(view: View) -> Iterator[Finding]:
@@ -124,7 +124,7 @@ def _storm(view: View, number: int, port: int, empty: list[int], fills: Mapping[
         tuple(evidence),
         view.since(PFC_TRANSMIT_XOFF_FRAMES, number, port),
         alarms=storms > 0,
-        harms=paused_ps * 1000 >= view.end_ps * HARM_PERMILLE,
+        has_impact=paused_ps * 1000 >= view.end_ps * IMPACT_PERMILLE,
     )
 
 
@@ -154,8 +154,10 @@ def _slow_receiver(view: View, number: int, port: int, fills: Mapping[int, int])
             f"{view.port_name(peer, peer_port)}: pfc_paused {about_time(paused_ps)}",
             _tree(view, number, port),
         ]
-    harms = paused_ps * 1000 >= view.end_ps * HARM_PERMILLE
-    return Finding("slow_receiver", view.name(number), 920, sentence, tuple(evidence), since_ps, harms=harms)
+    has_impact = paused_ps * 1000 >= view.end_ps * IMPACT_PERMILLE
+    return Finding(
+        "slow_receiver", view.name(number), 920, sentence, tuple(evidence), since_ps, has_impact=has_impact
+    )
 
 
 def _deaf(view: View) -> Iterator[Finding]:

@@ -41,4 +41,4 @@ def found(view: View) -> Iterator[Finding]:
             f" {shown_time(one.end_ps or 0)}: wrong {one.wrong}"
             for one in wrong[:MOST_LINES]
         ]
-        yield Finding(WRONG, place, SCORE, sentence, tuple(evidence), since_ps=-1, harms=True)
+        yield Finding(WRONG, place, SCORE, sentence, tuple(evidence), since_ps=-1, has_impact=True)

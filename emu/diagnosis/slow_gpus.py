@@ -30,10 +30,10 @@ from emu.measure.device_state import GPU_GONE
 
 SLOW_PERMILLE: Final = 1030
 """From which part of the median GPU's time for the same a GPU counts as slow."""
-HARM_PERMILLE: Final = 200
+IMPACT_PERMILLE: Final = 200
 """Share of a job's time by which longer copies are felt, though they overlap with others and with the wire.
 """
-COMPUTE_HARM_PERMILLE: Final = 50
+COMPUTE_IMPACT_PERMILLE: Final = 50
 """Share of a job's time by which longer computing is felt."""
 HUNG_PS: Final = 1_000_000
 """A GPU that let everything wait for so long was not just busy."""
@@ -76,7 +76,7 @@ def _hung(view: View) -> Iterator[Finding]:
             "other ranks waited for it",
             (f"{view.name(gpu)}: gpu_unresponsive {about_time(silent_ps)}{when}",),
             view.since(GPU_UNRESPONSIVE_PS, gpu),
-            harms=True,
+            has_impact=True,
         )
 
 
@@ -147,7 +147,7 @@ def _behind(view: View, cause: str, place: int, gpus: list[int], slow: dict[int,
         f"{view.name(place)} is behind its peers: {whose} took {times} times as long as the median GPU's",
         tuple(evidence),
         -1,
-        harms=any(_harms(view, gpu, slow[gpu]) for gpu in gpus),
+        has_impact=any(_has_impact(view, gpu, slow[gpu]) for gpu in gpus),
     )
 
 
@@ -162,14 +162,14 @@ def _evidence(view: View, gpu: int, ratio: int) -> str:
     return f"{view.name(gpu)}: {', '.join(parts)}, {ratio // 10}% of what its peers take"
 
 
-def _harms(view: View, gpu: int, ratio: int) -> bool:
+def _has_impact(view: View, gpu: int, ratio: int) -> bool:
     """Whether a slow GPU is felt without a comparison."""
     busy_ps = _busy_ps(view)
     computed_ps, work_ps = _computed(view, gpu)
     late_ps = computed_ps - work_ps
     return (
-        _excess_ps(view, gpu, ratio) * 1000 >= busy_ps * HARM_PERMILLE
-        or late_ps * 1000 >= max(busy_ps, 1) * COMPUTE_HARM_PERMILLE
+        _excess_ps(view, gpu, ratio) * 1000 >= busy_ps * IMPACT_PERMILLE
+        or late_ps * 1000 >= max(busy_ps, 1) * COMPUTE_IMPACT_PERMILLE
     )
 
 

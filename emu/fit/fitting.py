@@ -36,7 +36,7 @@ GAIN: Final = 0.1
 """Share of the misfit that one more knob must take away."""
 LEAST_EFFECT: Final = 0.01
 """Least effect of a knob, over its range, at the size that it changes most."""
-ALIKE: Final = 0.97
+SIMILAR: Final = 0.97
 """Cosine of two knobs' slopes from which on they cannot be told apart."""
 MOST_KNOBS: Final = 6
 SWEEPS: Final = 16
@@ -225,7 +225,7 @@ class _Fitting:
             for place, knob in enumerate(self._knobs):
                 if knob in chosen or self._effect(point, knob) < LEAST_EFFECT:
                     continue
-                if any(_alike(point, knob, other) > ALIKE for other in chosen):
+                if any(_similarity(point, knob, other) > SIMILAR for other in chosen):
                     continue
                 found.append((self._least(point, [*chosen, knob])[1], place, knob))
             if not found:
@@ -236,7 +236,7 @@ class _Fitting:
                 (
                     one
                     for one in found
-                    if one[0] <= least * (1 + GAIN / 2) or _alike(point, one[2], best) > ALIKE
+                    if one[0] <= least * (1 + GAIN / 2) or _similarity(point, one[2], best) > SIMILAR
                 ),
                 key=lambda one: one[1],
             )
@@ -337,7 +337,7 @@ class _Fitting:
         for knob in self._knobs:
             if knob in chosen:
                 continue
-            twins = [other.key for other in chosen if _alike(point, knob, other) > ALIKE]
+            twins = [other.key for other in chosen if _similarity(point, knob, other) > SIMILAR]
             if self._effect(point, knob) < LEAST_EFFECT:
                 left.append(Left(knob, "changes none of these sizes by 1 %"))
             elif twins:
@@ -379,7 +379,7 @@ def _linear(point: _Point, places: Mapping[str, float]) -> Vector:
     return tuple(times)
 
 
-def _alike(point: _Point, one: Knob, other: Knob) -> float:
+def _similarity(point: _Point, one: Knob, other: Knob) -> float:
     """Cosine of the slopes of two knobs, each as a share of the time of its size."""
     first = [slope / time for slope, time in zip(point.slopes[one.key], point.times, strict=True)]
     second = [slope / time for slope, time in zip(point.slopes[other.key], point.times, strict=True)]

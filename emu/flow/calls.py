@@ -113,7 +113,7 @@ class Calls:
         self._slices: dict[Hashable, dict[_Connection, list[int]]] = {}
         """Known ones of operations of groups."""
         self._ring_slices: dict[Hashable, dict[int, Slices]] = {}
-        """By ring and operation: what each rank of it sends. Groups that are alike share it."""
+        """By ring and operation: what each rank of it sends. Groups that are plain share it."""
         self._sides: dict[tuple[int, int, int, int, int, bool], Side] = {}
         for rank, sides in enumerate(job.sides):
             for side in sides:
@@ -198,9 +198,9 @@ class Calls:
                 [one.slices.count for one in outside],
             )
         )
-        alike = operation._replace(iteration=0, warmup=False)
-        place = schedule.operations.index(alike) if schedule is own else 0
-        key = self._job.job, at, None if schedule is own else (alike, schedule.operations[0].size_bytes)
+        plain = operation._replace(iteration=0, warmup=False)
+        place = schedule.operations.index(plain) if schedule is own else 0
+        key = self._job.job, at, None if schedule is own else (plain, schedule.operations[0].size_bytes)
         return Part(self._job, number, group.members, schedule, place, key, (), firsts, counts)
 
     def legs(self, number: int, operation: Operation) -> list[Leg]:
@@ -231,7 +231,7 @@ class Calls:
         return Parts(group, schedule, [self._graph(number, group, schedule, each)])
 
     def _key(self, number: int, group: Group, operation: Operation, carried: Sequence[Carried]) -> Hashable:
-        """What an isolated run depends on. Calls inside servers are alike where their NVLinks are."""
+        """What an isolated run depends on. Calls inside servers are plain where their NVLinks are."""
         if any(not one.connection.inside for one in carried):
             return (
                 self._job.job,
@@ -245,7 +245,7 @@ class Calls:
         """What connections inside servers are like."""
         places = {rank: place for place, rank in enumerate(group.members)}
         return tuple(
-            (one.channel, places[one.ranks[0]], places[one.ranks[1]], one.lane, *one.connection.alike())
+            (one.channel, places[one.ranks[0]], places[one.ranks[1]], one.lane, *one.connection.shape())
             for one in carried
         )
 

@@ -18,7 +18,7 @@ from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.flow.fault_line import FaultLine
 from emu.flow.isolated import IsolatedRuns
 from emu.flow.messages import message_load
-from emu.flow.queue_pair_paths import CONTROL, Wires, strands_of
+from emu.flow.queue_pair_paths import CONTROL, FlowFabric, strands_of
 
 
 class ChangingProgress(Progress):
@@ -28,13 +28,13 @@ class ChangingProgress(Progress):
         self,
         capacities_kbps: list[int],
         buffers: Buffers | None,
-        wires: Wires,
+        fabric: FlowFabric,
         line: FaultLine,
         runs: IsolatedRuns,
         mtu_bytes: int,
     ) -> None:
         super().__init__(capacities_kbps, buffers)
-        self._wires = wires
+        self._fabric = fabric
         self._line = line
         self._runs = runs
         self._moving: dict[Work, None] = {}
@@ -73,7 +73,7 @@ class ChangingProgress(Progress):
         while self._next < len(events) and events[self._next].at_ps <= self.now_ps:
             self._next += 1
         for link in self._line.apply(events[first : self._next]):
-            self.set_capacity(link, self._wires.rates_bps[link] // 1000)
+            self.set_capacity(link, self._fabric.rates_bps[link] // 1000)
         self._runs.faults = self._line.present(self.now_ps)
         for work in list(self._moving):
             old = self._shapes[work.shape]
@@ -97,19 +97,19 @@ class ChangingProgress(Progress):
             if one.pair < 0:
                 found.append(one)
             elif share:
-                way = self._wires.way_of(one.pair)
+                way = self._fabric.way_of(one.pair)
                 back = one.kind == LIGHT and not one.pair & CONTROL
                 found += strands_of(way.back if back else way.there, share, one.kind, one.pair)
         return shape._replace(strands=tuple(found))
 
     def _count(self, shape: Shape, bits: int) -> None:
         """Count bits of a transfer on its links."""
-        wires = self._wires
+        fabric = self._fabric
         for one in shape.strands:
             sent = bits * one.share // UNIT // 8
             for link in one.links if one.kind in (PAUSING, LIGHT) else ():
-                wires.wire_bytes[link] += sent
+                fabric.wire_bytes[link] += sent
                 if one.kind == PAUSING:
-                    wires.payload_bytes[link] += sent * self._paid // UNIT
+                    fabric.payload_bytes[link] += sent * self._paid // UNIT
                 elif one.pair >= 0 and one.pair & CONTROL:
-                    wires.payload_bytes[link] += sent * self._cleared // UNIT
+                    fabric.payload_bytes[link] += sent * self._cleared // UNIT

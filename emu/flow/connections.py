@@ -27,7 +27,7 @@ from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
 from actors.ncclx.transport.wiring import Side
 from actors.wire.message import MESSAGE_BYTES
 from emu.flow.messages import Load, crossing_ps, directed, host_ps, message_load
-from emu.flow.queue_pair_paths import CONTROL, Paths, Way, Wires, parted
+from emu.flow.queue_pair_paths import CONTROL, FlowFabric, Paths, Way, parted
 from emu.scenario.schema import Scenario
 
 PS_OF_BIT_AT_KBPS: Final = 10**9
@@ -161,7 +161,7 @@ class Connection:
         """Whether it is over NVLink."""
         return self.nic < 0
 
-    def alike(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
         """What two connections over NVLink have in common that take the same."""
         rates = (self.line_kbps, self.block_kbps)
         return (self.bits, *rates, self.slice_bits, self.fixed_ps, self.clear_ps, *self.shares)
@@ -198,13 +198,15 @@ class Connection:
 class Connections:
     """Makes the connections of one job."""
 
-    def __init__(self, scenario: Scenario, wires: Wires, delays: Delays, *, counted: bool = True) -> None:
+    def __init__(
+        self, scenario: Scenario, fabric: FlowFabric, delays: Delays, *, counted: bool = True
+    ) -> None:
         self.scenario = scenario
         self._counted = counted
         """Whether what they carry is counted on links."""
-        self._wires = wires
+        self._fabric = fabric
         self._delays = delays
-        self._unloaded = Unloaded(delays, wires.topology, int(CTS_BYTES))
+        self._unloaded = Unloaded(delays, fabric.topology, int(CTS_BYTES))
         self._posted: dict[tuple[int, int, int, int, int], int] = {}
         """Slices that a connection carried before: group, channel, ranks, lane."""
         self._fixed: dict[tuple[Paths, int, bool], int] = {}
@@ -220,19 +222,19 @@ class Connections:
         copy_ps = self.copy_ps(largest, protocol)
         if send.inside:
             return self._inside(send, slices, slots, copy_ps, protocol)
-        wires, settings = self._wires, self.scenario.ncclx
+        fabric, settings = self._fabric, self.scenario.ncclx
         key = (send.group, send.channel, rank, send.peer, send.lane)
         first = self._posted.get(key, 0)
         self._posted[key] = first + slices.count
-        mtu_bytes = wires.mtu_bytes(send.nic, send.peer_nic)
+        mtu_bytes = fabric.mtu_bytes(send.nic, send.peer_nic)
         loads = slices.loads(
-            first, len(send.pairs), settings.qp_policy, mtu_bytes, wires.ack_every, pathed=wires.pathed
+            first, len(send.pairs), settings.qp_policy, mtu_bytes, fabric.ack_every, pathed=fabric.pathed
         )
         found: list[tuple[int, tuple[int, ...], int, int]] = []
-        ways = [wires.way(send.nic, index) for index in send.pairs]
+        ways = [fabric.way(send.nic, index) for index in send.pairs]
         for way, load in zip(ways, loads, strict=True):
             if self._counted:
-                wires.count(way, load)
+                fabric.count(way, load)
             self.used.update(link for path in way.there for link in path.links)
             for bits, paths, kind in (
                 (load.wire_bytes * 8, way.there, PAUSING),
@@ -246,11 +248,11 @@ class Connections:
         if receive.control >= 0:
             clear_ps = self._clear_ps(receive)
             one = message_load(
-                int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False, pathed=wires.pathed
+                int(CTS_BYTES), mtu_bytes, fabric.ack_every, immediate=True, send=False, pathed=fabric.pathed
             )
-            control = wires.way(receive.nic, receive.control)
+            control = fabric.way(receive.nic, receive.control)
             if self._counted:
-                wires.count(control, Load().plus(one, slices.count))
+                fabric.count(control, Load().plus(one, slices.count))
             if control.pair >= 0:
                 each = parted(one.wire_bytes * slices.count * 8, control.there)
                 found += [
@@ -281,20 +283,20 @@ class Connections:
 
     def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int, protocol: int) -> Connection:
         """A connection over NVLink."""
-        topology = self._wires.topology
+        topology = self._fabric.topology
         leaving, arriving = topology.nvlink_end(send.nic), topology.nvlink_end(send.peer_nic)
         assert leaving is not None and arriving is not None, send
         back = topology.ports(arriving.peer)[arriving.peer_port]
         links = directed(topology, [(send.nic, leaving), (arriving.peer, back)])
         bits = slices.inside_bits
-        pair = self._wires.inside[send.nic][send.pairs[0]]
+        pair = self._fabric.inside[send.nic][send.pairs[0]]
         shares = pair.leaving, pair.arriving
         for link, share in zip(links, shares, strict=True) if self._counted else ():
-            self._wires.payload_bytes[link] += slices.shared_bytes(share or int(SHARE))
+            self._fabric.payload_bytes[link] += slices.shared_bytes(share or int(SHARE))
         if shares == (0, 0):
             loads: tuple[tuple[int, tuple[int, ...], int, int], ...] = ((bits, links, QUIET, -1),)
         else:
-            taken = self._wires.nvlink_shares(shares)
+            taken = self._fabric.nvlink_shares(shares)
             loads = tuple(
                 (bits * share >> 16, (link,), QUIET, -1) for link, share in zip(links, taken, strict=True)
             )
@@ -329,7 +331,7 @@ class Connections:
         if protocol == LL:
             return 0
         gpu = self.scenario.gpu
-        topology = self._wires.topology
+        topology = self._fabric.topology
         end = topology.host_end(topology.gpus[0])
         message_ps = serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
         latency_ps = 0 if protocol == LL128 else gpu.copy_latency_ps
@@ -341,13 +343,13 @@ class Connections:
         key = (way.there, payload_bytes, several)
         found = self._fixed.get(key)
         if found is None:
-            topology = self._wires.topology
-            packet = self._wires.packet_bytes(payload_bytes)
+            topology = self._fabric.topology
+            packet = self._fabric.packet_bytes(payload_bytes)
             found = crossing_ps(topology, way.ends, self._delays, packet)
             found += host_ps(topology, side.nic, self._delays) + host_ps(
                 topology, side.peer_nic, self._delays
             )
-            found += self._wires.reported_ps(way.ends) if several else 0
+            found += self._fabric.reported_ps(way.ends) if several else 0
             self._fixed[key] = found
         return found
 

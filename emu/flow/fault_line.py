@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Role, Topology
 from actors.kernel.event import NEVER_PS
 from actors.wire.fault import BEGIN_FAULT, COMPUTE, RATE, REPAIR_FAULT, ROUTE, SLOW
-from emu.flow.queue_pair_paths import Wires
+from emu.flow.queue_pair_paths import FlowFabric
 from emu.scenario.faults.convergence import Convergence
 from emu.scenario.faults.events import Fault, all_events
 from emu.scenario.schema import Scenario
@@ -49,9 +49,11 @@ class Event(NamedTuple):
 class FaultLine:
     """The faults of a run, in the order of their times."""
 
-    def __init__(self, scenario: Scenario, topology: Topology, faults: Sequence[Fault], wires: Wires) -> None:
+    def __init__(
+        self, scenario: Scenario, topology: Topology, faults: Sequence[Fault], fabric: FlowFabric
+    ) -> None:
         self._topology = topology
-        self._wires = wires
+        self._fabric = fabric
         convergence = Convergence(scenario, topology)
         self.events = sorted(_of_devices(faults, convergence))
         self._faults = faults
@@ -73,10 +75,10 @@ class FaultLine:
                 rated.append(self._rate(one))
             elif one.op == SLOW:
                 values = self._newest(one)
-                self._wires.slow(one.device, values or _USUAL)
+                self._fabric.slow(one.device, values or _USUAL)
         for switch in routed:
             avoided = [link for link, holds in self._avoided[switch].items() if holds]
-            self._wires.route(switch, avoided)
+            self._fabric.route(switch, avoided)
         return rated
 
     def present(self, now_ps: int) -> tuple[Fault, ...]:
@@ -111,7 +113,7 @@ class FaultLine:
     def _rate(self, one: Event) -> int:
         end = self._topology.ports(one.device)[one.place]
         link = 2 * end.link + (self._topology.links[end.link].a != one.device)
-        self._wires.set_rate(link, self._newest(one) or end.rate_bps)
+        self._fabric.set_rate(link, self._newest(one) or end.rate_bps)
         return link
 
     def _newest(self, one: Event) -> int:

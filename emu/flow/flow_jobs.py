@@ -21,7 +21,7 @@ from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.plan import FlowWork, JobWork
 from emu.flow.connections import PS_OF_BIT_AT_KBPS
 from emu.flow.messages import Load, answer_bytes, crossing_ps, host_ps, message_load, read_load
-from emu.flow.queue_pair_paths import Way, Wires, strands_of
+from emu.flow.queue_pair_paths import FlowFabric, Way, strands_of
 from emu.flow.script_jobs import Sharing
 
 
@@ -42,7 +42,7 @@ class FlowRun:
     def __init__(
         self,
         work: JobWork,
-        wires: Wires,
+        fabric: FlowFabric,
         delays: Delays,
         progress: Progress,
         over: Callable[[int], None],
@@ -53,7 +53,7 @@ class FlowRun:
         """By receiving NIC: queue pair, message, when, bytes."""
         self.sharing = Sharing()
         self.work = work
-        self._wires = wires
+        self._fabric = fabric
         self._delays = delays
         self._progress = progress
         self._over = over
@@ -70,7 +70,7 @@ class FlowRun:
         now_ps = self._progress.now_ps
         busy = [place for place in range(len(flow.pairs)) if place < -(-flow.size_bytes // flow.write_bytes)]
         ended: list[int] = []
-        begins_ps = host_ps(self._wires.topology, flow.nic, self._delays) + self._request_ps(flow)
+        begins_ps = host_ps(self._fabric.topology, flow.nic, self._delays) + self._request_ps(flow)
         posts_ps = max(self._proxies.get(flow.host, 0), now_ps)
         writes = -(-flow.size_bytes // flow.write_bytes)
         self._proxies[flow.host] = posts_ps + writes * self._delays.at(flow.host).proxy_ps
@@ -85,26 +85,26 @@ class FlowRun:
             return 0
         request = int(wire_size(int(READ_REQUEST), 0))
         ends = flow.destination, flow.source
-        return unloaded_ps(self._delays, self._wires.topology, *ends, request, request)
+        return unloaded_ps(self._delays, self._fabric.topology, *ends, request, request)
 
     def _asks(self, flow: FlowWork) -> tuple[Asks, int]:
         """How a flow's READs are asked for, and at which rate if nobody else sends; other flows are not."""
         if not flow.flags & POST_READ:
             return Asks(), 0
-        wires = self._wires
-        mtu_bytes = wires.mtu_bytes(flow.source, flow.destination)
+        fabric = self._fabric
+        mtu_bytes = fabric.mtu_bytes(flow.source, flow.destination)
         message = read_load(min(flow.write_bytes, flow.size_bytes), mtu_bytes).wire_bytes
-        asks = Asks(message * 8, wires.max_reads, self._request_ps(flow))
+        asks = Asks(message * 8, fabric.max_reads, self._request_ps(flow))
         largest = min(message, int(wire_size(int(READ_RESPONSE_ONLY), mtu_bytes)))
         ends = flow.source, flow.destination
-        turn_ps = asks.ask_ps + unloaded_ps(self._delays, wires.topology, *ends, message, largest)
+        turn_ps = asks.ask_ps + unloaded_ps(self._delays, fabric.topology, *ends, message, largest)
         return asks, asks.most * asks.message_bits * PS_OF_BIT_AT_KBPS // turn_ps
 
     def _send(self, flow: FlowWork, place: int, ended: list[int], many: int, begun_ps: int) -> None:
-        wires = self._wires
-        way = wires.way(flow.source, flow.pairs[place][0])
+        fabric = self._fabric
+        way = fabric.way(flow.source, flow.pairs[place][0])
         load = self._load(flow, place)
-        wires.count(way, load)
+        fabric.count(way, load)
         acks = load.ack_bytes * UNIT // load.wire_bytes
         most_kbps = self._posted_kbps(flow, place, load.wire_bytes * 8)
         asks, asked_kbps = self._asks(flow)
@@ -149,18 +149,18 @@ class FlowRun:
 
     def _message(self, flow: FlowWork, size_bytes: int) -> Load:
         """What one message of a flow is."""
-        mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
+        mtu_bytes = self._fabric.mtu_bytes(flow.source, flow.destination)
         if flow.flags & POST_READ:
             return read_load(size_bytes, mtu_bytes)
         immediate, send = flow.flags & POST_WITH_IMMEDIATE != 0, flow.flags & POST_SEND != 0
-        every = self._wires.acknowledged_every(flow.destination)
-        pathed = self._wires.pathed
+        every = self._fabric.acknowledged_every(flow.destination)
+        pathed = self._fabric.pathed
         return message_load(size_bytes, mtu_bytes, every, immediate=immediate, send=send, pathed=pathed)
 
     def _packet_bytes(self, flow: FlowWork) -> int:
         """The largest packet of a flow on the wire."""
-        mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
-        return self._wires.packet_bytes(min(mtu_bytes, flow.size_bytes, flow.write_bytes))
+        mtu_bytes = self._fabric.mtu_bytes(flow.source, flow.destination)
+        return self._fabric.packet_bytes(min(mtu_bytes, flow.size_bytes, flow.write_bytes))
 
     def _sent(
         self,
@@ -175,20 +175,20 @@ class FlowRun:
         """The last bit of a queue pair has left the slowest link, but for what one port has more than others
         (`late_ps`).
         """
-        topology, delays = self._wires.topology, self._delays
+        topology, delays = self._fabric.topology, self._delays
         packet = self._packet_bytes(flow)
         at_ps = self._progress.now_ps + late_ps + crossing_ps(topology, way.ends, delays, packet)
         if packet < self._load(flow, place).wire_bytes:
-            at_ps += self._wires.reported_ps(way.ends)
+            at_ps += self._fabric.reported_ps(way.ends)
         self._arrived(flow, place, way, ended, many, begun_ps, at_ps)
 
     def _arrived(
         self, flow: FlowWork, place: int, way: Way, ended: list[int], many: int, begun_ps: int, at_ps: int
     ) -> None:
         """The last bit of a queue pair is at the receiver."""
-        topology, delays = self._wires.topology, self._delays
+        topology, delays = self._fabric.topology, self._delays
         self._deliver(flow, place, at_ps)
-        ack = answer_bytes(pathed=self._wires.pathed)
+        ack = answer_bytes(pathed=self._fabric.pathed)
         slowest_ps = serialisation_ps(ack, min(end.rate_bps for _, end in way.ends))
         back_ps = crossing_ps(topology, way.ends, delays, ack) + slowest_ps
         if flow.flags & POST_READ:

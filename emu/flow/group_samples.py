@@ -22,7 +22,7 @@ from actors.ncclx.script import LINE
 from actors.ncclx.transport.wiring import WiredJob
 from emu.flow.connections import Slices
 from emu.flow.isolated import Part
-from emu.flow.queue_pair_paths import Wires
+from emu.flow.queue_pair_paths import FlowFabric
 from emu.scenario.schema import Scenario
 
 MOST_WHOLE_HOPS: Final = 2_500_000
@@ -51,10 +51,10 @@ class Cut(NamedTuple):
 class Samples:
     """The samples of one job's classes of groups."""
 
-    def __init__(self, scenario: Scenario, job: WiredJob, wires: Wires) -> None:
+    def __init__(self, scenario: Scenario, job: WiredJob, fabric: FlowFabric) -> None:
         self._round_robin = scenario.ncclx.qp_policy == "round_robin"
         self._job = job
-        self._wires = wires
+        self._fabric = fabric
 
     def by_turns(self, pairs: int) -> bool:
         """Whether so many queue pairs of a connection take whole slices by turns."""
@@ -134,7 +134,7 @@ class Samples:
         """
         if self._job.script.groups[cut.groups[0]].kind == LINE:
             return set()
-        ports, found = self._wires.topology.ports, set[int]()
+        ports, found = self._fabric.topology.ports, set[int]()
         for number in cut.groups:
             for rank in self._job.script.groups[number].members[: cut.members]:
                 nics = {

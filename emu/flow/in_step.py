@@ -32,7 +32,7 @@ from emu.flow.equal_ranks import EqualRanks
 from emu.flow.group_samples import Cut, Samples
 from emu.flow.isolated import Result
 from emu.flow.messages import Load, capacities_kbps, directed, message_load
-from emu.flow.queue_pair_paths import Wires
+from emu.flow.queue_pair_paths import FlowFabric
 from emu.flow.requests import Request, Requests
 from emu.scenario.schema import Scenario
 
@@ -58,8 +58,8 @@ def goes_in_step(scenario: Scenario, job: WiredJob) -> bool:
 class _Sampled(Connections):
     """Connections of a group that stands for others: they count nothing, but keep the slices asked for."""
 
-    def __init__(self, scenario: Scenario, wires: Wires, delays: Delays) -> None:
-        super().__init__(scenario, wires, delays, counted=False)
+    def __init__(self, scenario: Scenario, fabric: FlowFabric, delays: Delays) -> None:
+        super().__init__(scenario, fabric, delays, counted=False)
         self.seen: dict[int, tuple[Slices, bool]] = {}
         """By channel, those of the first connection, and whether some go between servers."""
         self.ways = 0
@@ -117,21 +117,21 @@ class InStepCalls:
     """The calls of one job whose groups are classes; `number` is that of a class."""
 
     def __init__(
-        self, scenario: Scenario, job: WiredJob, wires: Wires, delays: Delays, equal_ranks: EqualRanks
+        self, scenario: Scenario, job: WiredJob, fabric: FlowFabric, delays: Delays, equal_ranks: EqualRanks
     ) -> None:
         self._scenario = scenario
         self._job = job
-        self._wires = wires
+        self._fabric = fabric
         self._equal_ranks = equal_ranks
-        self._samples = Samples(scenario, job, wires)
+        self._samples = Samples(scenario, job, fabric)
         self._requests: Requests | None = None
         self.closed = False
         """Whether a call was too large to run alone."""
-        self._sampled = _Sampled(scenario, wires, delays)
+        self._sampled = _Sampled(scenario, fabric, delays)
         self._calls = Calls(job, self._sampled, None, delays)
         self._recipes: dict[tuple[int, Operation], _Recipe | None] = {}
         self._many = [self._bundled(groups) for groups in self._connections()]
-        self.footprints, self.ground, self._apart = _grounds(self._many, capacities_kbps(wires.topology))
+        self.footprints, self.ground, self._apart = _grounds(self._many, capacities_kbps(fabric.topology))
 
     # ---- connections
 
@@ -143,7 +143,7 @@ class InStepCalls:
         return found
 
     def _bundled(self, sides: Sequence[Side]) -> _Many:
-        walks, links = self._wires.paths.walks, 2 * len(self._wires.topology.links)
+        walks, links = self._fabric.paths.walks, 2 * len(self._fabric.topology.links)
         pairs = max((len(side.pairs) for side in sides if not side.inside), default=0)
         channels = 1 + max((side.channel for side in sides), default=-1)
         many = _Many(Bundle(walks, links), Bundle(walks, links), pairs, channels)
@@ -168,13 +168,13 @@ class InStepCalls:
         return many
 
     def _walk(self, many: _Many, place: int, nic: int, index: int) -> int:
-        frame, port = self._wires.packet(nic, index)
-        back, back_port, peer = self._wires.acknowledgement(nic, index)
+        frame, port = self._fabric.packet(nic, index)
+        back, back_port, peer = self._fabric.acknowledgement(nic, index)
         many.back.add(place, peer, back_port, back)
         return many.there.add(place, nic, port, frame)
 
     def _nvlinks(self, side: Side) -> tuple[int, ...]:
-        topology = self._wires.topology
+        topology = self._fabric.topology
         leaving, arriving = topology.nvlink_end(side.nic), topology.nvlink_end(side.peer_nic)
         assert leaving is not None and arriving is not None, side
         back = topology.ports(arriving.peer)[arriving.peer_port]
@@ -297,7 +297,7 @@ class InStepCalls:
 
     def _count(self, many: _Many, recipe: _Recipe) -> None:
         settings = self._scenario.ncclx
-        wires = self._wires
+        fabric = self._fabric
         mtu_bytes = self._scenario.transport.mtu_bytes
         for channel, (slices, outside) in recipe.slices.items():
             many.inside_bytes += slices.total_bytes
@@ -305,12 +305,12 @@ class InStepCalls:
                 continue
             first = many.slices[channel]
             many.slices[channel] += len(slices.sizes)
-            loads = slices.loads(first, many.pairs, settings.qp_policy, mtu_bytes, wires.ack_every)
+            loads = slices.loads(first, many.pairs, settings.qp_policy, mtu_bytes, fabric.ack_every)
             place = many.place(channel, 0)
             for at, load in enumerate(loads, place):
                 many.sent[at] = many.sent[at].plus(load)
             if settings.admission == "receiver_driven":
-                one = message_load(int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False)
+                one = message_load(int(CTS_BYTES), mtu_bytes, fabric.ack_every, immediate=True, send=False)
                 at = many.place(channel, many.pairs)
                 many.sent[at] = many.sent[at].plus(one, len(slices.sizes))
 
@@ -318,11 +318,11 @@ class InStepCalls:
         """Write what was sent into the counters of links."""
         for many in self._many:
             for link, connections in many.inside.items():
-                self._wires.payload_bytes[link] += many.inside_bytes * connections // many.channels
+                self._fabric.payload_bytes[link] += many.inside_bytes * connections // many.channels
             payload = many.there.spread([one.payload_bytes for one in many.sent])
             wire = many.there.spread([one.wire_bytes for one in many.sent])
             acks = many.back.spread([one.ack_bytes for one in many.sent])
-            self._wires.add(payload, wire, acks)
+            self._fabric.add(payload, wire, acks)
 
 
 def transfer_of(footprints: Sequence[Footprint], shape: Shape) -> Transfer:

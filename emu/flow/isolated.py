@@ -31,7 +31,7 @@ from actors.ncclx.transport.wiring import NvlinkPlan, QpPlan, Side, WiredJob
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE
 from emu.build.devices import Blueprint, build_kernel
 from emu.build.plan import JobWork, Plan
-from emu.flow.queue_pair_paths import Wires
+from emu.flow.queue_pair_paths import FlowFabric
 from emu.scenario.faults.events import Fault
 
 SLICE_EVENTS: Final = 1 << 16
@@ -157,10 +157,10 @@ class Testbed:
     """The devices of some groups. `turns` are the slices that their connections are taken to have carried."""
 
     def __init__(
-        self, blueprint: Blueprint, wires: Wires, parts: Sequence[Part], faults: Sequence[Fault]
+        self, blueprint: Blueprint, fabric: FlowFabric, parts: Sequence[Part], faults: Sequence[Fault]
     ) -> None:
         scenario, topology, resolved, plan = blueprint
-        self._wires = wires
+        self._fabric = fabric
         self._ack_priority = scenario.transport.ack_priority
         self.carried = [defaultdict(partial(int, part.turn), part.firsts) for part in parts]
         """By part and connection, slices so far. Calls on other channels use others of a group's."""
@@ -284,7 +284,7 @@ class Testbed:
 
     def _devices(self, plan: Plan) -> Iterable[int]:
         """All that packets of a plan come to."""
-        topology, paths = self._wires.topology, self._wires.paths
+        topology, paths = self._fabric.topology, self._fabric.paths
         found: set[int] = set()
         for work in plan.jobs:
             assert work.wired is not None
@@ -303,7 +303,7 @@ class Testbed:
                     frame = paths.frame(
                         nic, pair.remote_nic, pair.udp_source, pair.remote_qpn, priority, int(opcode)
                     )
-                    for ends in self._wires.every_path(frame, port, nic):
+                    for ends in self._fabric.every_path(frame, port, nic):
                         found.update(end.peer for _, end in ends)
         return found
 
@@ -311,9 +311,9 @@ class Testbed:
 class IsolatedRuns:
     """Runs calls of one scenario by themselves."""
 
-    def __init__(self, blueprint: Blueprint, wires: Wires) -> None:
+    def __init__(self, blueprint: Blueprint, fabric: FlowFabric) -> None:
         self._blueprint = blueprint
-        self._wires = wires
+        self._fabric = fabric
         self._beds: dict[Hashable, Testbed] = {}
         """The least recently used first."""
         self.faults: tuple[Fault, ...] = ()
@@ -323,10 +323,10 @@ class IsolatedRuns:
 
     def run(self, parts: Sequence[Part], least: int = 0, most: int = 0) -> list[Result]:
         """Run calls that begin together, each by a job of its own; what each took (`Testbed.call`)."""
-        key = (self._wires.epoch, *(part.place for part in parts))
+        key = (self._fabric.epoch, *(part.place for part in parts))
         bed = None if least else self._beds.pop(key, None)
         if bed is None or not bed.fits(parts):
-            bed = Testbed(self._blueprint, self._wires, parts, self.faults)
+            bed = Testbed(self._blueprint, self._fabric, parts, self.faults)
         before = bed.executed
         found = bed.call(parts, least, most)
         self.executed += bed.executed - before

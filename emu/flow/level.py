@@ -32,7 +32,7 @@ from emu.flow.flow_jobs import FlowRun
 from emu.flow.in_step import InStepCalls, InStepProgress, goes_in_step
 from emu.flow.isolated import IsolatedRuns
 from emu.flow.messages import capacities_kbps
-from emu.flow.queue_pair_paths import Wires
+from emu.flow.queue_pair_paths import FlowFabric
 from emu.flow.requests import Requests
 from emu.flow.script_jobs import ScriptRun
 from emu.flow.storage_jobs import Servers, StorageRun
@@ -91,7 +91,7 @@ class FlowLevel:
     def __init__(self, blueprint: Blueprint) -> None:
         scenario, topology, resolved, plan = blueprint
         self.topology = topology
-        self.wires = Wires(scenario, topology, plan)
+        self.fabric = FlowFabric(scenario, topology, plan)
         self._management_ps = scenario.control.management_delay_ps
         self._max_ps = scenario.run.max_time_ps
         self.end_ps = 0
@@ -108,37 +108,37 @@ class FlowLevel:
         """By job of the back end that goes by rates, what says on which links it sends."""
         self._in_step: InStepCalls | None = None
         self._requests: Requests | None = None
-        runs = IsolatedRuns(blueprint, self.wires)
+        runs = IsolatedRuns(blueprint, self.fabric)
         if len(works) == 1 and works[0].wired is not None and goes_in_step(scenario, works[0].wired):
             (work,) = works
             assert work.wired is not None
             parted = equal_ranks(work.wired.script)
             delays = settings_of(scenario, topology, work.job).delays
-            in_step = self._in_step = InStepCalls(scenario, work.wired, self.wires, delays, parted)
+            in_step = self._in_step = InStepCalls(scenario, work.wired, self.fabric, delays, parted)
             self.progress: Progress = InStepProgress(in_step)
-            self._requests = Requests(runs, self.progress, lambda: self.wires.epoch)
+            self._requests = Requests(runs, self.progress, lambda: self.fabric.epoch)
             in_step.run_with(self._requests)
             self.scripts.append(ScriptRun(work, in_step, self.progress, self._management_ps, over, parted))
             return
         capacities, buffers = capacities_kbps(topology), buffers_of(scenario, topology)
         if resolved.faults and works:
-            line = FaultLine(scenario, topology, resolved.faults, self.wires)
+            line = FaultLine(scenario, topology, resolved.faults, self.fabric)
             mtu_bytes = scenario.transport.mtu_bytes
-            self.progress = ChangingProgress(capacities, buffers, self.wires, line, runs, mtu_bytes)
+            self.progress = ChangingProgress(capacities, buffers, self.fabric, line, runs, mtu_bytes)
         else:
             self.progress = Progress(capacities, buffers)
-        requests = self._requests = Requests(runs, self.progress, lambda: self.wires.epoch)
+        requests = self._requests = Requests(runs, self.progress, lambda: self.fabric.epoch)
         for work in works:
             delays = settings_of(scenario, topology, work.job).delays
             if work.clients:
                 self.storage.append(
-                    StorageRun(scenario, work, self.wires, delays, servers, self.beside, over)
+                    StorageRun(scenario, work, self.fabric, delays, servers, self.beside, over)
                 )
             elif work.wired is None:
                 self._by_rates[work.name] = work
-                self.flows.append(FlowRun(work, self.wires, delays, self.progress, over))
+                self.flows.append(FlowRun(work, self.fabric, delays, self.progress, over))
             else:
-                wired = Connections(scenario, self.wires, delays)
+                wired = Connections(scenario, self.fabric, delays)
                 self._by_rates[work.name] = wired
                 calls = Calls(work.wired, wired, requests, delays)
                 alone = each_alone(work.wired.script)
@@ -202,9 +202,9 @@ class FlowLevel:
                 f"flows share links, and one takes {flows:.0%} longer than alone: which packet is first in a "
                 f"queue, and which port is paused, only {PACKETS} says"
             )
-        if self.wires.spread == "adaptive" and any(one.rows for one in self.flows):
+        if self.fabric.spread == "adaptive" and any(one.rows for one in self.flows):
             found.append(f"switches choose ports by load, which rates take for even; {PACKETS} says more")
-        if self.wires.pathed:
+        if self.fabric.pathed:
             found.append(self._about_paths())
         calls = max((one.sharing.mean for one in self.scripts), default=0.0)
         if calls > MOST_SHARED:
@@ -230,7 +230,7 @@ class FlowLevel:
         shared = False
         for job in self.flows:
             for flow in job.work.flows:
-                ways = [self.wires.way(flow.source, index).there for index, _ in flow.pairs]
+                ways = [self.fabric.way(flow.source, index).there for index, _ in flow.pairs]
                 links = {link for paths in ways for path in paths for link in path.links[1:-1]}
                 least = topology.ports(flow.source)[0].rate_bps
                 shared |= not links.isdisjoint(seen)
@@ -252,7 +252,7 @@ class FlowLevel:
     def _links_of(self, one: Connections | JobWork) -> Iterable[int]:
         if isinstance(one, Connections):
             return one.used
-        ways = (self.wires.way(flow.source, index).there for flow in one.flows for index, _ in flow.pairs)
+        ways = (self.fabric.way(flow.source, index).there for flow in one.flows for index, _ in flow.pairs)
         return (link for paths in ways for path in paths for link in path.links)
 
     def _over(self, end_ps: int) -> None:
@@ -303,15 +303,15 @@ class FlowLevel:
                 if end.kind == FABRIC:
                     link = 2 * end.link + (topology.links[end.link].a != number)
                     series.append(series_of(PORT_TRANSMIT_PAYLOAD_BYTES, port))
-                    counters.append(self.wires.payload_bytes[link])
+                    counters.append(self.fabric.payload_bytes[link])
                     series.append(series_of(PORT_TRANSMIT_BYTES, port))
-                    counters.append(self.wires.wire_bytes[link])
+                    counters.append(self.fabric.wire_bytes[link])
         elif role is Role.GPU:
             for end in topology.ports(number):
                 if end.kind == NVLINK:
                     link = 2 * end.link + (topology.links[end.link].a != number)
                     series.append(series_of(NVLINK_TRANSMIT_BYTES))
-                    counters.append(self.wires.payload_bytes[link])
+                    counters.append(self.fabric.payload_bytes[link])
         return DeviceRecord(number, (), 0, 0, 0, series, counters, results=results)
 
 

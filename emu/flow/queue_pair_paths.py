@@ -99,7 +99,7 @@ def parted(amount: int, paths: Paths) -> list[int]:
     return found
 
 
-class Wires:
+class FlowFabric:
     """The queue pairs of a plan on its fabric, and the links' counters."""
 
     def __init__(self, scenario: Scenario, topology: Topology, plan: Plan) -> None:

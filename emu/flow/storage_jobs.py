@@ -21,15 +21,15 @@ from actors.host.storage_clients import (
     MOVED,
     ServiceQueue,
     StorageClients,
+    StorageNetwork,
     answer_bytes,
     request_bytes,
 )
-from actors.host.storage_clients import Wires as StorageWires
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.build.plan import ClientsWork, JobWork
 from emu.flow.messages import ahead, crossing_ps, host_ps, message_load
-from emu.flow.queue_pair_paths import Wires
+from emu.flow.queue_pair_paths import FlowFabric
 from emu.scenario.schema import Scenario
 from emu.topology.front_end import METADATA, STORAGE, front_end_nic
 
@@ -67,8 +67,8 @@ class Servers:
         return found
 
     def _made(self, run: StorageRun, nic: int, index: int, peer: int) -> Stream:
-        wires, topology = run.wires, run.wires.topology
-        way, mtu_bytes = wires.way(nic, index), wires.mtu_bytes(nic, peer)
+        fabric, topology = run.fabric, run.fabric.topology
+        way, mtu_bytes = fabric.way(nic, index), fabric.mtu_bytes(nic, peer)
         sends, takes = self._disks.get(nic), self._disks.get(peer)
         ways = []
         for there, back in zip(way.there, way.back, strict=True):
@@ -115,7 +115,7 @@ class StorageRun:
         self,
         scenario: Scenario,
         work: JobWork,
-        wires: Wires,
+        fabric: FlowFabric,
         delays: Delays,
         servers: Servers,
         pieces: Pieces,
@@ -123,7 +123,7 @@ class StorageRun:
     ) -> None:
         assert work.manners is not None, work.name
         self.work = work
-        self.wires = wires
+        self.fabric = fabric
         self.delays = delays
         self.servers = servers
         self.pieces = pieces
@@ -162,7 +162,7 @@ class StorageRun:
         }
 
 
-class _OnHost(StorageWires):
+class _OnHost(StorageNetwork):
     """The clients of one host, and what carries their requests."""
 
     def __init__(self, run: StorageRun, work: ClientsWork, seed: int) -> None:
@@ -217,15 +217,15 @@ class _OnHost(StorageWires):
     ) -> None:
         """A message from NIC to NIC; `then` when its host has it."""
         run, pieces = self._run, self._run.pieces
-        wires, topology = run.wires, run.wires.topology
+        fabric, topology = run.fabric, run.fabric.topology
         load = message_load(
             size_bytes,
-            wires.mtu_bytes(nic, peer),
-            wires.acknowledged_every(peer),
+            fabric.mtu_bytes(nic, peer),
+            fabric.acknowledged_every(peer),
             immediate=True,
             send=False,
         )
-        wires.count(wires.way(nic, index), load)
+        fabric.count(fabric.way(nic, index), load)
         line = run.servers.line(run, nic, index, peer)
         before_ps, after_ps = host_ps(topology, nic, run.delays), host_ps(topology, peer, run.delays)
 

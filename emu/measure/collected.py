@@ -209,11 +209,11 @@ def layouts_of(series: Mapping[int, Sequence[Series]]) -> Layouts:
     known: dict[tuple[Series, ...], int] = {}
     of_device: dict[int, int] = {}
     for number, counters in sorted(series.items()):
-        alike = tuple(counters)  # Series of one name are one object in a worker: few devices are looked at.
-        if alike not in known:
+        equal = tuple(counters)  # Series of one name are one object in a worker: few devices are looked at.
+        if equal not in known:
             layout = tuple((one.metric, one.port, one.priority, one.reason) for one in counters)
-            known[alike] = layouts.setdefault(layout, len(layouts))
-        of_device[number] = known[alike]
+            known[equal] = layouts.setdefault(layout, len(layouts))
+        of_device[number] = known[equal]
     return Layouts(tuple(layouts), of_device)
 
 

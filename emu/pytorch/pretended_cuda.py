@@ -373,9 +373,9 @@ def _accelerator(on: Mapping[str, Any]) -> None:
         "get_device_capability": on["get_device_capability"],
         "get_memory_info": on["mem_get_info"],
     }
-    alike = ("is_available", "device_count", "synchronize", "current_stream", "set_stream", "empty_cache")
+    equal = ("is_available", "device_count", "synchronize", "current_stream", "set_stream", "empty_cache")
     kept = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
-    for name in (*alike, *kept, "memory_stats", "reset_peak_memory_stats"):
+    for name in (*equal, *kept, "memory_stats", "reset_peak_memory_stats"):
         answers[name] = on[name]
     for name, answer in answers.items():
         setattr(accelerator, name, answer)

@@ -189,9 +189,9 @@ def _times_ps(summary: Summary) -> dict[Key, int | None]:
     for name, job in summary.jobs.items():
         seen: dict[tuple[str, int, int], int] = {}
         for row in job.collectives:
-            alike = (row.op, row.bytes, row.iteration)
-            seen[alike] = seen.get(alike, -1) + 1
-            found[name, row.op, about_size(row.bytes), row.iteration, seen[alike]] = _time_ps(row)
+            equal = (row.op, row.bytes, row.iteration)
+            seen[equal] = seen.get(equal, -1) + 1
+            found[name, row.op, about_size(row.bytes), row.iteration, seen[equal]] = _time_ps(row)
     return found
 
 

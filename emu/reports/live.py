@@ -100,7 +100,7 @@ class Following:
         """Read what the run has written since the last look."""
         events = self._journal.records()
         self._events += events
-        if any(event.get("kind") in ("fault", "change", "aim") for event in events):
+        if any(event.get("kind") in ("fault", "change", "target") for event in events):
             self._faults = stored_run(self._path).faults(self.topology)
             self._slowed = slowed_ports(self.ports, self._faults)
         if self._reader is None:
@@ -199,8 +199,8 @@ class Following:
             return [plan["name"], "0" if plan["operations"] else "-", "-", "-", "-", "-"]
         _, operation, start_ps, end_ps, status = rows[-1]
         op, size_bytes = self._what(number, operation)
-        alike = [row for row in rows if not size_bytes or self._what(number, row[1]) == (op, size_bytes)]
-        took_ps = sorted(row[3] - row[2] for row in alike)
+        equal = [row for row in rows if not size_bytes or self._what(number, row[1]) == (op, size_bytes)]
+        took_ps = sorted(row[3] - row[2] for row in equal)
         spread = " / ".join(about_time(took_ps[at]) for at in (0, len(took_ps) // 2, -1))
         rate = about_rate(size_bytes * 8 * 10**12 // max(end_ps - start_ps, 1)) if size_bytes else "-"
         shown = f"{op} {about_size(size_bytes)}" if size_bytes else op

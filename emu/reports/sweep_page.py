@@ -116,10 +116,10 @@ def _body(
     drawn = {chart["y"] for chart in charts}
     for path in shown:
         if path not in drawn:
-            alike = list(dict.fromkeys(row[path] for row in rows if row[path]))
-            value = number_of(alike[0]) if len(alike) == 1 else None
-            same = alike[0] if value is None and alike else shown_quantity(path, value)
-            told = f"{same} in every run" if len(alike) == 1 else "no number to draw"
+            equal = list(dict.fromkeys(row[path] for row in rows if row[path]))
+            value = number_of(equal[0]) if len(equal) == 1 else None
+            same = equal[0] if value is None and equal else shown_quantity(path, value)
+            told = f"{same} in every run" if len(equal) == 1 else "no number to draw"
             yield f'<p class="quiet">{escape(path)}: {escape(told)}</p>'
     head = (*axes, "seed", *shown)
     yield folded(

@@ -29,7 +29,7 @@ from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, cut_into_blocks, workers_of
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.runtime.sync.window import WindowMachine
-from emu.scenario.fault_schedule import aimed
+from emu.scenario.fault_schedule import measured_hits
 from emu.scenario.resolve import resolve
 from emu.scenario.schema import Scenario
 from emu.scenario.spans import bounds_ps
@@ -74,8 +74,10 @@ class RunPlan:
         waits = self.scenario.operator is not None or any(job.attended for job in self.scenario.jobs)
         stall_after_ps = 0 if waits else self.scenario.stall_after_ps
         also_ps = bounds_ps(self.scenario, self.blueprint.resolved.faults)
-        aims_ps = tuple(one.at_ps for one in aimed(self.scenario))
-        return SyncGrid(run.sample_every_ps, stall_after_ps, run.max_time_ps, also_ps, aims_ps, run.repeat)
+        measure_times_ps = tuple(one.at_ps for one in measured_hits(self.scenario))
+        return SyncGrid(
+            run.sample_every_ps, stall_after_ps, run.max_time_ps, also_ps, measure_times_ps, run.repeat
+        )
 
     def machine(self, worker: int, end_ps: int = NEVER_PS) -> WindowMachine:
         """One worker's side of the window protocol; the run ends at `end_ps`, if not before."""

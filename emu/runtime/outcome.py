@@ -22,7 +22,7 @@ from emu.scenario.schema import Scenario
 
 
 class Made(NamedTuple):
-    """A fault was aimed by measurement (`emu.runtime.live.changes`)."""
+    """The target of a fault was measured (`emu.runtime.live.changes`)."""
 
     at_ps: int
     entry: int
@@ -139,7 +139,7 @@ class Progress:
     """The controller's rows of operations that have ended so far."""
     refusals: tuple[str, ...] = ()
     """Connections to workers that were refused since the last progress: which worker, from where, and why."""
-    aims: tuple[Made, ...] = ()
+    measured: tuple[Made, ...] = ()
     """What faults that hit the busiest were found to hit, so far."""
     awaits: Awaited | None = None
     """Where no payload was delivered since the last progress: what comes next. Not known of a run on Ray."""

@@ -105,7 +105,7 @@ def run_local(blueprint: Blueprint, options: RunOptions, observer: Observer) -> 
     ]
     saving.logical_processes = logical_processes
     scrape = Scrape(blueprint.topology, partitions, lambda: logical_processes[0].machine.round)
-    scrape.aims = changes[0].aims
+    scrape.measured = changes[0].measured
     merger = Merger(plan.workers, observer)
     ending: Ending | None = None
     discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None

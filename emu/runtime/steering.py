@@ -80,7 +80,7 @@ class Steering:
         self.virtual_ps = 0
         """How far the run is, about."""
         self.end_asked = False
-        self.aims: Mapping[tuple[int, int], str] = {}
+        self.measured: Mapping[tuple[int, int], str] = {}
         """What faults that hit the busiest were found to hit, by fault and occurrence, as far as is known."""
         self.listener: Listener | None = None
         self._overdue_s = float("inf")
@@ -106,16 +106,18 @@ class Steering:
         return min(ends_ps, default=None)
 
     def _mends(self) -> dict[int, int]:
-        scenario, aims = self.scenario, self.aims
+        scenario, measured = self.scenario, self.measured
         known = self._mended
-        if known is None or known[0] is not scenario or known[1] != len(aims):
-            faults = [one for one in scripted(scenario, self._topology, aims) if one.changes or one.repairs]
+        if known is None or known[0] is not scenario or known[1] != len(measured):
+            faults = [
+                one for one in scripted(scenario, self._topology, measured) if one.changes or one.repairs
+            ]
             begun = [one for one in faults if not one.repairs]
             ends_ps: dict[int, int] = {}
             for fault, (_, end_ps) in zip(begun, spans_of(faults), strict=True):
                 ends_ps[fault.entry] = max(end_ps, ends_ps.get(fault.entry, 0))
             over = {entry: end_ps for entry, end_ps in ends_ps.items() if end_ps < NEVER_PS}
-            known = self._mended = (scenario, len(aims), over)
+            known = self._mended = (scenario, len(measured), over)
         return known[2]
 
     def inject(self, fault: Mapping[str, object]) -> Order:

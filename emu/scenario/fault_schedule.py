@@ -1,8 +1,8 @@
 """The schedule of a scenario's faults: which occur, when, and where.
 
-Every fault of the scenario becomes occurrences, each aimed at devices and links by number and ready to be
-made events of (`emu.scenario.faults.events.events_of`). An injected fault goes the same way: `occurrences` of
-its section, with numbers that the scenario has not used.
+Every fault of the scenario becomes occurrences, each with the numbers of its devices and links, and ready to
+be made events of (`emu.scenario.faults.events.events_of`). An injected fault goes the same way: `occurrences`
+of its section, with numbers that the scenario has not used.
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ CHOICE_PURPOSE = 1 << 24
 """Purpose of the random stream of a fault that hits `any` of several: this, plus its place."""
 
 
-Aims = Mapping[tuple[int, int], str]
+MeasuredTargets = Mapping[tuple[int, int], str]
 """By fault and occurrence, both by place: what was found to be busiest, by name."""
 
 
-def scripted(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyType({})) -> tuple[Fault, ...]:
+def scripted(
+    scenario: Scenario, topology: Topology, measured: MeasuredTargets = MappingProxyType({})
+) -> tuple[Fault, ...]:
     """All occurrences of the scenario's faults, by number. Raises ScenarioError with every problem.
 
-    What is to hit the busiest of several changes nothing until `aims` say which that is.
+    What is to hit the busiest of several changes nothing until `measured` say which that is.
     """
     problems: list[Problem] = []
     found: list[Fault] = []
     first = events = 0
     for entry, section in enumerate(scenario.faults):
         try:
-            planned = occurrences(section, entry, first, scenario, topology, aims)
+            planned = occurrences(section, entry, first, scenario, topology, measured)
             first += len(planned)
             found += [one for one in planned if happens(section, one.begin_ps)]
             events += sum(_events(one.changes, one.avoided, topology) for one in planned)
@@ -81,7 +83,7 @@ def _events(changes: Sequence[object], avoided: Sequence[int], topology: Topolog
     return 2 * (len(changes) + len(avoided) * len(topology.switches))
 
 
-class Aimed(NamedTuple):
+class MeasuredHit(NamedTuple):
     """An occurrence that hits what is busiest when it begins."""
 
     at_ps: int
@@ -89,10 +91,10 @@ class Aimed(NamedTuple):
     place: int
 
 
-def aimed(scenario: Scenario) -> list[Aimed]:
+def measured_hits(scenario: Scenario) -> list[MeasuredHit]:
     """All of these, by time."""
     return sorted(
-        Aimed(begin_ps, entry, place)
+        MeasuredHit(begin_ps, entry, place)
         for entry, section in enumerate(scenario.faults)
         if is_measured(section.hits)
         for place, (begin_ps, _) in enumerate(section.times_ps(scenario.run.max_time_ps))
@@ -103,11 +105,11 @@ def aimed(scenario: Scenario) -> list[Aimed]:
 def candidates_of(scenario: Scenario, entry: int, topology: Topology) -> list[Candidate]:
     """What a fault that hits the busiest may hit."""
     section = scenario.faults[entry]
-    return candidates(section.hits, section.aim, topology)
+    return candidates(section.hits, section.target_kind, topology)
 
 
 def _at_once(scenario: Scenario) -> Iterator[Problem]:
-    for one, other in pairwise(aimed(scenario)):
+    for one, other in pairwise(measured_hits(scenario)):
         if one.at_ps == other.at_ps:
             reason = f"hits what is busiest at the same time as fault {one.entry}"
             yield _problem(scenario, ("faults", other.entry, "at"), reason, "a time of its own")
@@ -120,7 +122,7 @@ def occurrences(
     first: int,
     scenario: Scenario,
     topology: Topology,
-    aims: Aims = MappingProxyType({}),
+    measured: MeasuredTargets = MappingProxyType({}),
 ) -> list[Fault]:
     """Every occurrence of one fault, numbered from `first`. Raises ScenarioError where it does not fit."""
     if section.drawn:
@@ -151,7 +153,7 @@ def occurrences(
     for place, (begin_ps, end_ps) in enumerate(section.times_ps(scenario.run.max_time_ps)):
         chosen = spots
         if is_measured(section.hits):
-            name = aims.get((entry, place))
+            name = measured.get((entry, place))
             if name is None:
                 number = first + len(found)
                 found.append(Fault(number, entry, section.kind, section.hits, begin_ps, end_ps, ()))
@@ -161,12 +163,12 @@ def occurrences(
             chosen = (spots[int(stream.below(len(spots)))],)
         for spot in chosen:
             found.append(
-                _aimed(section, entry, first + len(found), begin_ps, end_ps, spot, scenario, topology)
+                _fault_at(section, entry, first + len(found), begin_ps, end_ps, spot, scenario, topology)
             )
     return found
 
 
-def _aimed(
+def _fault_at(
     section: FaultSection,
     entry: int,
     number: int,
@@ -195,7 +197,7 @@ def _aimed(
 
 def _spots(section: FaultSection, entry: int, scenario: Scenario, topology: Topology) -> tuple[Spot, ...]:
     try:
-        return spots_of(section.hits, section.aim, topology)
+        return spots_of(section.hits, section.target_kind, topology)
     except TopologyError as error:
         raise ScenarioError([_flawed(scenario, entry, flaw) for flaw in error.faults]) from error
 
@@ -213,8 +215,8 @@ def _random(
     from emu.scenario.faults.draws import (  # noqa: PLC0415 - kinds are loaded when they are asked for
         DRAWS_PURPOSE,
         RandomFaults,
-        aim_of,
         draws,
+        target_kind_of,
     )
 
     assert isinstance(section, RandomFaults), section.kind
@@ -222,7 +224,7 @@ def _random(
     events = 0
     for at, one in enumerate(section.failure_classes()):
         try:
-            spots = spots_of(one.target, aim_of(one), topology)
+            spots = spots_of(one.target, target_kind_of(one), topology)
         except TopologyError as error:
             location = ("faults", entry, "classes", at, "target")
             flaws = [_problem(scenario, location, flaw.reason, flaw.accepted) for flaw in error.faults]
@@ -234,7 +236,7 @@ def _random(
             for drawn in draws(section, one, per_hour, stream, spot):
                 number = first + len(found)
                 (begin_ps, end_ps), *_ = drawn.section.times_ps(drawn.at_ps + 1)
-                fault = _aimed(drawn.section, entry, number, begin_ps, end_ps, spot, scenario, topology)
+                fault = _fault_at(drawn.section, entry, number, begin_ps, end_ps, spot, scenario, topology)
                 found.append(fault)
                 events += _events(fault.changes, fault.avoided, topology)
                 if len(found) > MOST_OCCURRENCES or events > MOST_FAULT_EVENTS:

@@ -29,7 +29,7 @@ from emu.scenario.load import load_mapping
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import CaptureSection
 
-AIM_AFTER_PS = 1_000_000
+STRIKE_AFTER_PS = 1_000_000
 """How long after it was made a fault strikes that hits what is busiest then (`emu.runtime.live.changes`)."""
 Change = Mapping[str, Any]
 MOST_TIMES = 1000
@@ -45,7 +45,7 @@ def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
         return _capturing(scenario, change["capture"], at_ps)
     faults = list(scenario.faults)
     if "inject" in change:
-        after_ps = AIM_AFTER_PS if is_measured(str(change["inject"].get("target", ""))) else 0
+        after_ps = STRIKE_AFTER_PS if is_measured(str(change["inject"].get("target", ""))) else 0
         mapping = dict(change["inject"]) | {"at": f"{at_ps + after_ps}ps"}
         try:
             faults += _FAULTS.validate_python((mapping,))

@@ -179,9 +179,9 @@ def labels(values: Sequence[str]) -> dict[str, str]:
         return {value: value for value in parts}
     found: dict[str, str] = {}
     for value, one in parts.items():
-        alike = [it for it in parts.values() if it.get("kind") == one.get("kind")]
+        equal = [it for it in parts.values() if it.get("kind") == one.get("kind")]
         own = [
-            f"{key}: {text}" for key, text in one.items() if any(text != other.get(key) for other in alike)
+            f"{key}: {text}" for key, text in one.items() if any(text != other.get(key) for other in equal)
         ]
         found[value] = " ".join(word for word in (one.get("kind", ""), ", ".join(own)) if word) or value
     return found if len(set(found.values())) == len(found) else {value: value for value in parts}

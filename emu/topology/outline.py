@@ -272,12 +272,12 @@ def _below(topology: Topology, of_switch: dict[int, int], block: Block, indent: 
 
 def _lines(topology: Topology, of_switch: dict[int, int], found: Sequence[Block], indent: str) -> list[str]:
     """A line for each shape among sibling blocks, and what hangs below it."""
-    alike: dict[object, list[Block]] = {}
+    equal: dict[object, list[Block]] = {}
     for block in found:
-        alike.setdefault((block.shape, _up(topology, block)), []).append(block)
+        equal.setdefault((block.shape, _up(topology, block)), []).append(block)
     lines: list[str] = []
-    for place, group in enumerate(alike.values()):
-        last = place + 1 == len(alike)
+    for place, group in enumerate(equal.values()):
+        last = place + 1 == len(equal)
         block = group[0]
         up = _up(topology, block)
         each = "each " if len(group) > 1 else ""

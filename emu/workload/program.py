@@ -498,10 +498,10 @@ def memberships(
     singles: list[tuple[int, ...]] = [(rank,) for rank in (*whole, *spares)]
     singles += [tuple(ranks) for ranks in by_server.values() if len(ranks) > 1]
     if not spares:  # whoever of a unit is lost
-        alike: dict[frozenset[int], tuple[int, ...]] = {}
+        equal: dict[frozenset[int], tuple[int, ...]] = {}
         for ranks in singles:
-            alike.setdefault(frozenset(unit[rank] for rank in ranks), ranks)
-        singles = list(alike.values())
+            equal.setdefault(frozenset(unit[rank] for rank in ranks), ranks)
+        singles = list(equal.values())
     if sum(comb(len(singles), count) for count in range(1, losses + 1)) > MOST_PLACES:
         return None
     found: dict[tuple[int, ...], None] = {}

@@ -472,8 +472,8 @@ class _Writer:
             first = at["dp"] - place
             self._ring("dp", DP, ("cp", "dp"), range(first, first + shards))
             if training.ep > 1:
-                alike = range(first + place % training.ep, first + shards, training.ep)
-                self._ring("experts", DP, ("cp", "dp"), alike)
+                equal = range(first + place % training.ep, first + shards, training.ep)
+                self._ring("experts", DP, ("cp", "dp"), equal)
             if training.replicas > 1:
                 self._ring("replicas", DP, ("dp",), range(place, training.dp, shards))
         if training.ep > 1:

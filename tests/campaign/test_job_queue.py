@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from emu.base.errors import RuntimeFailure, ScenarioError
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Job, followed, summary_of
-from emu.campaign.moment import moment_of
+from emu.campaign.running_jobs import running_jobs_at
 from emu.campaign.server_placement import FreeServers, ServerPlacement
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.resolve import build_topology
@@ -224,8 +224,8 @@ def placed(kind: str) -> list[Job]:
         traffic={"op": "all_gather", "sizes": ("1MiB",)},
         jobs=listed((0, 8, 8), (0, 8, 8)),
     )
-    text = moment_of(mix, course.jobs, H)
-    loaded = load_text(text, "moment.yaml").scenario
+    text = running_jobs_at(mix, course.jobs, H)
+    loaded = load_text(text, "running.yaml").scenario
     assert [job.name for job in loaded.jobs] == ["job-0", "job-1"]
     listed_ranks = [job.ranks for job in loaded.jobs if isinstance(job.ranks, tuple)]
     assert sorted(gpu for ranks in listed_ranks for gpu in ranks) == list(range(16))

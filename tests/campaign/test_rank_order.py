@@ -39,11 +39,11 @@ def test_pairs_brought_together_get_seven_times_what_the_core_gives_them(
     mix.write_text(PAIRS, "utf-8")
     busbw: dict[str, float] = {}
     for order in ("topology", "traffic"):
-        moment = tmp_path / f"{order}.yaml"
-        chosen = ["--set", f"rank_order.kind={order}", "--moment", "1h", "--write", str(moment)]
+        written = tmp_path / f"{order}.yaml"
+        chosen = ["--set", f"rank_order.kind={order}", "--at", "1h", "--write", str(written)]
         assert main(["schedule", str(mix), *chosen]) == 0
         chosen_ones = {"ncclx.channels": 2, "gpu.channel_rate": "2966.4G"}  # NICs alone count
-        summary = run(moment, overrides=chosen_ones, local=True, diagnose=False).summary
+        summary = run(written, overrides=chosen_ones, local=True, diagnose=False).summary
         busbw[order] = summary.jobs["pairs"].collectives[0].busbw or 0
         core = [link.data_bytes for link in summary.fabric.links if link.source.startswith("atsw-")]
         assert any(core) == (order == "topology"), "whether anything crosses the core"

@@ -42,10 +42,10 @@ def test_jobs_across_an_oversubscribed_core_get_what_its_links_give(tmp_path: Pa
     busbw: dict[str, float] = {}
     rings = {"ncclx.tuner": {"model": "hops", "among": ["ring"]}, "host.nic_link_delay": "auto"}
     for kind in ("min_cut", "scattered"):
-        moment = tmp_path / f"{kind}.yaml"
-        chosen = ["--set", f"placement.kind={kind}", "--moment", "1h", "--write", str(moment)]
+        scenario = tmp_path / f"{kind}.yaml"
+        chosen = ["--set", f"placement.kind={kind}", "--at", "1h", "--write", str(scenario)]
         assert main(["schedule", written(tmp_path), *chosen]) == 0
-        result = run(moment, overrides=rings, diagnose=False)
+        result = run(scenario, overrides=rings, diagnose=False)
         busbw[kind] = result.summary.plain()["jobs"]["left"]["collectives"][0]["busbw"]
     # a pod of 16 NICs at 400G has 16 / 7 of that upwards; scattered, the ring leaves its pod at every rack
     assert 2 < busbw["min_cut"] / busbw["scattered"] < 7
@@ -69,10 +69,10 @@ def test_what_is_shown_fits_the_terminal_and_the_tables_agree(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--moment", "1h"], "--moment and --write go together"),
-        (["--moment", "9h", "--write", "{out}"], "--moment 9h is past the end; accepted: 0s to 28799999ms"),
-        (["--moment", "soon", "--write", "{out}"], "--moment: 'soon' is not a time; accepted: a time with"),
-        (["--moment", "7h", "--write", "{out}"], "no job of two GPUs or more runs at 7h"),
+        (["--at", "1h"], "--at and --write go together"),
+        (["--at", "9h", "--write", "{out}"], "--at 9h is past the end; accepted: 0s to 28799999ms"),
+        (["--at", "soon", "--write", "{out}"], "--at: 'soon' is not a time; accepted: a time with"),
+        (["--at", "7h", "--write", "{out}"], "no job of two GPUs or more runs at 7h"),
         (
             ["--set", "jobs[0].gpus=3"],
             "emu: --set jobs[0].gpus=3: jobs[0].gpus: 3 GPUs are no whole servers of 2",
@@ -87,7 +87,7 @@ def test_what_is_shown_fits_the_terminal_and_the_tables_agree(
 def test_what_cannot_be_is_refused_in_a_line(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [one.replace("{out}", str(tmp_path / "moment.yaml")) for one in arguments]
+    filled = [one.replace("{out}", str(tmp_path / "running.yaml")) for one in arguments]
     assert main(["schedule", written(tmp_path), *filled]) == 2
     assert said in capsys.readouterr().err
 
@@ -107,12 +107,12 @@ def test_a_ring_in_the_order_of_the_fabric_leaves_each_pod_once_and_gains_by_tha
     busbw: dict[str, float] = {}
     left: dict[str, int] = {}
     for order in ("random", "topology"):
-        moment = tmp_path / f"{order}.yaml"
+        scenario = tmp_path / f"{order}.yaml"
         chosen = ["--set", "placement.kind=random", "--set", f"rank_order.kind={order}"]
-        chosen += ["--set", "traffic.sizes=[64MiB]", "--moment", "1h", "--write", str(moment)]
+        chosen += ["--set", "traffic.sizes=[64MiB]", "--at", "1h", "--write", str(scenario)]
         assert main(["schedule", written(tmp_path), *chosen]) == 0
-        result = run(moment, overrides=flow, diagnose=False)
-        ranks = load(moment).scenario.jobs[0].ranks
+        result = run(scenario, overrides=flow, diagnose=False)
+        ranks = load(scenario).scenario.jobs[0].ranks
         assert isinstance(ranks, tuple)
         left[order] = crossings([gpu // 2 for gpu in ranks[::2]], 8)
         busbw[order] = result.summary.plain()["jobs"]["left"]["collectives"][0]["busbw"]

@@ -80,7 +80,7 @@ KINDS: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
     "hash_fields_drift": ("switch", ({"policy": "ecmp"},)),
     "credit_drift": ("upper", ({"initial_credit": "4KiB", "most_credit": "8KiB"},)),
 }
-"""Every kind but `link_up`, which mends, and `random`, which draws others: what it is aimed at, its keys."""
+"""Every kind but `link_up`, which mends, and `random`, which draws others: what it hits, its keys."""
 ITEMS = {
     "headroom_drift": "headroom",
     "alpha_drift": "buffer alpha",
@@ -165,7 +165,7 @@ def drawn(seed: int, span_ps: Callable[[int], int]) -> Drawn | None:
     random = Random(seed)
     base = random.randrange(POOL)
     kind = random.choice(sorted(KINDS))
-    aim, choices = KINDS[kind]
+    target_kind, choices = KINDS[kind]
     topology = fabric_of(base)
     scenario = base_scenario(base)
     fault: dict[str, Any] = {"kind": kind, **random.choice(choices)}
@@ -173,7 +173,7 @@ def drawn(seed: int, span_ps: Callable[[int], int]) -> Drawn | None:
         return None
     if kind == "ecn_drift" and "ecn" not in scenario["switch"]:
         return None
-    answers = _aimed(random, kind, aim, topology, fault)
+    answers = _with_target(random, kind, target_kind, topology, fault)
     if kind == "degrade" and random.random() < 0.5:
         fault["sender"] = random.choice(fault["target"].partition("/")[0].split(":"))
     if kind != "miscabling":
@@ -185,17 +185,17 @@ def drawn(seed: int, span_ps: Callable[[int], int]) -> Drawn | None:
     return Drawn(seed, base, fault, answers)
 
 
-def _aimed(
-    random: Random, kind: str, aim: str, topology: Topology, fault: dict[str, Any]
+def _with_target(
+    random: Random, kind: str, target_kind: str, topology: Topology, fault: dict[str, Any]
 ) -> tuple[Answer, ...]:
     """Give the fault a target; what is right to say of it."""
     links = [link for link in topology.links if link.kind == FABRIC]
-    if aim == "link":
+    if target_kind == "link":
         name = random.choice(links).name
         fault["target"] = name
         causes = {"degrade": "degraded_link", "delay": "delayed_link"}
         return (Answer(causes.get(kind, kind), (name,)),)
-    if aim == "links":
+    if target_kind == "links":
         upper = [link for link in links if topology.nodes[link.a].role is Role.SWITCH]
         one = random.choice(upper)
         others = [
@@ -206,7 +206,7 @@ def _aimed(
         other = random.choice(others)
         fault |= {"target": one.name, "swapped_with": other.name}
         return (Answer("miscabling", (one.name, other.name)),)
-    if aim == "port":
+    if target_kind == "port":
         node = random.choice([*topology.switches, *topology.nics])
         port = random.choice(fabric_ports(topology, node))
         end = topology.ports(node)[port]
@@ -215,11 +215,11 @@ def _aimed(
             return (Answer("link_down", (topology.links[end.link].name,)),)
         place = f"{topology.nodes[node].name}>{topology.nodes[end.peer].name}"
         return (Answer("configuration_drift" if kind in ITEMS else kind, (place,), ITEMS.get(kind, "")),)
-    return _device(random, kind, aim, topology, fault)
+    return _device(random, kind, target_kind, topology, fault)
 
 
 def _device(
-    random: Random, kind: str, aim: str, topology: Topology, fault: dict[str, Any]
+    random: Random, kind: str, target_kind: str, topology: Topology, fault: dict[str, Any]
 ) -> tuple[Answer, ...]:
     upper = [one for one in topology.switches if topology.nodes[one].tier > 1]
     among = {
@@ -229,7 +229,7 @@ def _device(
         "gpu": topology.gpus,
         "host": topology.hosts,
     }
-    node = random.choice(among[aim])
+    node = random.choice(among[target_kind])
     name = topology.nodes[node].name
     fault["target"] = name
     if kind in ("nic_down", "nic_port_down"):
@@ -241,7 +241,7 @@ def _device(
         return (Answer("configuration_drift", (name,), ITEMS[kind]),)
     causes = {"switch_crash": "switch_down", "switch_reboot": "switch_down", "switch_drain": "switch_drained"}
     if kind in ("gpu_slow", "straggler"):
-        host = topology.nodes[topology.host_of(node)].name if aim == "gpu" else name
+        host = topology.nodes[topology.host_of(node)].name if target_kind == "gpu" else name
         gpus = [one for one in topology.server(topology.nodes[node].host) if one in topology.gpus]
         if len(gpus) == 1:  # a server with one GPU: either is right
             gpu = topology.nodes[gpus[0]].name

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emu.api import run
-from emu.diagnosis.impact import harms
+from emu.diagnosis.impact import impacts
 from emu.results.summary import Reference
 from emu.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
@@ -113,10 +113,10 @@ def test_five_per_cent_of_a_jobs_time_or_of_an_alarm_is_harm(
 ) -> None:
     reference = Reference(jobs={"train": 1_000}, alarms={"nic_local_ack_timeout_err": 20}, imbalance={})
     alarms = {"nic_local_ack_timeout_err": timeouts}
-    assert len(harms({"train": job_ps}, alarms, reference)) == suffered
+    assert len(impacts({"train": job_ps}, alarms, reference)) == suffered
     of_rounds = reference.model_copy(update={"span_ps": 1_000})
     assert (
-        len(harms({"train": job_ps}, {name: 3 * count for name, count in alarms.items()}, of_rounds, 3_000))
+        len(impacts({"train": job_ps}, {name: 3 * count for name, count in alarms.items()}, of_rounds, 3_000))
         == suffered
     )
 

@@ -56,8 +56,8 @@ def test_a_straggler_comes_before_a_receiver_of_storage_that_only_a_checkpoint_w
     """Of its own job the receiver costs a larger share. Nobody waits for that job; training is slower."""
     out = tmp_path / "run"
     summary = api.run(api.load("checkpoint", BESIDE_STORAGE), local=True, out=out).summary
-    alike = {**BESIDE_STORAGE, "jobs[0].workload.stragglers": []}
-    without = api.run(api.load("checkpoint", alike), local=True, diagnose=False).summary
+    equal = {**BESIDE_STORAGE, "jobs[0].workload.stragglers": []}
+    without = api.run(api.load("checkpoint", equal), local=True, diagnose=False).summary
     found = [(one.cause, one.place) for one in summary.diagnosis]
     assert found == [("given_straggler", "gpu-2-1"), ("slow_receiver", "fnic-store-0")]
     first, second = summary.diagnosis

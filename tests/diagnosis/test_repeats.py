@@ -65,7 +65,7 @@ def test_the_longest_of_many_rounds_is_not_measured_by_a_few(monkeypatch: pytest
         assert whole == (most > summary.engine.events)
         assert whole == (summary.uncompared_events is None)
         told = [cause for cause, _ in named(summary.diagnosis)]
-        assert told == [] if whole else "unexplained_harm" not in told
+        assert told == [] if whole else "unexplained_impact" not in told
 
 
 def test_rounds_that_all_take_longer_are_told_however_short_the_run_compared_with(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_rounds_that_all_take_longer_are_told_however_short_the_run_compared_wit
     run_of(out=tmp_path / "late", gpu={"copy_latency": "9us"}, **AGAIN)
     good = tmp_path / "good"
     assert diagnose_directory(tmp_path / "same", good)[1] == []
-    assert named(diagnose_directory(tmp_path / "late", good)[1]) == [("unexplained_harm", "train")]
+    assert named(diagnose_directory(tmp_path / "late", good)[1]) == [("unexplained_impact", "train")]
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("dscp_drift", "any switch", {"dscp": 24, "queue": 1}),
     ("hash_seed_drift", "any switch", {"seed": 77}),
 )
-"""Kinds, what each is aimed at, and its own keys."""
+"""Kinds, what each hits, and its own keys."""
 WHOLE = ("link_flap", "nic_reset", "qp_error")
 """What ends by itself, or lasts."""
 

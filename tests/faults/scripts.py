@@ -66,7 +66,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "hash_seed_drift": ("switch", {"seed": 77}),
     "hash_fields_drift": ("switch", {"policy": "ecmp"}),
 }
-"""What to aim each at, and its own keys. The rest cannot hit every fabric, or lasts from the start."""
+"""What each hits, and its own keys. The rest cannot hit every fabric, or lasts from the start."""
 OWN_TIMES = ("link_flap", "switch_reboot")
 
 
@@ -77,9 +77,9 @@ def script(seed: int) -> dict[str, Any]:
     faults = []
     for _ in range(random.randint(1, 8)):
         kind = random.choice(sorted(KINDS))
-        aim, keys = KINDS[kind]
-        target = {"link": SWITCHES[name], "port": "any switch"}.get(aim, aim)
-        if aim == "port" and random.random() < 0.5:
+        target_kind, keys = KINDS[kind]
+        target = {"link": SWITCHES[name], "port": "any switch"}.get(target_kind, target_kind)
+        if target_kind == "port" and random.random() < 0.5:
             target = "any nic"
         fault = {"kind": kind, "at": f"{random.randrange(200)}us", **keys}
         fault["target"] = target if target.startswith("any") else f"any {target}"

@@ -71,8 +71,8 @@ def check(hosts: int, workload: dict[str, Any], frontend: dict[str, Any]) -> Non
     """Both levels, within 5 %, with the same requests; bytes on links, acknowledgements too, within 1 %."""
     both = [stored(hosts, level, workload, frontend) for level in ("flow", "packet")]
     flow, packet = (one.jobs["save"] for one in both)
-    wires = [sum(link.wire_bytes for link in one.fabric.links) for one in both]
-    assert wires[0] == pytest.approx(wires[1], rel=0.01)
+    fabric = [sum(link.wire_bytes for link in one.fabric.links) for one in both]
+    assert fabric[0] == pytest.approx(fabric[1], rel=0.01)
     assert flow.status == packet.status == "success"
     assert flow.end_ps == pytest.approx(packet.end_ps, rel=0.05)
     assert flow.storage is not None

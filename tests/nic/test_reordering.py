@@ -85,7 +85,7 @@ def test_every_message_ends_once_and_in_order(
         assert [c.size_bytes for c in told] == [size for size, flags in posts if flags in (WITH_IMM, SEND)]
         pair, peer = fabric.pair(end), fabric.pair(end.reversed())
         assert pair.una_psn == pair.end_psn == peer.expected_psn
-        assert (pair.reads, pair.owed) == (0, None)
+        assert (pair.reads, pair.pending) == (0, None)
     assert fabric.total("nic_delivered_bytes") == fabric.posted_bytes
 
 

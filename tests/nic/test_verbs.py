@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.nic.queue_pair.pending_answers import NO_SYNDROME, Owed, owe_response
+from actors.nic.queue_pair.pending_answers import NO_SYNDROME, PendingAnswer, add_response
 from actors.wire.frame import (
     ACKNOWLEDGE,
     READ_REQUEST,
@@ -306,17 +306,17 @@ def test_a_run_goes_on_from_its_state_in_the_midst_of_reads(scheme: dict[str, An
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20)), max_size=8))
 def test_owed_responses_are_in_order_and_none_twice(asked: list[tuple[int, int]]) -> None:
-    owed: Owed | None = None
+    pending: PendingAnswer | None = None
     wanted: set[int] = set()
     for psn, count in asked:
-        owed = owe_response(owed, psn, psn + count, count * 10, 10)
+        pending = add_response(pending, psn, psn + count, count * 10, 10)
         wanted.update(range(psn, psn + count))
     found: list[int] = []
-    while owed is not None:
-        assert owed.syndrome == NO_SYNDROME
-        assert owed.size_bytes == 10 * (owed.end_psn - owed.psn)
-        found += range(owed.psn, owed.end_psn)
-        owed = owed.following
+    while pending is not None:
+        assert pending.syndrome == NO_SYNDROME
+        assert pending.size_bytes == 10 * (pending.end_psn - pending.psn)
+        found += range(pending.psn, pending.end_psn)
+        pending = pending.following
     assert found == sorted(wanted)
 
 

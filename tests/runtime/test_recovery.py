@@ -58,7 +58,7 @@ class Vandal(Observer):
     """
 
     def __init__(
-        self, harm: Callable[["Vandal"], None], at_ps: list[int], ripe: Callable[[], bool] = lambda: True
+        self, damage: Callable[["Vandal"], None], at_ps: list[int], ripe: Callable[[], bool] = lambda: True
     ) -> None:
         self.workers: tuple[WorkerRecord, ...] = ()
         self.pids: list[list[int]] = []
@@ -66,7 +66,7 @@ class Vandal(Observer):
         self.notes: list[str] = []
         self.recovered_s: list[float] = []
         self.progress: list[int] = []
-        self._harm = harm
+        self._damage = damage
         self._ripe = ripe
         self._at_ps = at_ps
         self._harmed_s = 0.0
@@ -88,7 +88,7 @@ class Vandal(Observer):
             while self._at_ps and progress.virtual_ps >= self._at_ps[0]:
                 self._at_ps.pop(0)
             self._harmed_s = time.monotonic()
-            self._harm(self)
+            self._damage(self)
 
     def sampled(self, sample: Changed, digests: object) -> None:
         self.samples.append(sample.virtual_ps)
@@ -225,7 +225,7 @@ def test_a_snapshot_for_which_there_is_no_room_is_told_once_and_the_one_before_s
     def ripe() -> bool:
         return bool(vandal.notes) if full else any(tmp_path.glob("snapshots/*/whole"))
 
-    def harm(me: Vandal) -> None:
+    def damage(me: Vandal) -> None:
         if full:
             os.kill(me.workers[0].pid, signal.SIGKILL)
         else:
@@ -233,7 +233,7 @@ def test_a_snapshot_for_which_there_is_no_room_is_told_once_and_the_one_before_s
             resource.prlimit(full[0], resource.RLIMIT_FSIZE, (FULL_BYTES, resource.RLIM_INFINITY))
 
     end_ps = quiet()[0].virtual_ps
-    vandal = Vandal(harm, [end_ps // 3, end_ps * 2 // 3], ripe)
+    vandal = Vandal(damage, [end_ps // 3, end_ps * 2 // 3], ripe)
     outcome = disturbed(vandal, directory=tmp_path)
     # The worker is kept for the next test.
     resource.prlimit(full[0], resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -68,7 +68,7 @@ class Toy(Device):
         super().__init__(number, queue)
         self.network = network
         self.stream = Stream(network.seed, number, 1)
-        self.wires: list[tuple[int, int, int, Outbox | None]] = []
+        self.fabric: list[tuple[int, int, int, Outbox | None]] = []
         """Peer, its port, delay, and the outbox towards it."""
         self.last_ps: list[int] = []
         self.lives = network.lives
@@ -128,8 +128,8 @@ class Toy(Device):
             self.unique += 1
             self.push_timer(now + (1 + self.stream.below(50_000)) * TICK_PS, RETRANSMIT, 0, self.unique)
             return
-        at = self.stream.below(len(self.wires))
-        peer, port, delay_ps, outbox = self.wires[at]
+        at = self.stream.below(len(self.fabric))
+        peer, port, delay_ps, outbox = self.fabric[at]
         time_ps = max(now + delay_ps + self.stream.below(3) * TICK_PS, self.last_ps[at] + TICK_PS)
         self.last_ps[at] = time_ps
         if draw < 6:
@@ -232,18 +232,18 @@ def build_part(network: ToyNetwork, home: list[int], part: int, blocks: Blocks |
         return None if same else kernel.blocks[blocks.block_of[peer]].inbox
 
     ports = [-1] * network.devices
-    wires: list[list[tuple[int, int, int]]] = [[] for _ in range(network.devices)]
+    fabric: list[list[tuple[int, int, int]]] = [[] for _ in range(network.devices)]
     for a, b, delay in network.links:
-        wires[a].append((b, len(wires[b]), delay))
-        wires[b].append((a, len(wires[a]) - 1, delay))
+        fabric[a].append((b, len(fabric[b]), delay))
+        fabric[b].append((a, len(fabric[a]) - 1, delay))
     for number in range(network.devices):
         if home[number] != part:
             continue
         toy = Toy(number, kernel.blocks[blocks.block_of[number]].queue, network)
-        toy.wires = [(peer, port, delay, outbox_for(peer, number)) for peer, port, delay in wires[number]]
-        toy.last_ps = [0] * len(toy.wires)
+        toy.fabric = [(peer, port, delay, outbox_for(peer, number)) for peer, port, delay in fabric[number]]
+        toy.last_ps = [0] * len(toy.fabric)
         toy.report = (outbox_for(0, number),)
-        ports[number] = len(wires[number])
+        ports[number] = len(fabric[number])
         kernel.add(toy, blocks.block_of[number])
     return Partition(part, kernel, outboxes, BatchReader(ports, MANAGEMENT_PORT, 4096))
 

@@ -48,7 +48,7 @@ SMALLER: Mapping[str, Mapping[str, object]] = {
 }
 WHOLE = bool(os.environ.get("EMU_SOAK"))
 BRIEF_PS = 400_000_000
-AIMING = ("busiest_uplink",)
+HITS_THE_BUSIEST = ("busiest_uplink",)
 """What its fault hits depends on when samples are taken."""
 
 
@@ -63,7 +63,7 @@ def brief(name: str) -> dict[str, object]:
         return {}
     run = api.load(name).scenario.run
     changes = smaller(name)
-    if name not in AIMING:
+    if name not in HITS_THE_BUSIEST:
         changes["run.sample_every"] = f"{max(run.sample_every_ps, BRIEF_PS // 4)}ps"
     if run.max_time_ps > BRIEF_PS:
         changes["run.max_time"] = f"{BRIEF_PS}ps"

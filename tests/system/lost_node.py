@@ -45,7 +45,7 @@ class Witness(Observer):
 
     def __init__(
         self,
-        harms: Sequence[tuple[int, Callable[[], None]]],
+        has_impact: Sequence[tuple[int, Callable[[], None]]],
         relief: Callable[[], object],
         ripe: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -54,7 +54,7 @@ class Witness(Observer):
         self.samples: list[int] = []
         self.notes: list[str] = []
         self.took_s: list[float] = []
-        self._harms = list(harms)
+        self._damages = list(has_impact)
         self._relief = relief
         self._ripe = ripe
         self._harmed_s = 0.0
@@ -68,14 +68,14 @@ class Witness(Observer):
             self.took_s.append(round(time.monotonic() - self._harmed_s, 1))
 
     def progressed(self, progress: Progress) -> None:
-        if not self._harms or progress.virtual_ps < self._harms[0][0]:
+        if not self._damages or progress.virtual_ps < self._damages[0][0]:
             return
         if not self._ripe():
             time.sleep(SLOWED_S)
         else:
-            _, harm = self._harms.pop(0)
+            _, damage = self._damages.pop(0)
             self._harmed_s = time.monotonic()
-            harm()
+            damage()
 
     def sampled(self, sample: Changed, digests: object) -> None:
         self.samples.append(sample.virtual_ps)
@@ -134,12 +134,12 @@ def main() -> None:
 
             snapshots = Path(directory) / "snapshots"
 
-            def first_harm() -> None:
+            def first_damage() -> None:
                 spoil(snapshots)
                 kill(third)
 
-            harms = [(end_ps // 3, first_harm), (end_ps * 2 // 3, lambda: kill(second))]
-            witness = Witness(harms, lambda: add("fourth"), lambda: any(snapshots.glob("*/whole")))
+            has_impact = [(end_ps // 3, first_damage), (end_ps * 2 // 3, lambda: kill(second))]
+            witness = Witness(has_impact, lambda: add("fourth"), lambda: any(snapshots.glob("*/whole")))
             outcome = run_scenario(plan.scenario, plan.topology, options, witness)
             lead: Any = cluster.head_node
             (head,) = lead.all_processes["gcs_server"]

@@ -130,11 +130,11 @@ def test_a_head_that_is_killed_ends_the_run_at_once_with_the_way_on(doomed: dict
 def test_a_worker_that_raises_is_one_line_and_its_traceback_is_in_the_run_directory(tmp_path: Path) -> None:
     """It has no file descriptors left when it is to begin anew, since the other one was killed."""
 
-    def harm(me: Vandal) -> None:
+    def damage(me: Vandal) -> None:
         resource.prlimit(me.workers[1].pid, resource.RLIMIT_NOFILE, (FEW, FEW))
         os.kill(me.workers[0].pid, signal.SIGKILL)
 
-    vandal = Vandal(harm, [quiet()[0].virtual_ps // 3])
+    vandal = Vandal(damage, [quiet()[0].virtual_ps // 3])
     with pytest.raises(RuntimeFailure) as raised:
         disturbed(vandal, directory=tmp_path)
     details = tmp_path / "worker-1.txt"

@@ -68,7 +68,7 @@ class Hpcc(CongestionControl):
             "100G. `auto`: that of the fabric, worked out from its links and latencies and rounded up to a "
             "whole microsecond.",
         ),
-        Knob("eta", "fraction", "19/20", None, 1, "The utilisation to aim at (0.95)."),
+        Knob("eta", "fraction", "19/20", None, 1, "The target utilisation (0.95)."),
         Knob(
             "max_stage",
             "number",

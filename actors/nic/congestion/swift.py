@@ -39,7 +39,7 @@ class Swift(CongestionControl):
             "ps",
             "25us",
             "1ps",
-            doc="The round trip to aim at. A choice; deep-buffer spines alone take 22 us.",
+            doc="The target round trip. A choice; deep-buffer spines alone take 22 us.",
         ),
         Knob(
             "additive_thousandths",

@@ -156,7 +156,7 @@ class Endpoint(Device):
         self.note(int(PAIR_ERROR), int(pair.index), [int(pair.qpn), int(status), 0])
         pair.sending = None
         pair.resend_psn = NO_PSN
-        pair.owed = None
+        pair.pending = None
         pair.waits = 0
         while pair.head is not None:
             request = pair.drop_head()

@@ -27,7 +27,7 @@ NO_SYNDROME: Final[i64] = -1
 _FIELDS: Final = ("psn", "end_psn", "size_bytes", "begun", "syndrome")
 
 
-class Owed:
+class PendingAnswer:
     """Responses with PSNs from `psn` to before `end_psn`, of `size_bytes` together; or, with a `syndrome`,
     an acknowledgement for `psn`.
     """
@@ -40,7 +40,7 @@ class Owed:
         self.size_bytes: i64 = size_bytes
         self.begun: bool = False
         self.syndrome: i64 = syndrome
-        self.following: Owed | None = None
+        self.following: PendingAnswer | None = None
 
     def step_opcode(self) -> i64:
         """The opcode of the next response."""
@@ -60,9 +60,11 @@ class Owed:
         return self.psn == self.end_psn
 
 
-def owe_response(first: Owed | None, psn: i64, end: i64, size_bytes: i64, mtu_bytes: i64) -> Owed:
+def add_response(
+    first: PendingAnswer | None, psn: i64, end: i64, size_bytes: i64, mtu_bytes: i64
+) -> PendingAnswer:
     """The list with responses for [psn, end) in their place."""
-    before: Owed | None = None
+    before: PendingAnswer | None = None
     at = first
     while at is not None:
         if at.syndrome >= 0:
@@ -91,7 +93,7 @@ def owe_response(first: Owed | None, psn: i64, end: i64, size_bytes: i64, mtu_by
             break
         before = at
         at = at.following
-    made = Owed(psn, end, size_bytes, NO_SYNDROME)
+    made = PendingAnswer(psn, end, size_bytes, NO_SYNDROME)
     made.following = at
     if before is None or first is None:
         return made
@@ -99,7 +101,7 @@ def owe_response(first: Owed | None, psn: i64, end: i64, size_bytes: i64, mtu_by
     return first
 
 
-def owe_acknowledgement(first: Owed, psn: i64, syndrome: i64) -> bool:
+def add_acknowledgement(first: PendingAnswer, psn: i64, syndrome: i64) -> bool:
     """Add an acknowledgement for a PSN behind responses; False if it takes the place of an earlier one."""
     at = first
     while at.following is not None:
@@ -110,11 +112,11 @@ def owe_acknowledgement(first: Owed, psn: i64, syndrome: i64) -> bool:
         return False
     if at.syndrome >= 0:
         return False
-    at.following = Owed(psn, psn, 0, syndrome)
+    at.following = PendingAnswer(psn, psn, 0, syndrome)
     return True
 
 
-def save_owed(first: Owed | None) -> list[Plain]:
+def save_pending(first: PendingAnswer | None) -> list[Plain]:
     """The list as plain lists."""
     rows: list[Plain] = []
     while first is not None:
@@ -123,11 +125,11 @@ def save_owed(first: Owed | None) -> list[Plain]:
     return rows
 
 
-def load_owed(state: Plain) -> Owed | None:
-    """The list that `save_owed` returned."""
-    first: Owed | None = None
+def load_pending(state: Plain) -> PendingAnswer | None:
+    """The list that `save_pending` returned."""
+    first: PendingAnswer | None = None
     for row in reversed(as_list(state)):
-        one = Owed(0, 0, 0, NO_SYNDROME)
+        one = PendingAnswer(0, 0, 0, NO_SYNDROME)
         load_fields(one, _FIELDS, row)
         one.following = first
         first = one

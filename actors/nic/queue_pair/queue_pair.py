@@ -72,7 +72,7 @@ from actors.kernel.state import (
 from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.queue_pair.packets import REQUEST_FIELDS, Connection, WorkRequest
-from actors.nic.queue_pair.pending_answers import Owed, load_owed, save_owed
+from actors.nic.queue_pair.pending_answers import PendingAnswer, load_pending, save_pending
 from actors.wire.frame import PSN_HALF, PSN_MASK, Frame
 from actors.wire.message import POST_READ
 
@@ -249,7 +249,7 @@ class QueuePair(Connection):
         # Responder.
         self.expected_psn: i64 = remote_first_psn
         self.message_bytes: i64 = 0
-        self.owed: Owed | None = None
+        self.pending: PendingAnswer | None = None
         """Responses that the requester waits for."""
         self.held: HeldPackets | None = None
         """Packets beyond a gap, for schemes that keep them."""
@@ -355,7 +355,7 @@ class QueuePair(Connection):
         """Whether a packet waits to be sent."""
         if self.sending is not None and self.next_psn < self.limit_psn and self.waits == 0:
             return True
-        return self.owed is not None or (self.resend_psn >= 0 and self.waits & WAIT_RNR == 0)
+        return self.pending is not None or (self.resend_psn >= 0 and self.waits & WAIT_RNR == 0)
 
     def hold(self) -> None:
         """See whether what is to be sent next must wait for room among READs or PSNs."""
@@ -418,11 +418,11 @@ class QueuePair(Connection):
 
     def next_response(self) -> Frame:
         """Build the next owed response; there is one, and it is no acknowledgement."""
-        owed = self.owed
-        assert owed is not None and owed.syndrome < 0, self.qpn
-        frame = self.frame(owed.step_opcode(), owed.psn, owed.step_bytes(self.mtu_bytes))
-        if owed.step(self.mtu_bytes):
-            self.owed = owed.following
+        pending = self.pending
+        assert pending is not None and pending.syndrome < 0, self.qpn
+        frame = self.frame(pending.step_opcode(), pending.psn, pending.step_bytes(self.mtu_bytes))
+        if pending.step(self.mtu_bytes):
+            self.pending = pending.following
         return frame
 
     def time_each(self, packets: int) -> None:
@@ -468,7 +468,7 @@ class QueuePair(Connection):
         self.head = None
         self.tail = None
         self.sending = None
-        self.owed = None
+        self.pending = None
         self.waits = 0
         self.reads = 0
         self.receives = 0
@@ -545,17 +545,17 @@ class QueuePair(Connection):
             request = request.following
         held: Plain = None if self.held is None else self.held.save()
         control: Plain = None if self.control is None else self.control.save()
-        owed = save_owed(self.owed)
+        pending = save_pending(self.pending)
         rings: list[Plain] = [
             save_integers(self.sacked),
             save_integers(self.came),
             save_integers(self.left_ps),
         ]
-        return [save_fields(self, _FIELDS), requests, held, rings, control, owed, list[Plain](self.pieces)]
+        return [save_fields(self, _FIELDS), requests, held, rings, control, pending, list[Plain](self.pieces)]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built queue pair returned; the NIC relinks active ones."""
-        fields, requests, held, rings, control, owed, pieces = as_list(state)
+        fields, requests, held, rings, control, pending, pieces = as_list(state)
         self.pieces = [as_bytes(piece) for piece in as_list(pieces)]
         load_fields(self, _FIELDS, fields)
         self.head = self.tail = self.sending = None
@@ -579,7 +579,7 @@ class QueuePair(Connection):
             self.held.load(held)
         if self.control is not None:
             self.control.load(as_list(control))
-        self.owed = load_owed(owed)
+        self.pending = load_pending(pending)
 
 
 def unwrap(psn: i64, near: i64) -> i64:

@@ -42,7 +42,7 @@ from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import EndpointSettings
-from actors.nic.queue_pair.pending_answers import owe_acknowledgement, owe_response
+from actors.nic.queue_pair.pending_answers import add_acknowledgement, add_response
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair, unwrap
 from actors.nic.queue_pair.requester import Requester
 from actors.port.link import MessagePort
@@ -171,7 +171,7 @@ class Responder(Requester):
         packets: i64 = (size + pair.mtu_bytes - 1) // pair.mtu_bytes
         if packets == 0:
             packets = 1
-        pair.owed = owe_response(pair.owed, psn, psn + packets, size, pair.mtu_bytes)
+        pair.pending = add_response(pair.pending, psn, psn + packets, size, pair.mtu_bytes)
         self.activate(pair, now)
         return psn + packets
 
@@ -235,7 +235,7 @@ class Responder(Requester):
     ) -> None:
         """Send an acknowledgement or a NAK for `psn`; what is selective travels in AETH's 24 bits. A packet
         that nobody needs any more may become the answer."""
-        if pair.owed is not None and self._waits(pair, psn, syndrome):
+        if pair.pending is not None and self._waits(pair, psn, syndrome):
             return
         if self.self_clocked:
             own = self.recovery.acknowledgement(self, pair, psn, syndrome, port, now)
@@ -301,10 +301,10 @@ class Responder(Requester):
 
     def _waits(self, pair: QueuePair, psn: i64, syndrome: i64) -> bool:
         """Whether an answer waits behind responses; a selective NAK, whose PSN is its own, does not."""
-        owed = pair.owed
-        if owed is None or (syndrome != SYNDROME_ACK and self.recovery.selective):
+        pending = pair.pending
+        if pending is None or (syndrome != SYNDROME_ACK and self.recovery.selective):
             return False
-        if owe_acknowledgement(owed, psn, syndrome):
+        if add_acknowledgement(pending, psn, syndrome):
             self._count(syndrome)
         return True
 

@@ -30,7 +30,7 @@ def kinds(kind: str | None) -> None:
 
     known: dict[str, Any] = dict(FAULTS.table)
     if kind is None:
-        rows = [(name, str(one.aim), str(one.effect)) for name, one in sorted(known.items())]
+        rows = [(name, str(one.target_kind), str(one.effect)) for name, one in sorted(known.items())]
         for line in aligned([("kind", "hits", "expected effect"), *rows], indent="", left=3):
             say(line)
     elif kind not in known:

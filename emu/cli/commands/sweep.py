@@ -164,12 +164,12 @@ class SweepTable:
             groups: dict[tuple[object, ...], list[Row]] = {}
             for row in self.rows:
                 groups.setdefault((*row.settings[:at], *row.settings[at + 1 :], row.seed), []).append(row)
-            alike = [rows for rows in groups.values() if len({row.settings[at] for row in rows}) > 1]
-            if not alike or not all(_shown_alike(rows) for rows in alike):
+            equal = [rows for rows in groups.values() if len({row.settings[at] for row in rows}) > 1]
+            if not equal or not all(_shown_equal(rows) for rows in equal):
                 continue
             loads = [row.uplink for row in self.rows if row.uplink is not None]
             load = f"; no uplink was busy for more than {max(loads):.1%} of a run" if loads else ""
-            same = all(len({row.digest for row in rows}) == 1 for rows in alike)
+            same = all(len({row.digest for row in rows}) == 1 for rows in equal)
             what = (
                 "the runs are the same to the last packet" if same else "the runs differ in what is not shown"
             )
@@ -215,7 +215,7 @@ def _csv_cell(value: Bound | None) -> Bound:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _shown_alike(rows: Sequence[Row]) -> bool:
+def _shown_equal(rows: Sequence[Row]) -> bool:
     """Whether runs that ended well show the same, and something at all."""
     first = rows[0]
     shown = any(value is not None for value in first.values.values())

@@ -85,7 +85,7 @@ class LiveTerminal(Terminal):
         self._seen: dict[int, int] = {}
         self._took: dict[tuple[int, str, int], list[int]] = {}
         """By job, operation and size, how long the last `MEMORY` took."""
-        self._aimed = 0
+        self._targets_shown = 0
         """How many occurrences of faults that hit the busiest were looked at."""
         self._tended = 0
         """How many of the operator's rows were shown."""
@@ -105,9 +105,9 @@ class LiveTerminal(Terminal):
         """Tell what faults on the busiest hit and which operations failed, and renew the status line."""
         new = [row for row in progress.operations if row[1] > self._seen.get(row[0], -1)]
         self._seen |= {row[0]: row[1] for row in new}
-        aims = progress.aims[self._aimed :]
-        self._aimed += len(aims)
-        for one in aims:
+        measured = progress.measured[self._targets_shown :]
+        self._targets_shown += len(measured)
+        for one in measured:
             if self._hit.get(one.entry) != one.target:
                 self._hit[one.entry] = one.target
                 self._lines([f"fault {one.entry} hits {one.target} at {shown_time(one.at_ps)}"])

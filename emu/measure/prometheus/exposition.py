@@ -89,7 +89,7 @@ class Exposition:
         self._heads: list[str] = []
         self._starts: list[int] = []
         self._layouts: list[Sequence[Series]] = []
-        alike: dict[Series, tuple[_Family, str | None]] = {}
+        equal: dict[Series, tuple[_Family, str | None]] = {}
         """What lines of a series end with before their value, by the series itself, which devices share;
         None of one that is hidden."""
         place = 0
@@ -99,14 +99,14 @@ class Exposition:
             self._starts.append(place)
             self._layouts.append(series)
             for one in series:
-                known = alike.get(one)
+                known = equal.get(one)
                 if known is None:
                     family = families.get(one.metric)
                     assert family is not None, (
                         f"{name} counts {one.metric!r}, which emu.results.metrics lacks"
                     )
                     hidden = one.priority >= 0 and one.priority not in priorities
-                    known = alike[one] = (family, None if hidden else inner_labels(family.metric, one) + "} ")
+                    known = equal[one] = (family, None if hidden else inner_labels(family.metric, one) + "} ")
                 family, tail = known
                 if tail is None:
                     family.hidden_places.append(place)

@@ -29,7 +29,7 @@ from emu.results.summary import SCHEMA_VERSION, Job, Summary
 
 MOST_SCENARIO_LINES: Final = 12
 LONGEST_VALUE: Final = 60
-ALIKE: Final = 0.001
+NEAR_EQUAL: Final = 0.001
 """Two runs whose ends differ by a smaller share end together."""
 TELLING: Final = 0.05
 """By how much the rate of an operation must differ to be in the first line."""
@@ -244,7 +244,7 @@ def headline(one: Summary, other: Summary) -> str:
         how = f"B ends {percent(abs(ratio - 1))} {'sooner' if ratio < 1 else 'later'}"
         if max(ratio, 1 / ratio) >= 2:
             how = f"{'B' if ratio > 1 else 'A'} takes {max(ratio, 1 / ratio):.3g} times as long"
-        elif abs(ratio - 1) < ALIKE:
+        elif abs(ratio - 1) < NEAR_EQUAL:
             how = "A and B end together"
         parts.append(how)
     rates = [row for row in main_numbers(one, other) if row.name.endswith(" busbw") and row.ratio]

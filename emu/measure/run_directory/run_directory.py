@@ -83,10 +83,10 @@ def ports_csv(topology: Topology, records: Iterable[DeviceRecord]) -> str:
         record = by_number.get(node.number)
         if record is None:
             continue
-        alike = tuple(record.series)
-        layout = layouts.get(alike)
+        equal = tuple(record.series)
+        layout = layouts.get(equal)
         if layout is None:
-            layout = layouts[alike] = _Layout(alike, columns)
+            layout = layouts[equal] = _Layout(equal, columns)
         cells = layout.cells(record.counters)
         for port, end in enumerate(topology.ports(node.number)):
             if end.kind != "fabric":
@@ -502,13 +502,13 @@ class RunDirectory:
         assert self._samples is not None
         self._append("samples.jsonl", self._samples.text(changed))
 
-    def aims(self) -> dict[tuple[int, int], str]:
+    def measured(self) -> dict[tuple[int, int], str]:
         """What faults that hit the busiest were found to hit, as the journal has it: by fault and
         occurrence."""
         return {
             (entry["fault"], entry["occurrence"]): entry["target"]
             for entry in self._entries()
-            if entry["kind"] == "aim"
+            if entry["kind"] == "target"
         }
 
     def operated(self) -> set[str]:

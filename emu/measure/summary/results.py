@@ -34,7 +34,7 @@ from emu.measure.summary.verdict import evaluate
 from emu.results.summary import Ending, Engine, Judged, OperatorResult, ScenarioName, Summary
 from emu.results.summary import Expectation as Verdict
 from emu.scenario.expect import Expectation, SeriesExpectation
-from emu.scenario.fault_schedule import Aims, scripted
+from emu.scenario.fault_schedule import MeasuredTargets, scripted
 from emu.scenario.faults.events import Fault
 from emu.scenario.schema import Scenario
 from emu.scenario.spans import fault_times
@@ -65,19 +65,21 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
     )
 
 
-def fault_plans(scenario: Scenario, topology: Topology, aims: Aims, virtual_ps: int) -> list[FaultPlan]:
+def fault_plans(
+    scenario: Scenario, topology: Topology, measured: MeasuredTargets, virtual_ps: int
+) -> list[FaultPlan]:
     """The scenario's faults, with what became of each until the run's end: all occurrences together.
 
     A target that was looked for, and not hit before the run ended, is not named: whether it was still looked
     for depends on where the workers stood when the end was asked for.
     """
     occurred: list[list[Fault]] = [[] for _ in scenario.faults]
-    for one in scripted(scenario, topology, aims):
+    for one in scripted(scenario, topology, measured):
         occurred[one.entry].append(one)
     plans: list[FaultPlan] = []
     for entry, (section, found) in enumerate(zip(scenario.faults, occurred, strict=True)):
         begun = sum(one.begin_ps < virtual_ps for one in found)
-        hit = [name for (of, place), name in sorted(aims.items()) if of == entry and place < begun]
+        hit = [name for (of, place), name in sorted(measured.items()) if of == entry and place < begun]
         if section.drawn:
             hit = [f"{one.kind} {one.target}" for one in sorted(found, key=lambda one: one.begin_ps)]
         begins_ps = tuple(sorted(one.begin_ps for one in found))
@@ -117,20 +119,21 @@ def summarise(
     virtual_ps: int,
     samples: Iterable[Sample] = (),
     history: History = lambda: (),
-    aims: Aims = MappingProxyType({}),
+    measured: MeasuredTargets = MappingProxyType({}),
     diagnose: Callable[[Summary], Judged] | None = None,
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
     `samples` are those of sync points; only the ones at the beginning of faults and at both ends of
-    `run.span` matter here. `history` are
-    all of them; it is asked for only if an expectation is about a series. `aims` are what faults that hit the
-    busiest were found to hit. `diagnose` says what the run suffered from and what it was compared with, given
-    the summary without that.
+    `run.span` matter here. `history` are all of them; it is asked for only if an expectation is about a
+    series. `measured` has the targets of faults on the busiest. `diagnose` reports the causes and what the
+    run was compared with, given the summary without that.
     """
     counts, kept = Counts(records), list(samples)
     effects = fault_rows(
-        fault_plans(scenario, topology, aims, virtual_ps), LinkLosses(topology, records, kept), virtual_ps
+        fault_plans(scenario, topology, measured, virtual_ps),
+        LinkLosses(topology, records, kept),
+        virtual_ps,
     )
     rows = told(topology, jobs, job_rows(jobs, records), records)
     fabric = fabric_of(topology, counts, ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat))
@@ -181,7 +184,7 @@ def summarise(
     if diagnose is not None:
         summary = summary.model_copy(update=diagnose(summary)._asdict())
     values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
-    series = iter(_judged_series(scenario, topology, jobs, records, summary, history, aims))
+    series = iter(_judged_series(scenario, topology, jobs, records, summary, history, measured))
     verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]
     return summary.model_copy(update={"expectations": verdicts})
 
@@ -211,13 +214,13 @@ def _judged_series(
     records: Sequence[DeviceRecord],
     summary: Summary,
     history: History,
-    aims: Aims,
+    measured: MeasuredTargets,
 ) -> list[Verdict]:
     """What came of the expectations on series, in order."""
     asked = [one for one in scenario.expect if isinstance(one, SeriesExpectation)]
     if not asked:
         return []
-    faults = scripted(scenario, topology, aims)
+    faults = scripted(scenario, topology, measured)
     operations = [row for record in records for row in record.results.get("operations", ())]
     return judge_series(
         asked,

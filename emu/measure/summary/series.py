@@ -410,14 +410,14 @@ def _ended_ps(state: State, plan: JobPlan) -> int | None:
 def _turns_of_collectives(state: State) -> Iterator[Turn]:
     for plan in state.plans:
         labels_of = [_operation_labels(plan.name, one) for one in plan.collectives]
-        alike = [[at for at, other in enumerate(labels_of) if other == labels] for labels in labels_of]
+        equal = [[at for at, other in enumerate(labels_of) if other == labels] for labels in labels_of]
         period = len(labels_of)
         for labels in labels_of:
             yield Turn(0, labels, 0)
         for number, operation, _, end_ps, status in state.operations:
             if period and number == plan.job and status == STATUS_SUCCESS:
                 place, done = operation % period, operation + 1
-                count = sum(done // period + (other < done % period) for other in alike[place])
+                count = sum(done // period + (other < done % period) for other in equal[place])
                 yield Turn(end_ps, labels_of[place], count)
 
 

@@ -416,9 +416,9 @@ def idle_faults(
 
 def _in_error(effect: FaultEffect, records: Sequence[DeviceRecord], names: Sequence[str]) -> bool:
     """Whether a NIC that is hit logged a queue pair in error at that time or later."""
-    aimed = [one for one in records if names[one.number] == effect.target]
-    return not aimed or any(
+    hit_devices = [one for one in records if names[one.number] == effect.target]
+    return not hit_devices or any(
         at_ps >= effect.at_ps and item == PAIR_ERROR
-        for one in aimed
+        for one in hit_devices
         for at_ps, item, *_ in one.shown.get("log", ())
     )

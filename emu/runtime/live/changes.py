@@ -9,17 +9,19 @@ away or pushed. So the run goes on as one whose scenario had the change from the
 So, too, a run that goes back to a snapshot does not make them again at sync points: what was made before is
 in the snapshot, and the events of what was made later are pushed at once.
 
-A fault with the target `busiest ...` is aimed at a sync point, at the time it occurs: by what each
-candidate's ports have sent since the last sampling point of the grid (`run.sample_every`) but one. So one to
-two such intervals are looked at. Of equals the first in the order of the fabric's numbers is taken, also
-where none has sent anything.
+A fault with the target `busiest ...` has its target measured at a sync point, at the time it occurs: by what
+each candidate's ports have sent since the last sampling point of the grid (`run.sample_every`) but one. So
+one to two such intervals are looked at. Of equals the first in the order of the fabric's numbers is taken,
+also where none has sent anything.
 
-Each worker knows its own ports. In the round in which the sync point is passed it says which candidate of
-its own is busiest, as one integer that is less the more was sent, and the least of all is taken with the
-other minima of the round (`emu.runtime.sync.window`). So all workers aim alike without another round, and the
-answer depends on counters at virtual times alone. The marks live in the ports and are saved with them.
+Each worker knows its own ports. In the round in which the sync point is passed it says which candidate of its
+own is busiest, as one integer that is less the more was sent, and the least of all is taken with the other
+minima of the round (`emu.runtime.sync.window`). So all workers find the same target without another round,
+and the answer depends on counters at virtual times alone. The marks live in the ports and are saved with
+them.
 
-A fault that is injected into a live run strikes `AIM_AFTER_PS` after it was made, so that it can be aimed.
+A fault that is injected into a live run strikes `STRIKE_AFTER_PS` after it was made, so that its target can
+be measured.
 
 On the way. Whoever leads the run looks every few milliseconds: hands the next change to every worker, has
 worker 0 request the sync point once all have it, and hears when it was made. In one process that is a call;
@@ -47,7 +49,7 @@ from emu.runtime.steering import Steering
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.runtime.sync.window import WindowMachine
-from emu.scenario.fault_schedule import Aimed, aimed, candidates_of, scripted
+from emu.scenario.fault_schedule import MeasuredHit, candidates_of, measured_hits, scripted
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import Candidate
 from emu.scenario.live_changes import Change, changed
@@ -115,16 +117,16 @@ class Changes:
     ) -> None:
         self.made_ps: list[int] = []
         """When each was made; those beyond are staged."""
-        self.aims: list[Made] = []
+        self.measured: list[Made] = []
         """What the faults that hit the busiest were found to hit."""
         self._machine = machine
         self._captures = [] if captures is None else captures
         """Where captures that begin go: the sampler's."""
         self._meter = Meter(partition)
         self._every_ps = plan.scenario.run.sample_every_ps
-        self._aimed = {one.at_ps: one for one in aimed(plan.scenario)}
-        self._measures = live or bool(self._aimed)
-        """Whether a fault may be aimed by measurement."""
+        self._hits_at = {one.at_ps: one for one in measured_hits(plan.scenario)}
+        self._measures = live or bool(self._hits_at)
+        """Whether the target of a fault may be measured."""
         self._plan = plan
         self._worker = worker
         self._partition = partition
@@ -144,22 +146,23 @@ class Changes:
         """Take a change, as JSON, to be made later."""
         self._staged.append(json.loads(text))
 
-    def restore(self, made: Sequence[tuple[str, int]], aims: Sequence[Made], from_ps: int) -> None:
-        """Take all changes made so far, with their times, and what was aimed at before `from_ps`.
+    def restore(self, made: Sequence[tuple[str, int]], measured: Sequence[Made], from_ps: int) -> None:
+        """Take all changes made so far, with their times, and the targets that were measured before
+        `from_ps`.
 
         The run begins anew then. Devices are built and, if that is not the start, loaded.
         """
-        self.aims += [one for one in aims if one.at_ps <= from_ps]
-        self._blueprint = self._with_aims(self._blueprint)
+        self.measured += [one for one in measured if one.at_ps <= from_ps]
+        self._blueprint = self._with_targets(self._blueprint)
         for text, at_ps in made:
             self.stage(text)
             self._make(json.loads(text), at_ps, from_ps)
             self.made_ps.append(at_ps)
 
     def act(self, sync: SyncPoint) -> None:
-        """Aim, mark, and make what is due at a sync point."""
+        """Measure targets, mark, and make what is due at a sync point."""
         if sync.busiest < NEVER_PS:
-            self._aim(sync.time_ps, sync.busiest)
+            self._measure_target(sync.time_ps, sync.busiest)
         if self._measures and sync.sample and sync.time_ps % self._every_ps == 0:
             self._meter.mark()
         assert sync.changes <= len(self._staged), (sync.changes, len(self._staged))
@@ -169,21 +172,21 @@ class Changes:
 
     def busiest(self, at_ps: int) -> int:
         """Which candidate of the fault that occurs then has sent most, of those that live here."""
-        return self._meter.busiest(self._candidates(self._aimed[at_ps]))
+        return self._meter.busiest(self._candidates(self._hits_at[at_ps]))
 
-    def _candidates(self, one: Aimed) -> list[Candidate]:
+    def _candidates(self, one: MeasuredHit) -> list[Candidate]:
         return candidates_of(self._blueprint.scenario, one.entry, self._blueprint.topology)
 
-    def _aim(self, now_ps: int, busiest: int) -> None:
-        one = self._aimed[now_ps]
+    def _measure_target(self, now_ps: int, busiest: int) -> None:
+        one = self._hits_at[now_ps]
         target = chosen(self._candidates(one), busiest)
-        self.aims.append(Made(now_ps, one.entry, one.place, target))
+        self.measured.append(Made(now_ps, one.entry, one.place, target))
         before = self._blueprint
-        self._take_over(before, self._with_aims(before), now_ps)
+        self._take_over(before, self._with_targets(before), now_ps)
 
-    def _with_aims(self, blueprint: Blueprint) -> Blueprint:
-        aims = {(one.entry, one.place): one.target for one in self.aims}
-        faults = scripted(blueprint.scenario, blueprint.topology, aims)
+    def _with_targets(self, blueprint: Blueprint) -> Blueprint:
+        measured = {(one.entry, one.place): one.target for one in self.measured}
+        faults = scripted(blueprint.scenario, blueprint.topology, measured)
         return blueprint._replace(resolved=blueprint.resolved._replace(faults=faults))
 
     def _make(self, change: Change, now_ps: int, from_ps: int = -1) -> None:
@@ -191,15 +194,15 @@ class Changes:
         before = self._blueprint
         scenario = changed(before.scenario, change, now_ps)
         resolved = resolve(scenario, before.topology)
-        after = self._with_aims(Blueprint(scenario, before.topology, resolved, before.plan))
+        after = self._with_targets(Blueprint(scenario, before.topology, resolved, before.plan))
         first = len(before.scenario.run.capture)
         self._captures += give_captures(scenario, before.topology, self._partition.devices, first)
         if now_ps > from_ps:
             self._take_over(before, after, now_ps)
         else:
             self._blueprint = after
-        self._aimed = {one.at_ps: one for one in aimed(scenario)}
-        self._machine.aim_at(at_ps for at_ps in self._aimed if at_ps > from_ps)
+        self._hits_at = {one.at_ps: one for one in measured_hits(scenario)}
+        self._machine.measure_at(at_ps for at_ps in self._hits_at if at_ps > from_ps)
 
     def _take_over(self, before: Blueprint, after: Blueprint, now_ps: int) -> None:
         """Go on with another blueprint: what is to come of it is pending, and nothing of the one before."""

@@ -178,7 +178,7 @@ def fault_list(steering: Steering) -> list[dict[str, Any]]:
 
 def _found(steering: Steering, number: int) -> list[str]:
     """What a fault that hits the busiest hit the last time."""
-    hit = [name for (fault, _), name in sorted(steering.aims.items()) if fault == number]
+    hit = [name for (fault, _), name in sorted(steering.measured.items()) if fault == number]
     return [f"({hit[-1]})"] if hit else []
 
 

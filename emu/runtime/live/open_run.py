@@ -55,7 +55,7 @@ from emu.runtime.live.open_engine import Engine, LocalEngine, is_change
 from emu.runtime.recovery.snapshots import BrokenFile, fingerprint, read_file, sealed, write_file
 from emu.runtime.steering import Steering
 from emu.runtime.waiting import explain
-from emu.scenario.fault_schedule import aimed
+from emu.scenario.fault_schedule import measured_hits
 from emu.scenario.resolve import tuned
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.graph import AUTO, DEFAULT, able, by_default
@@ -1119,7 +1119,11 @@ def check_open(scenario: Scenario) -> None:
             "a job with workload: {kind: open}",
         ),
         (scenario.fidelity == "flow", "fidelity: flow has no open jobs", "fidelity: packet"),
-        (bool(aimed(scenario)), "an open run measures no load for faults that hit the busiest", "a name"),
+        (
+            bool(measured_hits(scenario)),
+            "an open run measures no load for faults that hit the busiest",
+            "a name",
+        ),
         (sum(map(_is_open, scenario.jobs)) > 1, "several jobs are open", "one, with several callers"),
     ]
     for wrong, reason, accepted in refused:

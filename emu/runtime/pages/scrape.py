@@ -73,7 +73,7 @@ class Scrape:
         self._refused_before = 0
         self._delivered_bytes = -1
         """At the last progress."""
-        self.aims: Sequence[Made] = ()
+        self.measured: Sequence[Made] = ()
         """What faults were found to hit so far; grows."""
         self._rows: Rows = {}
         self.host(partitions, windows)
@@ -164,7 +164,7 @@ class Scrape:
             self.virtual_ps(),
             delivered_bytes,
             tuple(tuple(row) for row in rows),
-            aims=tuple(self.aims),
+            measured=tuple(self.measured),
             awaits=awaited(self._partitions, self._topology) if still else None,
             operator=tuple(tuple(row) for one in tables for row in one.get("operator", [])),
         )

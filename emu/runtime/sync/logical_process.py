@@ -95,8 +95,8 @@ class LogicalProcess:
             mine.progress = partition.progress()
             mine.work, mine.promises = partition.outlook()
             mine.work += sum(batch is not None for batch in batches)
-        if self.machine.wants_aim(next_ps):
-            mine.busiest = self._busiest(self.machine.aim_ps)
+        if self.machine.wants_measure(next_ps):
+            mine.busiest = self._busiest(self.machine.next_measure_ps)
         return _encoded(self.machine.open(mine, batches))
 
     def take(self, peer: int, body: bytes) -> Sends:

@@ -62,7 +62,7 @@ class Contribution:
     pause_ps     the run is to stand still then, for a program that steps it
     acts_ps      when a watched device acts, here or where the batches go
 
-    Progress, work and promises count if the machine wants totals, `busiest` if it wants to aim.
+    Progress, work and promises count if the machine wants totals, `busiest` if it wants to measure targets.
     """
 
     __slots__ = (

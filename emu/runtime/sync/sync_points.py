@@ -43,7 +43,7 @@ class SyncGrid:
     max_time_ps: int = NEVER_PS
     also_ps: tuple[int, ...] = ()
     """Further sampling points, in order: the ends of spans over which series are judged."""
-    aims_ps: tuple[int, ...] = ()
+    measure_times_ps: tuple[int, ...] = ()
     """When a fault hits what is busiest then, in order: sampling points too."""
     open_ended: bool = False
     """Whether jobs go on for ever, so that a run that reaches `max_time_ps` has come to its end."""

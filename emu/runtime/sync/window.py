@@ -92,8 +92,8 @@ class WindowMachine:
         self._towards_me = [row[index] for row in lookahead]
         self._max_time_ps = grid.max_time_ps
         self._next_sample_ps, self._next_stall_check_ps = grid.first()
-        self._aims_ps = list(grid.aims_ps)
-        self._next_sample_ps = min(self._next_sample_ps, next_after(self._aims_ps, 0))
+        self._measure_times_ps = list(grid.measure_times_ps)
+        self._next_sample_ps = min(self._next_sample_ps, next_after(self._measure_times_ps, 0))
         self._last_progress = 0
         self._wish_ps: int = NEVER_PS
         self._request_ps: int = NEVER_PS
@@ -138,19 +138,19 @@ class WindowMachine:
         """Whether the next contribution must carry totals, if its next event is then."""
         return next_ps >= self._next_stall_check_ps
 
-    def wants_aim(self, next_ps: int) -> bool:
+    def wants_measure(self, next_ps: int) -> bool:
         """Whether the next contribution must say who has sent most, if its next event is then."""
-        return next_ps >= self.aim_ps < NEVER_PS
+        return next_ps >= self.next_measure_ps < NEVER_PS
 
-    def aim_at(self, times_ps: Iterable[int]) -> None:
+    def measure_at(self, times_ps: Iterable[int]) -> None:
         """A change was made: faults hit what is busiest at these times. All workers say so at one point."""
-        self._aims_ps = sorted(times_ps)
-        self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
+        self._measure_times_ps = sorted(times_ps)
+        self._next_sample_ps = min(self._next_sample_ps, self.next_measure_ps)
 
     @property
-    def aim_ps(self) -> int:
+    def next_measure_ps(self) -> int:
         """When the next fault hits what is busiest then."""
-        return next_after(self._aims_ps, self.sync_ps)
+        return next_after(self._measure_times_ps, self.sync_ps)
 
     @property
     def _grid_ps(self) -> int:
@@ -331,11 +331,11 @@ class WindowMachine:
     def _pass(self, due_ps: int, earliest_ps: int, request_ps: int, changes: int, busiest: int) -> SyncPoint:
         sample, stall_check = due_ps == self._next_sample_ps, due_ps == self._next_stall_check_ps
         requested = request_ps == due_ps
-        aims = self.aim_ps == due_ps
-        assert not aims or busiest < NEVER_PS, due_ps
+        measures = self.next_measure_ps == due_ps
+        assert not measures or busiest < NEVER_PS, due_ps
         self.sync_ps = due_ps
         if sample:
-            self._next_sample_ps = min(self._grid.next_sample_ps(due_ps, earliest_ps), self.aim_ps)
+            self._next_sample_ps = min(self._grid.next_sample_ps(due_ps, earliest_ps), self.next_measure_ps)
         if stall_check:
             self._next_stall_check_ps = self._grid.next_stall_check_ps(due_ps)
         if requested:
@@ -348,7 +348,7 @@ class WindowMachine:
                 self._made = changes
                 self._next_sample_ps = min(self._next_sample_ps, self._grid.next_sample_ps(due_ps))
         staged = changes if requested else 0
-        return SyncPoint(due_ps, sample, stall_check, requested, staged, busiest if aims else NEVER_PS)
+        return SyncPoint(due_ps, sample, stall_check, requested, staged, busiest if measures else NEVER_PS)
 
     def _soonest_ps(self, reached_ps: int) -> int:
         """The first time at which a sync point can be requested."""
@@ -403,6 +403,6 @@ class WindowMachine:
     def load(self, state: Sequence[int]) -> None:
         """Go on from where a machine, of any number of workers, was saved."""
         self.sync_ps, self._next_sample_ps, self._next_stall_check_ps, self._last_progress = state
-        self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
+        self._next_sample_ps = min(self._next_sample_ps, self.next_measure_ps)
         self._requested_ps = self._limit_ps = self.sync_ps
         self._next_ps = vec[i64]([self.sync_ps] * self.workers)

@@ -171,7 +171,7 @@ class _RayRun:
         """How far any attempt got, as far as is known."""
         self._changes: tuple[tuple[str, int], ...] = ()
         """What was done to a live run before this attempt began."""
-        self._aims: tuple[Made, ...] = ()
+        self._measured: tuple[Made, ...] = ()
         self._heard_ps: dict[int, int] = {}
         """By worker, the last sampling point whose share has come here in this attempt."""
 
@@ -328,7 +328,7 @@ class _RayRun:
                 resume_ps=-1 if snapshot is None else snapshot.sync_ps,
                 end_ps=self._options.end_ps,
                 changes=self._changes,
-                aims=self._aims,
+                measured=self._measured,
                 pace_ps=self._options.pace_ps,
                 watch_s=self._options.progress_every_s * LOOKS,
                 live=self._options.steering is not None,
@@ -446,10 +446,15 @@ class _RayRun:
                 self._reached_ps = virtual_ps
                 rows = tuple(row for one in found for row in one.operations)
                 delivered_bytes = sum(one.delivered_bytes for one in found)
-                self._aims = max((one.aims for one in found), key=len)
+                self._measured = max((one.measured for one in found), key=len)
                 tended = tuple(row for one in found for row in one.operator)
                 told = Progress(
-                    virtual_ps, delivered_bytes, rows, tuple(self._refusals), self._aims, operator=tended
+                    virtual_ps,
+                    delivered_bytes,
+                    rows,
+                    tuple(self._refusals),
+                    self._measured,
+                    operator=tended,
                 )
                 self._observer.progressed(told)
                 self._refusals = []

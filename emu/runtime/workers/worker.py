@@ -237,7 +237,7 @@ class WorkerSpec:
     """The end of a run that is repeated, where that is before its scenario's."""
     changes: tuple[tuple[str, int], ...] = ()
     """What was done to a live run so far, and when: see `emu.runtime.live.changes`."""
-    aims: tuple[Made, ...] = ()
+    measured: tuple[Made, ...] = ()
     """What faults that hit the busiest were found to hit so far."""
     pace_ps: int = 0
     """Virtual time a second of wall time at most; 0 for as fast as can be."""
@@ -531,7 +531,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
         found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
         resume([logical_process], found)
         sampler.resume()
-    changes.restore(spec.changes, spec.aims, spec.resume_ps)
+    changes.restore(spec.changes, spec.measured, spec.resume_ps)
 
     def windows() -> int:
         return machine.round
@@ -540,7 +540,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
         page = Scrape(plan.topology, [partition], windows)
     else:
         page.host([partition], windows)
-    page.aims = changes.aims
+    page.measured = changes.measured
     if spec.metrics:
         page.state = StateReading(plan, partition.devices, changes.faults)
     metrics_address = page.start(scenario) if spec.metrics else ""

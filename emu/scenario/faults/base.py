@@ -1,6 +1,6 @@
 """The base of all kinds of fault: times, target, and the changes that kinds are put together from.
 
-A kind says what its target is (`aim`), what it changes there (`strike`), and what it does not fit
+A kind says what its target is (`target_kind`), what it changes there (`strike`), and what it does not fit
 (`objections`). `emu.scenario.fault_schedule` makes occurrences of it.
 
 The functions below the sections go from a spot of the fabric to changes of devices; the kinds in
@@ -19,7 +19,7 @@ from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, HOLD, HUNG, LOST,
 from emu.base.units import BEYOND_THE_CLOCK, CLOCK_ACCEPTED, MAX_QUANTITY
 from emu.scenario.environment import Environment
 from emu.scenario.faults.events import Change
-from emu.scenario.faults.targets import Aim, Spot, fabric_ports
+from emu.scenario.faults.targets import Spot, TargetKind, fabric_ports
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveTimePs, TimePs, word
 
@@ -60,7 +60,7 @@ class Objection(NamedTuple):
 class FaultSection(Section):
     """What every fault shares."""
 
-    aim: ClassVar[Aim] = "link"
+    target_kind: ClassVar[TargetKind] = "link"
     repairs: ClassVar[bool] = False
     drawn: ClassVar[bool] = False
     effect: ClassVar[str] = ""

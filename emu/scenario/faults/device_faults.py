@@ -27,7 +27,7 @@ from emu.scenario.faults.base import (
     slow_host,
 )
 from emu.scenario.faults.events import Change
-from emu.scenario.faults.targets import Aim, Spot
+from emu.scenario.faults.targets import Spot, TargetKind
 from emu.scenario.section import Refusal, RefusedError
 from emu.scenario.yaml.values import PositiveTimePs, RateBps, Reading, show_fraction
 
@@ -54,7 +54,7 @@ SlowFactor = Annotated[
 class SwitchCrash(RecurringFault):
     """A switch goes dark: all its links lose their signal, and what it held is dropped."""
 
-    aim: ClassVar[Aim] = "switch"
+    target_kind: ClassVar[TargetKind] = "switch"
     effect = "as link_down, for all its links"
     kind: Literal["switch_crash"] = "switch_crash"
     """Until it is back, if ever."""
@@ -88,7 +88,7 @@ class SwitchReboot(SwitchCrash):
 class SwitchDrain(RecurringFault):
     """A switch is taken out of routing while its links stay up: nothing is lost."""
 
-    aim: ClassVar[Aim] = "switch"
+    target_kind: ClassVar[TargetKind] = "switch"
     effect = "nothing is lost, and nothing new crosses it after `routing.convergence`"
     kind: Literal["switch_drain"] = "switch_drain"
     """The others send nothing new through it after `routing.convergence`."""
@@ -108,7 +108,7 @@ class SwitchDrain(RecurringFault):
 class NicDown(RecurringFault):
     """A NIC loses all its links."""
 
-    aim: ClassVar[Aim] = "nic"
+    target_kind: ClassVar[TargetKind] = "nic"
     effect = "as link_down, for all its links"
     kind: Literal["nic_down"] = "nic_down"
     """Its queue pairs stay what they were."""
@@ -122,7 +122,7 @@ class NicDown(RecurringFault):
 class NicPortDown(RecurringFault):
     """One port of a NIC loses its link; with two, the other takes over."""
 
-    aim: ClassVar[Aim] = "nic"
+    target_kind: ClassVar[TargetKind] = "nic"
     effect = "as link_down; a second port takes over"
     kind: Literal["nic_port_down"] = "nic_port_down"
     """The link behind it is down."""
@@ -144,7 +144,7 @@ class NicPortDown(RecurringFault):
 class NicReset(RecurringFault):
     """A NIC is reset: its queue pairs are in error, and its links are down while it starts."""
 
-    aim: ClassVar[Aim] = "nic"
+    target_kind: ClassVar[TargetKind] = "nic"
     effect = "jobs that use it fail (retry_exceeded at their peers)"
     kind: Literal["nic_reset"] = "nic_reset"
     """What is posted is flushed; jobs that used it fail."""
@@ -160,7 +160,7 @@ class NicReset(RecurringFault):
 class QpError(RecurringFault):
     """A queue pair of a NIC goes into error and flushes what is posted."""
 
-    aim: ClassVar[Aim] = "nic"
+    target_kind: ClassVar[TargetKind] = "nic"
     effect = "its job fails at once"
     kind: Literal["qp_error"] = "qp_error"
     """Only its owner can bring it back, by way of RESET; the job that used it fails."""
@@ -175,7 +175,7 @@ class QpError(RecurringFault):
 class SlowReceiver(RecurringFault):
     """Memory behind a NIC takes what arrives more slowly than the link brings it."""
 
-    aim: ClassVar[Aim] = "nic"
+    target_kind: ClassVar[TargetKind] = "nic"
     effect = "a flow into it runs at `rate`"
     kind: Literal["slow_receiver"] = "slow_receiver"
     """The NIC's buffer fills and it pauses its leaf: to everyone else a slow network."""
@@ -190,7 +190,7 @@ class SlowReceiver(RecurringFault):
 class GpuSlow(RecurringFault):
     """A GPU takes longer for everything, as one that is too hot."""
 
-    aim: ClassVar[Aim] = "gpu"
+    target_kind: ClassVar[TargetKind] = "gpu"
     effect = "computing and copies take `factor` times as long"
     kind: Literal["gpu_slow"] = "gpu_slow"
     """Copies and computing, what is under way included."""
@@ -205,7 +205,7 @@ class GpuSlow(RecurringFault):
 class GpuHung(RecurringFault):
     """A GPU does nothing that it is asked for until it goes on."""
 
-    aim: ClassVar[Aim] = "gpu"
+    target_kind: ClassVar[TargetKind] = "gpu"
     effect = "computing and copies stand still for as long"
     kind: Literal["gpu_hung"] = "gpu_hung"
     """What was asked for meanwhile is done then; computing stands still."""
@@ -218,7 +218,7 @@ class GpuHung(RecurringFault):
 class BitFlip(RecurringFault):
     """A bit of a GPU's memory turns over, past every check of the wire: a result comes out wrong."""
 
-    aim: ClassVar[Aim] = "gpu"
+    target_kind: ClassVar[TargetKind] = "gpu"
     effect = "one bit of a result is wrong"
     kind: Literal["bit_flip"] = "bit_flip"
     """A bit flips in what its collectives work on just then; with `payload: real`."""
@@ -244,7 +244,7 @@ class BitFlip(RecurringFault):
 class GpuLost(RecurringFault):
     """A GPU falls off the bus: what it was doing is lost, its rank fails."""
 
-    aim: ClassVar[Aim] = "gpu"
+    target_kind: ClassVar[TargetKind] = "gpu"
     effect = "its job fails at once (gpu_lost)"
     kind: Literal["gpu_lost"] = "gpu_lost"
     """The host sees it at once (Xid 79) and reports."""
@@ -257,7 +257,7 @@ class GpuLost(RecurringFault):
 class RowRemap(RecurringFault):
     """A GPU has taken rows of its memory out of use and put spare ones in their place: it may soon fail."""
 
-    aim: ClassVar[Aim] = "gpu"
+    target_kind: ClassVar[TargetKind] = "gpu"
     effect = "nothing gets slower; heartbeats tell an operator (`operator.heartbeat.rows`)"
     kind: Literal["row_remap"] = "row_remap"
     """Computing and copies go on as before."""
@@ -272,7 +272,7 @@ class RowRemap(RecurringFault):
 class HostLost(RecurringFault):
     """A server goes dark, with its GPUs and NICs; nobody is told."""
 
-    aim: ClassVar[Aim] = "host"
+    target_kind: ClassVar[TargetKind] = "host"
     effect = "jobs on it fail (retry_exceeded at their peers)"
     kind: Literal["host_lost"] = "host_lost"
     """Peers find out by their timeouts; when it is back, its ranks report that they failed."""
@@ -286,7 +286,7 @@ class HostLost(RecurringFault):
 class Straggler(RecurringFault):
     """A server is slower than the others: MegaScale saw 0.5 % of hosts about 10 % slower."""
 
-    aim: ClassVar[Aim] = "host"
+    target_kind: ClassVar[TargetKind] = "host"
     effect = "computing, copies and posting there take `factor` times as long"
     kind: Literal["straggler"] = "straggler"
     """All its GPUs, and its proxies."""

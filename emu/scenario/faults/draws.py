@@ -1,6 +1,6 @@
 """The kind `random`: faults drawn from failure rates.
 
-Every component that a class aims at breaks as a Poisson process of its own: so many times an hour, times the
+Every component that a class hits breaks as a Poisson process of its own: so many times an hour, times the
 acceleration, since a run lasts milliseconds and a fleet months. The draws depend on the scenario's seed, the
 fault's place in the list and the class's, and on nothing else.
 
@@ -36,7 +36,7 @@ from emu.scenario.environment import Environment
 from emu.scenario.faults.base import FaultSection, Objection, Strike, TargetName
 from emu.scenario.faults.device_faults import GpuHung, GpuLost, GpuSlow, HostLost, NicDown
 from emu.scenario.faults.link_faults import LinkDown
-from emu.scenario.faults.targets import Aim, Spot
+from emu.scenario.faults.targets import Spot, TargetKind
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.values import PositiveTimePs, Reading
 
@@ -157,9 +157,9 @@ class RandomFaults(FaultSection):
         yield from ()
 
 
-def aim_of(one: FailureClass) -> Aim:
-    """What a failure class aims at."""
-    return DRAWN[one.fails].aim
+def target_kind_of(one: FailureClass) -> TargetKind:
+    """What a failure class hits."""
+    return DRAWN[one.fails].target_kind
 
 
 def draws(

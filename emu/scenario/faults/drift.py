@@ -18,7 +18,7 @@ from emu.scenario.environment import Environment
 from emu.scenario.faults.base import Objection, RecurringFault, Strike, at_ports
 from emu.scenario.faults.events import Change
 from emu.scenario.faults.link_faults import PfcFault
-from emu.scenario.faults.targets import Aim, Spot, fabric_ports
+from emu.scenario.faults.targets import Spot, TargetKind, fabric_ports
 from emu.scenario.section import Refusal
 from emu.scenario.sections.switch import EcnSection
 from emu.scenario.yaml.values import PositiveFraction, PositiveSizeBytes, Priority, SizeBytes
@@ -30,7 +30,7 @@ CERTAINTY = 1 << 30
 class SwitchDrift(RecurringFault):
     """The configuration of a switch drifts."""
 
-    aim: ClassVar[Aim] = "switch"
+    target_kind: ClassVar[TargetKind] = "switch"
 
     def lacking(self, environment: Environment) -> Objection | None:
         """What the scenario would have to have."""

@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """One occurrence of a fault, aimed."""
+    """One occurrence of a fault, with what it hits."""
 
     number: int
     """Unique in the run; below MOST_FAULTS."""
@@ -173,7 +173,7 @@ def _touched(fault: Fault) -> frozenset[tuple[int, int, int]]:
 
 
 class LinkFault(NamedTuple):
-    """One fault, aimed at links by number. `for_ps` is 0 where it lasts until repaired."""
+    """One fault, on links by number. `for_ps` is 0 where it lasts until repaired."""
 
     at_ps: int
     up: bool
@@ -192,12 +192,12 @@ class LinkChange(NamedTuple):
 
 def link_changes(faults: Sequence[LinkFault]) -> tuple[LinkChange, ...]:
     """What the faults, numbered by their place, do to each link; by time, then link."""
-    aimed: dict[int, list[int]] = {}
+    hitting: dict[int, list[int]] = {}
     for number, fault in enumerate(faults):
         for link in fault.links:
-            aimed.setdefault(link, []).append(number)
+            hitting.setdefault(link, []).append(number)
     changes = [
-        change for link, numbers in sorted(aimed.items()) for change in _changes_of(link, numbers, faults)
+        change for link, numbers in sorted(hitting.items()) for change in _changes_of(link, numbers, faults)
     ]
     return tuple(sorted(changes))
 

@@ -2,7 +2,7 @@
 
 A fault's number in results (`faults[0]`) is its place in the list. Its keys in time are in
 `emu.scenario.faults.base`, what a target may be in `emu.scenario.faults.targets`, what devices make of it in
-`actors.wire.fault`. To add a kind: a section with `aim` and `strike`, and a line here.
+`actors.wire.fault`. To add a kind: a section with `target_kind` and `strike`, and a line here.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class Delay(OneWayFault):
 class PortFault(RecurringFault):
     """A fault of one port, or of all ports of a NIC or switch."""
 
-    aim = "port"
+    target_kind = "port"
     target: TargetName
     """The port: "rtsw-0/3" by number, "rtsw-0>ctsw-3" by its peer; a device's name for all its ports."""
 

@@ -23,7 +23,7 @@ from typing import Final, Literal, NamedTuple
 
 from actors.fabric.model import FABRIC, Fault, Node, Role, Topology, TopologyError, nearest
 
-Aim = Literal["link", "switch", "nic", "gpu", "host", "port"]
+TargetKind = Literal["link", "switch", "nic", "gpu", "host", "port"]
 ANY: Final = "any "
 BUSIEST: Final = "busiest "
 UPLINK: Final = "uplink"
@@ -59,23 +59,23 @@ class Candidate(NamedTuple):
     ports: tuple[int, ...]
 
 
-def candidates(target: str, aim: Aim, topology: Topology) -> list[Candidate]:
+def candidates(target: str, target_kind: TargetKind, topology: Topology) -> list[Candidate]:
     """What `busiest ...` may turn out to be: a link once for each direction that counts, a port, a device.
 
     Raises TopologyError.
     """
     text = target.removeprefix(BUSIEST).strip()
     if text in (UPLINK, DOWNLINK):
-        return list(_tiers(text, aim, topology))
-    spots = spots_of(text, aim, topology)
-    if aim == "link":
+        return list(_tiers(text, target_kind, topology))
+    spots = spots_of(text, target_kind, topology)
+    if target_kind == "link":
         return [
             Candidate(spot, end, (port,))
             for spot in spots
             for number in spot.links
             for end, port in _ends(topology, number)
         ]
-    if aim == "port":
+    if target_kind == "port":
         return [
             Candidate(
                 Spot(f"{topology.nodes[spot.node].name}/{port}", (), spot.node, (port,)), spot.node, (port,)
@@ -83,8 +83,10 @@ def candidates(target: str, aim: Aim, topology: Topology) -> list[Candidate]:
             for spot in spots
             for port in spot.ports
         ]
-    if aim not in ("switch", "nic"):
-        raise TopologyError([Fault((), f"a {aim} sends nothing by itself", "links, ports, switches or NICs")])
+    if target_kind not in ("switch", "nic"):
+        raise TopologyError(
+            [Fault((), f"a {target_kind} sends nothing by itself", "links, ports, switches or NICs")]
+        )
     return [Candidate(spot, spot.node, fabric_ports(topology, spot.node)) for spot in spots]
 
 
@@ -93,9 +95,11 @@ def _ends(topology: Topology, number: int) -> tuple[tuple[int, int], tuple[int, 
     return (link.a, link.a_port), (link.b, link.b_port)
 
 
-def _tiers(text: str, aim: Aim, topology: Topology) -> Iterator[Candidate]:
-    if aim not in ("link", "port"):
-        raise TopologyError([Fault((), f"{text} is a link, and a {aim} is asked for", f"a {aim}")])
+def _tiers(text: str, target_kind: TargetKind, topology: Topology) -> Iterator[Candidate]:
+    if target_kind not in ("link", "port"):
+        raise TopologyError(
+            [Fault((), f"{text} is a link, and a {target_kind} is asked for", f"a {target_kind}")]
+        )
     found = False
     for link in topology.links:
         if link.kind != FABRIC or {topology.nodes[link.a].role, topology.nodes[link.b].role} != {Role.SWITCH}:
@@ -106,25 +110,25 @@ def _tiers(text: str, aim: Aim, topology: Topology) -> Iterator[Candidate]:
         found = True
         node, port = low if text == UPLINK else high
         named = Spot(f"{topology.nodes[node].name}/{port}", (), node, (port,))
-        yield Candidate(Spot(link.name, (link.number,)) if aim == "link" else named, node, (port,))
+        yield Candidate(Spot(link.name, (link.number,)) if target_kind == "link" else named, node, (port,))
     if not found:
         raise TopologyError([Fault((), f"the fabric has no {text}", "a link, a pattern or a role")])
 
 
-def spots_of(target: str, aim: Aim, topology: Topology) -> tuple[Spot, ...]:
+def spots_of(target: str, target_kind: TargetKind, topology: Topology) -> tuple[Spot, ...]:
     """Everything that a target means, in the order of the fabric's numbers. Raises TopologyError."""
     if is_measured(target):
-        return tuple(dict.fromkeys(one.spot for one in candidates(target, aim, topology)))
+        return tuple(dict.fromkeys(one.spot for one in candidates(target, target_kind, topology)))
     text = target.removeprefix(ANY).strip()
     shared = _share(text)
     if shared is not None:
-        return tuple(_spread(list(spots_of(shared[1], aim, topology)), shared[0]))
-    if aim == "link":
+        return tuple(_spread(list(spots_of(shared[1], target_kind, topology)), shared[0]))
+    if target_kind == "link":
         found = _links(text, topology)
-    elif aim == "port":
+    elif target_kind == "port":
         found = _ports(text, topology)
     else:
-        found = [Spot(node.name, (), node.number) for node in _nodes(text, topology, _ROLES[aim])]
+        found = [Spot(node.name, (), node.number) for node in _nodes(text, topology, _ROLES[target_kind])]
     return tuple(found)
 
 

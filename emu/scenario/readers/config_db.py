@@ -143,7 +143,7 @@ class Config:
         self._refuse(node.place, where, f"{shown(node.value)} is out of range", f"{least} to {most}")
         return None
 
-    def _alike(self, table: str, field: str) -> Node | None:
+    def _of_all_ports(self, table: str, field: str) -> Node | None:
         """What all ports of a table have in one field; None where none has it, or they differ."""
         first: tuple[str, Node] | None = None
         for port, entry in self._table(table).items():
@@ -161,7 +161,7 @@ class Config:
     def _ports(self) -> Generator[tuple[Location, object], None, list[int] | None]:
         """PFC's priorities, and the maps that ports use. Returns the priorities; None if nothing has them."""
         lossless = self._lossless
-        enabled = self._alike("PORT_QOS_MAP", "pfc_enable")
+        enabled = self._of_all_ports("PORT_QOS_MAP", "pfc_enable")
         if enabled is not None:
             words = [word.strip() for word in str(enabled.value).split(",") if word.strip()]
             numbers = [
@@ -178,7 +178,7 @@ class Config:
             self.notes.append("PORT_QOS_MAP has no pfc_enable: PFC is off, as on the box")
             yield ("pfc", "enabled"), False
         for field, (table, key, most) in MAPS.items():
-            named = self._alike("PORT_QOS_MAP", field)
+            named = self._of_all_ports("PORT_QOS_MAP", field)
             if named is not None:
                 chosen = self._table(table).get(_plain(named.value))
                 if chosen is None:
@@ -437,7 +437,7 @@ class Config:
             yield ("scheduling", "weights"), [weights.get(queue, 1) for queue in range(8)]
 
     def _watchdog(self) -> Iterator[tuple[Location, object]]:
-        detection = self._alike("PFC_WD", "detection_time")
+        detection = self._of_all_ports("PFC_WD", "detection_time")
         if detection is None:
             return
         yield ("pfc", "watchdog", "enabled"), True
@@ -448,7 +448,7 @@ class Config:
             poll_ms = self._number("PFC_WD|GLOBAL|POLL_INTERVAL", polled, 1, 10**6) or POLL_MS
         for key, node in (
             ("detection", detection),
-            ("restoration", self._alike("PFC_WD", "restoration_time")),
+            ("restoration", self._of_all_ports("PFC_WD", "restoration_time")),
         ):
             if node is not None:
                 time_ms = self._number(f"PFC_WD|{key}_time", node, 1, 10**6)
@@ -458,7 +458,7 @@ class Config:
                         looks = f"the box looks every {poll_ms} ms"
                         self.notes.append(f"PFC_WD {key}_time {time_ms} ms takes {seen_ms} ms: {looks}")
                     yield ("pfc", "watchdog", key), f"{seen_ms}ms"
-        action = self._alike("PFC_WD", "action")
+        action = self._of_all_ports("PFC_WD", "action")
         if action is None:
             return
         if action.value in ("drop", "forward"):

@@ -17,8 +17,8 @@ from emu.base.units import aligned
 from emu.campaign.campaign_file import SPAN, judged, shown_span
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Level, summary_of
-from emu.campaign.moment import moment_of
 from emu.campaign.reading import course_of, read_mix
+from emu.campaign.running_jobs import running_jobs_at
 from emu.cli.scenario_options import file_named, forcing, made, refuse_results
 from emu.cli.terminal import TimeLeft
 from emu.measure.run_directory.run_directory import write_whole
@@ -32,8 +32,8 @@ Examples:
   emu schedule pods
   emu schedule pods --set placement.kind=random --set queue=first_come
   emu schedule four_pods --set rank_order.kind=traffic
-  emu schedule pods --moment 30h --write moment.yaml
-  emu run moment.yaml
+  emu schedule pods --at 30h --write running.yaml
+  emu run running.yaml
 """
 
 
@@ -46,11 +46,11 @@ Examples:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Write OUT/summary.json, OUT/jobs.csv and OUT/levels.csv."
 )
-@click.option("--moment", metavar="TIME", help="A time in the mix, like 30h: what runs then goes to --write.")
+@click.option("--at", metavar="TIME", help="A time in the mix, like 30h: what runs then goes to --write.")
 @click.option(
     "--write",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A scenario file: the jobs of --moment where they are, each with the mix's `traffic`.",
+    help="A scenario file: the jobs of --at where they are, each with the mix's `traffic`.",
 )
 @forcing
 def command(
@@ -58,7 +58,7 @@ def command(
     assignments: tuple[str, ...],
     as_json: bool,
     out: Path | None,
-    moment: str | None,
+    at: str | None,
     write: Path | None,
     force: bool,
 ) -> int:
@@ -67,8 +67,8 @@ def command(
     MIX is a file, or one that comes with emu: four_pods, pods, segments or traced. Exit status: 0; 1 if an
     expectation failed; 2 for bad input.
     """
-    if (moment is None) != (write is None):
-        raise UsageError("--moment and --write go together; accepted: both, or neither")
+    if (at is None) != (write is None):
+        raise UsageError("--at and --write go together; accepted: both, or neither")
     refuse_results("--out", out, force=force)
     if write is not None and write.exists() and not force:
         raise UsageError(f"--write {write} exists; accepted: another path, or --force")
@@ -83,8 +83,8 @@ def command(
     left.clear()
     summary = summary_of(found, ready.topology, course, ready.traced)
     verdicts = judged(found.expect, summary, tree)
-    if moment is not None and write is not None:
-        write_whole(write, moment_of(found, course.jobs, _time(moment, found)))
+    if at is not None and write is not None:
+        write_whole(write, running_jobs_at(found, course.jobs, _time(at, found)))
     if out is not None:
         write_whole(out / "summary.json", json.dumps(summary, indent=2) + "\n")
         write_whole(out / "jobs.csv", _jobs_csv(course))
@@ -96,14 +96,14 @@ def command(
 
 
 def _time(text: str, mix: JobMix) -> int:
-    """The time that --moment means. Raises UsageError."""
+    """The time that --at means. Raises UsageError."""
     try:
         at_ms = SPAN.read(text)
     except RefusedError as error:
-        raise UsageError(f"--moment: {error.reason}; accepted: {error.accepted}") from error
+        raise UsageError(f"--at: {error.reason}; accepted: {error.accepted}") from error
     assert isinstance(at_ms, int), at_ms
     if at_ms >= mix.lasts_ms:
-        raise UsageError(f"--moment {text} is past the end; accepted: 0s to {shown_span(mix.lasts_ms - 1)}")
+        raise UsageError(f"--at {text} is past the end; accepted: 0s to {shown_span(mix.lasts_ms - 1)}")
     return at_ms
 
 

@@ -46,7 +46,7 @@ FAULTS: list[dict[str, Any]] = [
 def scenario(faults: list[dict[str, Any]]) -> dict[str, Any]:
     return plain(
         {
-            "name": "aimed",
+            "name": "measured",
             "topology": FABRIC,
             "routing": {"kind": "e_ecmp", "convergence": "50us"},
             "transport": {"timeout": 5},
@@ -63,16 +63,16 @@ def scenario(faults: list[dict[str, Any]]) -> dict[str, Any]:
 TOPOLOGY = build_topology(load_mapping(scenario([])).scenario)
 
 
-def aims(directory: Path) -> list[tuple[int, int, str]]:
-    """Time, fault and target of everything that was aimed, as the journal tells it."""
+def measured(directory: Path) -> list[tuple[int, int, str]]:
+    """Time, fault and target of every fault whose target was measured, from the journal."""
     lines = (directory / "journal.jsonl").read_text("ascii").splitlines()
     entries = [json.loads(line) for line in lines]
-    return [(one["virtual_ps"], one["fault"], one["target"]) for one in entries if one["kind"] == "aim"]
+    return [(one["virtual_ps"], one["fault"], one["target"]) for one in entries if one["kind"] == "target"]
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[api.Result, Path]:
-    out = tmp_path_factory.mktemp("aimed") / "run"
+    out = tmp_path_factory.mktemp("measured") / "run"
     return api.run(scenario(FAULTS), local=True, out=out, diagnose=False), out
 
 
@@ -99,26 +99,26 @@ def test_the_uplink_that_sent_most_of_late_is_hit(first: tuple[api.Result, Path]
     node, port = max(sorted(up), key=lambda place: up[place])
     assert up[node, port] > 0
     link = TOPOLOGY.links[TOPOLOGY.ports(node)[port].link].name
-    assert aims(first[1])[0] == (63 * US, 0, link)
+    assert measured(first[1])[0] == (63 * US, 0, link)
 
 
-def test_every_occurrence_is_aimed_anew_and_told(first: tuple[api.Result, Path]) -> None:
+def test_the_target_of_every_occurrence_is_measured_anew_and_reported(first: tuple[api.Result, Path]) -> None:
     result, out = first
-    assert [(at_ps // US, fault) for at_ps, fault, _ in aims(out)] == [
+    assert [(at_ps // US, fault) for at_ps, fault, _ in measured(out)] == [
         (63, 0),
         (100, 1),
         (130, 1),
         (160, 1),
         (200, 2),
     ]
-    hit = dict.fromkeys(target for _, fault, target in aims(out) if fault == 1)
+    hit = dict.fromkeys(target for _, fault, target in measured(out) if fault == 1)
     assert result.summary.faults[1].target == f"busiest rtsw ({', '.join(hit)})"
     assert known(result.summary.faults[0].frames_lost) > 0
 
 
 def test_it_is_as_if_the_target_had_been_written_by_name(first: tuple[api.Result, Path]) -> None:
     result, out = first
-    found = aims(out)
+    found = measured(out)
     named = [FAULTS[0] | {"target": found[0][2]}]
     named += [
         {"kind": "port_down", "at": f"{at_ps}ps", "target": target, "for": "10us"}
@@ -130,18 +130,22 @@ def test_it_is_as_if_the_target_had_been_written_by_name(first: tuple[api.Result
 
 
 @pytest.mark.parametrize("parts", [2, 5])
-def test_any_number_of_parts_aims_alike(first: tuple[api.Result, Path], parts: int, tmp_path: Path) -> None:
+def test_any_number_of_parts_measures_the_same_targets(
+    first: tuple[api.Result, Path], parts: int, tmp_path: Path
+) -> None:
     again = api.run(scenario(FAULTS), local=True, parts=parts, out=tmp_path / "run", diagnose=False)
     assert again.outcome.digest == first[0].outcome.digest
-    assert aims(tmp_path / "run") == aims(first[1])
+    assert measured(tmp_path / "run") == measured(first[1])
     assert again.summary.faults == first[0].summary.faults
 
 
 @pytest.mark.ray
-def test_workers_aim_alike(first: tuple[api.Result, Path], tmp_path: Path, kept_workers: None) -> None:
+def test_workers_measure_the_same_targets(
+    first: tuple[api.Result, Path], tmp_path: Path, kept_workers: None
+) -> None:
     again = api.run(scenario(FAULTS), workers=2, out=tmp_path / "run")
     assert again.outcome.digest == first[0].outcome.digest
-    assert aims(tmp_path / "run") == aims(first[1])
+    assert measured(tmp_path / "run") == measured(first[1])
 
 
 @pytest.mark.parametrize("at_us", [50, 63, 64, 110, 155])
@@ -153,8 +157,8 @@ def test_a_run_that_goes_on_from_a_snapshot_aims_as_if_it_had_never_stopped(
         options = api.RunOptions(local=True, metrics=False, parts=3, resume_ps=again.from_ps)
         result = api.run_prepared(again.prepared, options, None, again.directory)
     assert result.outcome.digest == first[0].outcome.digest
-    # A snapshot is of before what happens then, but aiming is done with reaching the time.
-    assert aims(tmp_path / "fork") == [one for one in aims(first[1]) if one[0] > at_us * US]
+    # A snapshot is of before what happens then, but targets are measured on reaching the time.
+    assert measured(tmp_path / "fork") == [one for one in measured(first[1]) if one[0] > at_us * US]
 
 
 class Breaker(api.Observer):
@@ -173,19 +177,19 @@ class Breaker(api.Observer):
             self._steering.end()
 
 
-def test_what_is_injected_is_aimed_just_after_and_replays(tmp_path: Path) -> None:
+def test_the_target_of_an_injected_fault_is_measured_just_after_and_replays(tmp_path: Path) -> None:
     mapping = scenario([]) | {"run": {"sample_every": "20us", "repeat": True, "max_time": "4ms"}}
     prepared = api.prepare(mapping)
     steering = api.Steering(prepared.scenario, prepared.topology)
     options = api.RunOptions(local=True, parts=2, metrics=False, steering=steering, progress_every_s=0.0)
     with RunDirectory.create("live", tmp_path / "live") as directory:
         live = api.run_prepared(prepared, options, Breaker(steering), directory)
-    (aim,) = aims(tmp_path / "live")
+    (hit,) = measured(tmp_path / "live")
     entries = [json.loads(line) for line in (tmp_path / "live/journal.jsonl").read_text("ascii").splitlines()]
     (change,) = (one for one in entries if one["kind"] == "change")
-    assert aim[0] == change["virtual_ps"] + 1 * US
-    assert live.summary.faults[0].target == f"busiest uplink ({aim[2]})"
-    assert [row["target"] for row in fault_list(steering)] == [f"busiest uplink ({aim[2]})"]
+    assert hit[0] == change["virtual_ps"] + 1 * US
+    assert live.summary.faults[0].target == f"busiest uplink ({hit[2]})"
+    assert [row["target"] for row in fault_list(steering)] == [f"busiest uplink ({hit[2]})"]
     found = stored_run(tmp_path / "live")
     again = api.run_prepared(
         api.prepare(api.as_loaded(found.scenario)),

@@ -13,7 +13,7 @@ from emu.campaign.job_queue import Job
 from emu.scenario.dump import mapping_to_yaml
 
 
-def moment_of(mix: JobMix, jobs: Sequence[Job], at_ms: int) -> str:
+def running_jobs_at(mix: JobMix, jobs: Sequence[Job], at_ms: int) -> str:
     """The text of the scenario. UsageError if no job of two GPUs or more runs then."""
     running = [
         job
