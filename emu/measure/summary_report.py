@@ -29,6 +29,7 @@ from emu.base.units import (
     told_apart,
 )
 from emu.measure.junit import Case, junit_text
+from emu.measure.step_bar import step_bar
 from emu.measure.summary.recoveries import operator_lines
 from emu.measure.summary.servers import limit_line
 from emu.measure.summary.timers import timer_lines
@@ -387,6 +388,8 @@ def _html_blocks(summary: Summary, verdict: str) -> Iterator[str]:
     for name, job in jobs:
         own = [line for result in job.of_kind().values() for line in result.lines(name)]
         lines += [line.removeprefix("# ") for line in (*flow_lines(name, job.flows), *own)]
+        if job.training is not None:
+            yield step_bar(job.training)
     lines += diagnosis_lines(summary.diagnosis, summary.uncompared_events)
     lines += [expectation_line(one) for one in summary.expectations]
     if lines:

@@ -21,9 +21,17 @@ from emu.measure.run_directory.comparison import (
     parting,
     parting_lines,
 )
-from emu.measure.summary_report import diagnosis_lines
 from emu.reports.html_file import chart_places, document, packed, table
-from emu.reports.page import curves, fabric_data, fabric_pictures, time_rows
+from emu.reports.page import (
+    curves,
+    fabric_data,
+    fabric_pictures,
+    finding_lines,
+    jobs_data,
+    over_time,
+    step_panel,
+    time_rows,
+)
 from emu.reports.recording import DROPS, PAUSED, UTILISATION, Recording, read_recording
 from emu.results.summary import Collective, Link, Summary
 
@@ -84,6 +92,7 @@ def _fabrics(runs: Sequence[Recording], found: Parting | None) -> dict[str, Any]
             key=lambda at: (_differs(figures, at, start * len(longer.ports) + port), -at),
         )
     return fabric_data(longer.topology, longer.ports, longer.edges_ps, ()) | {
+        "jobs": jobs_data(longer.scenario, longer.topology),
         "series": [[packed(one) for one in of_run] for of_run in figures],
         "measure": measure,
         "start": start,
@@ -136,11 +145,10 @@ def _body(
     yield "<h2>Causes</h2>"
     for name, summary in zip(NAMES, (one, other), strict=True):
         nothing = "the diagnosis found nothing" if summary.fidelity == "packet" else "not known at flow level"
-        told = diagnosis_lines(summary.diagnosis, summary.uncompared_events) or [nothing]
         yield f'<p><b>{name}</b></p><ul class="found">'
-        yield from (f"<li>{escape(line.strip())}</li>" for line in told)
+        yield from list(finding_lines(summary)) or [f"<li>{nothing}</li>"]
         yield "</ul>"
-    yield '<h2>Over time</h2>\n<div id="timeline"></div>'
+    yield from over_time()
     yield "<h2>Main numbers</h2>"
     numbers = [
         (
@@ -149,16 +157,21 @@ def _body(
             "" if row.ratio is None else f"{row.ratio:.3f}",
         )
         for row in main_numbers(one, other)
+        if row.one is not None or row.other is not None
     ]
     yield table(("", *NAMES, "B/A"), numbers)
     yield "<h2>Jobs</h2>"
+    for name, summary in zip(NAMES, (one, other), strict=True):
+        for job, result in summary.jobs.items():
+            if result.training is not None:
+                yield from step_panel(f"{name}: {job}", job, result.training)
     yield from chart_places(data["charts"])
     yield from _operations(one, other)
     yield "<h2>Fabric</h2>"
     if shared:
         longer = max(runs, key=lambda run: run.edges_ps[-1])
-        count = len(longer.edges_ps) - 1
-        yield from fabric_pictures(longer.topology, count, (*NAMES, "B less A"))
+        count, names = len(longer.edges_ps) - 1, [job.name for job in longer.scenario.jobs]
+        yield from fabric_pictures(longer.topology, count, names, (*NAMES, "B less A"))
     else:
         yield "<p>No map: the runs have two fabrics, or one of them recorded no samples.</p>"
     yield from _links(one, other)
@@ -200,7 +213,8 @@ def _time_ps(row: Collective) -> int | None:
 
 
 def _links(one: Summary, other: Summary) -> Iterator[str]:
-    """Directions of links, those first whose utilisation or pauses differ most."""
+    """Directions of links, those first whose data or pauses differ most. Where only the length of the runs
+    differs, so do utilisation and the share of pauses, and the link is left out."""
     sides = [
         {(link.source, link.destination, link.name): link for link in summary.fabric.links}
         for summary in (one, other)
@@ -219,11 +233,14 @@ def _links(one: Summary, other: Summary) -> Iterator[str]:
             percent(b.paused),
         )
         for key, a, b in both
-        if _distance(a, b)
+        if a.data_bytes != b.data_bytes or a.paused_ps != b.paused_ps
     ]
     head = ("from", "to", "data A", "data B", "utilisation A", "B", "paused A", "B")
-    yield '<p class="quiet">Links, those first whose utilisation or pauses differ most</p>'
+    yield '<p class="quiet">Links that carried other data or were paused for another time, those'
+    yield " first whose utilisation or pauses differ most</p>"
     yield table(head, rows) if rows else f"<p>All {len(both)} links carried the same.</p>"
+    if rows and len(rows) < len(both):
+        yield f'<p class="quiet">{len(both) - len(rows)} links carried the same in both runs</p>'
 
 
 def _distance(a: Link, b: Link) -> float:

@@ -19,10 +19,13 @@ from typing import Any, Final
 MOST_ROWS: Final = 40
 """Rows of a table, at most."""
 
+SCRIPTS: Final = ("words", "time_axis", "fabric", "steps", "charts", "page")
+"""Parts of the script, in order."""
+
 
 def document(title: str, body: Iterable[str], data: Mapping[str, Any], *, asks: str = "'none'") -> str:
     """The page; `asks` says to whom its script may speak, as a content security policy does."""
-    style, script = _shipped("page.css"), _shipped("page.js")
+    style, script = _shipped("page.css"), "".join(_shipped(f"script/{name}.js") for name in SCRIPTS)
     whole = _shipped("page.html")
     for name, text in (
         ("STYLE_HASH", _hash(style)),

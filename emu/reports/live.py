@@ -34,7 +34,16 @@ from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
 from emu.measure.summary_report import so_far
 from emu.reports.html_file import document, folded, packed
-from emu.reports.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down, links_weak
+from emu.reports.page import (
+    MOST_BARS,
+    fabric_data,
+    fabric_pictures,
+    fault_end,
+    jobs_data,
+    links_down,
+    links_weak,
+    over_time,
+)
 from emu.reports.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, Slowed, fabric_ports, slowed_ports
 from emu.scenario.faults.events import Fault
 from emu.scenario.load import load
@@ -163,6 +172,7 @@ class Following:
         """The page, with nothing of the run on it yet but its fabric."""
         data = fabric_data(self.topology, self.ports, (0,), (b"",) * len(MEASURES))
         data |= {"rows": [], "down": [], "weak": [], "measure": 0, "start": 0, "first": -1, "live": True}
+        data["jobs"] = jobs_data(self.scenario, self.topology)
         return document(self.scenario.name, self._body(), data, asks="'self'")
 
     def _body(self) -> Iterator[str]:
@@ -170,7 +180,7 @@ class Following:
         yield f'<p class="quiet">{escape(summary_line(describe(self.topology)))}</p>'
         yield '<p><b id="state" role="status">waiting for the first sample</b></p>'
         yield '<ul id="verdict" class="plain" aria-label="Verdict so far"></ul>'
-        yield '<h2>Over time</h2>\n<div id="timeline"></div>'
+        yield from over_time()
         yield "<h2>Jobs</h2>"
         yield '<div class="wide"><table id="jobs"></table></div>'
         for number, job in enumerate(self.scenario.jobs):
@@ -179,7 +189,7 @@ class Following:
             yield folded("The last of them as a table", f'<table id="last-{number}"></table>')
             yield "</div>"
         yield "<h2>Fabric</h2>"
-        yield from fabric_pictures(self.topology, 1)
+        yield from fabric_pictures(self.topology, 1, [job.name for job in self.scenario.jobs])
         yield (
             '<p class="quiet">Who waited for whom, busbw, causes and expectations are known when the run is'
             " over: <code>emu report"
@@ -229,22 +239,24 @@ class Following:
             for _, operation, start_ps, end_ps, status in self._operations[number][-MOST_BARS:]:
                 op, size_bytes = self._what(number, operation)
                 words = f"{op} {about_size(size_bytes)}" if size_bytes else op
-                bars.append([start_ps, end_ps, words, "job" if status == STATUS_SUCCESS else "failed"])
+                kind = "job" if status == STATUS_SUCCESS else "failed"
+                bars.append([start_ps, end_ps, words, kind, plan["name"]])
             yield {"label": plan["name"], "bars": bars}
         end_ps = max(self._edges_ps[-1], self._virtual_ps)
         by_fault: dict[int, list[list[Any]]] = {}
         for event in self._events:
             at_ps = event["virtual_ps"]
             if event.get("kind") == "fault" and at_ps <= end_ps:
-                words = f"{event['what']} {event.get('target', '')}"
+                target = event.get("target", "")
                 until_ps = fault_end(self.scenario, event, end_ps)
-                by_fault.setdefault(event["fault"], []).append([at_ps, until_ps, words, "fault"])
+                bar = [at_ps, until_ps, f"{event['what']} {target}", "fault", target]
+                by_fault.setdefault(event["fault"], []).append(bar)
             elif event.get("kind") == "change" and "fault" in event:
                 injected = event["change"].get("inject")
                 bars = by_fault.setdefault(event["fault"], [])
                 if injected is not None:
-                    words = f"{injected.get('kind', 'fault')} {injected.get('target', '')}"
-                    bars.append([at_ps, end_ps, words, "fault"])
+                    target = injected.get("target", "")
+                    bars.append([at_ps, end_ps, f"{injected.get('kind', 'fault')} {target}", "fault", target])
                 elif bars:
                     bars[-1][1] = at_ps
         for _, bars in sorted(by_fault.items()):

@@ -3,7 +3,8 @@
 Behind every picture stands a table or the text that the terminal had. Figures by port and interval are packed
 (deflate, base64): a pod of 3,072 GPUs with 200 samples stays below 8 MB.
 
-No chart library: the largest part of a page would be the library, and the heat maps are canvas in any case.
+The script's own time axis carries zoom, pan and crosshair for bars, curves and heat maps alike;
+docs/design.md says why it is no library.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 from actors.fabric.model import FABRIC, Role, Topology
 from actors.wire.fault import DELAY, ERRORS, RATE
 from emu.base.units import about_size, about_time, counted, percent, shown_time
+from emu.measure.step_bar import step_bar
 from emu.measure.summary.jobs import DISABLED
 from emu.measure.summary_report import (
     closing_lines,
@@ -27,12 +29,17 @@ from emu.measure.summary_report import (
 from emu.reports.html_file import MOST_ROWS, chart_places, document, folded, packed, table
 from emu.reports.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
 from emu.results.summary import GroupLoad, Link, OperatorResult, Plane, Summary
+from emu.results.training_result import TrainingResult
 from emu.scenario.faults.events import Fault, spans_of
+from emu.scenario.resolve import resolve
 from emu.scenario.schema import Scenario
 from emu.topology.outline import describe, summary_line
 
 MOST_BARS: Final = 2000
 """Bars of one row of the time axis, at most."""
+MOST_NAMES: Final = 5000
+"""Names that the search field offers, at most; it finds all."""
+FOUND: Final = frozenset({Role.SWITCH, Role.NIC, Role.GPU, Role.HOST})
 _WORDS: Final = {
     "utilisation": "Utilisation",
     "paused": "Paused share",
@@ -54,6 +61,8 @@ def _data(recording: Recording) -> dict[str, Any]:
     measure, start, first = opens_at(recording)
     run = recording
     return fabric_data(run.topology, run.ports, run.edges_ps, run.measures) | {
+        "jobs": jobs_data(run.scenario, run.topology),
+        "accused": run.summary.diagnosis[0].place if run.summary.diagnosis else "",
         "span": max(recording.edges_ps[-1], recording.summary.virtual_ps, 1),
         "rows": time_rows(recording),
         "charts": curves(recording.summary),
@@ -70,14 +79,29 @@ def _data(recording: Recording) -> dict[str, Any]:
 def fabric_data(
     topology: Topology, ports: Sequence[Port], edges_ps: Sequence[int], measures: Sequence[bytes]
 ) -> dict[str, Any]:
-    """Devices, ports and figures."""
+    """Devices, ports and figures; and which GPU has which NICs in which host."""
+    nodes, hosts = topology.nodes, topology.hosts
     return {
+        "hosts": [nodes[host].name for host in hosts],
+        "gpus": [
+            [nodes[gpu].name, nodes[hosts[nodes[gpu].host]].name, topology.nics_of_gpu(gpu)]
+            for gpu in topology.gpus
+        ],
         "nodes": [{"name": node.name} for node in topology.nodes],
         "ports": [list(port) for port in ports],
         "edges": list(edges_ps),
         "series": [[packed(one) for one in measures]],
         "tiers": _tiers(topology),
     }
+
+
+def jobs_data(scenario: Scenario, topology: Topology) -> list[dict[str, Any]]:
+    """Jobs by name, with the place of each rank's GPU in `gpus`."""
+    place = {gpu: at for at, gpu in enumerate(topology.gpus)}
+    return [
+        {"name": job.name, "gpus": [place[gpu] for gpu in job.gpus if gpu in place]}
+        for job in resolve(scenario, topology).jobs
+    ]
 
 
 def opens_at(recording: Recording) -> tuple[int, int, int]:
@@ -93,23 +117,32 @@ def opens_at(recording: Recording) -> tuple[int, int, int]:
 
 
 def _accused(recording: Recording) -> list[int]:
-    """The ports at the first cause that the diagnosis names: both of a link `a:b`, one of `a>b`, all of a
-    device."""
+    """The ports at the first cause that the diagnosis names: both of a link `a:b`, one of `a>b`, all from and
+    to a device, or to the NICs of a GPU or a host."""
     for finding in recording.summary.diagnosis[:1]:
-        names = recording.topology.nodes
+        names = [node.name for node in recording.topology.nodes]
+        between = [(names[port.device], names[port.peer]) for port in recording.ports]
         sender, arrow, receiver = finding.place.partition(">")
-        if arrow:
-            pairs = {(sender, receiver)}
-        else:
-            one, _, other = finding.place.partition(":")
-            pairs = {(one, other), (other, one)}
+        one, _, other = finding.place.partition(":")
+        pairs = {(sender, receiver)} if arrow else {(one, other), (other, one)}
+        devices = _networked(recording.topology, finding.place)
         return [
             at
-            for at, port in enumerate(recording.ports)
-            if (names[port.device].name, names[port.peer].name) in pairs
-            or finding.place == names[port.device].name
+            for at, (port, ends) in enumerate(zip(recording.ports, between, strict=True))
+            if ends in pairs or port.device in devices or port.peer in devices
         ]
     return []
+
+
+def _networked(topology: Topology, name: str) -> set[int]:
+    """What stands on the network of a device, a GPU or a host of that name; nothing of another name."""
+    found = {node.number for node in topology.nodes if node.name == name}
+    for number in list(found):
+        if topology.nodes[number].role is Role.GPU:
+            found |= set(topology.nics_of_gpu(number))
+        elif topology.nodes[number].role is Role.HOST:
+            found |= {nic for nic in topology.nics if topology.nodes[nic].host == topology.nodes[number].host}
+    return found
 
 
 def links_weak(topology: Topology, faults: Iterable[Fault], end_ps: int) -> list[list[Any]]:
@@ -172,7 +205,7 @@ def time_rows(recording: Recording) -> list[dict[str, Any]]:
         if job is None:
             continue
         bars = [
-            [one.start_ps, one.end_ps or end_ps, f"{one.op} {about_size(one.bytes)}", _kind(one.status)]
+            [one.start_ps, one.end_ps or end_ps, f"{one.op} {about_size(one.bytes)}", _kind(one.status), name]
             for one in job.collectives
             if one.start_ps is not None
         ]
@@ -181,25 +214,32 @@ def time_rows(recording: Recording) -> list[dict[str, Any]]:
             if row[0] == place:
                 begin, end = steps.setdefault(row[2], [row[3], row[4]])
                 steps[row[2]] = [min(begin, row[3]), max(end, row[4])]
-        bars += [[begin, end, f"step {step}", "job"] for step, (begin, end) in sorted(steps.items())]
+        bars += [[begin, end, f"step {step}", "job", name] for step, (begin, end) in sorted(steps.items())]
         if job.status == DISABLED:
             rows.append({"label": f"{name} (disabled)", "bars": []})
             continue
-        bars = bars or [[job.start_ps or 0, job.end_ps or end_ps, job.status, _kind(job.status)]]
+        bars = bars or [[job.start_ps or 0, job.end_ps or end_ps, job.status, _kind(job.status), name]]
         rows.append({"label": name, "bars": bars[:MOST_BARS]})
     rows += operator_row(summary.operator, end_ps)
     faults: dict[int, list[list[Any]]] = {}
     for event in recording.events:
         if event.get("kind") == "fault":
             until_ps = fault_end(recording.scenario, event, end_ps)
-            words = f"{event['what']} {event.get('target', '')}"
-            faults.setdefault(event["fault"], []).append([event["virtual_ps"], until_ps, words, "fault"])
+            target = event.get("target", "")
+            bar = [event["virtual_ps"], until_ps, f"{event['what']} {target}", "fault", target]
+            faults.setdefault(event["fault"], []).append(bar)
     rows += [{"label": bars[0][2], "bars": bars[:MOST_BARS]} for _, bars in sorted(faults.items())]
     for finding in summary.diagnosis:
         if finding.since_ps is not None:
             known = finding.since_ps > 0
             words = finding.sentence if known else f"since when is not known: {finding.sentence}"
-            bar = [max(finding.since_ps, 0), end_ps, words, "found" if known else "found vague"]
+            bar = [
+                max(finding.since_ps, 0),
+                end_ps,
+                words,
+                "found" if known else "found vague",
+                finding.place,
+            ]
             rows.append({"label": f"found: {finding.cause}", "bars": [bar]})
     return rows
 
@@ -228,9 +268,11 @@ def operator_row(operator: OperatorResult | None, end_ps: int) -> list[dict[str,
         at_ps = one.since_ps
         for part, part_ps in parts.items():
             if part_ps:
-                bars.append([at_ps, at_ps + part_ps, f"{part} ({why})", "fault"])
+                bars.append([at_ps, at_ps + part_ps, f"{part} ({why})", "fault", one.host])
             at_ps += part_ps
-    bars += [[one.at_ps, one.at_ps, f"told of {one.host}: {one.rule}", "found"] for one in operator.told]
+    bars += [
+        [one.at_ps, one.at_ps, f"told of {one.host}: {one.rule}", "found", one.host] for one in operator.told
+    ]
     return [{"label": f"operator of {operator.job}", "bars": bars[:MOST_BARS]}]
 
 
@@ -315,7 +357,7 @@ def _body(recording: Recording, data: Mapping[str, Any]) -> Iterator[str]:
         f" {escape((summary.digest or 'none')[:16])}</span></p>"
     )
     yield from _findings(summary)
-    yield '<h2>Over time</h2>\n<div id="timeline"></div>'
+    yield from over_time()
     yield from _fabric(recording)
     yield from _jobs(summary, data["charts"])
     yield from _step_sections(data["steps"])
@@ -325,11 +367,45 @@ def _body(recording: Recording, data: Mapping[str, Any]) -> Iterator[str]:
     yield folded("The whole text", f"<pre>{escape(chr(10).join(closing_lines(summary)))}</pre>")
 
 
+def over_time() -> Iterator[str]:
+    """The time axis, with what moves and stretches it in every panel over time."""
+    yield '<h2>Over time</h2>\n<p class="controls"><button id="zoom-in" type="button">Zoom in</button>'
+    yield ' <button id="zoom-out" type="button">Zoom out</button>'
+    yield ' <button id="whole" type="button">Whole run</button>'
+    yield ' <label class="choice" hidden><input id="fold" type="checkbox" checked> fold idle'
+    yield " stretches</label>"
+    yield ' <output id="stretch" class="quiet"></output></p>'
+    yield '<div id="timeline" class="overtime"></div>'
+    yield '<p class="quiet">Drag to zoom, shift and drag to pan, wheel or + and - to zoom, double-click or 0'
+    yield " for the whole run. A click on a bar leads to what it is about.</p>"
+
+
+def finding_lines(summary: Summary) -> Iterator[str]:
+    """What the diagnosis found, as items of a list that lead to the place and the time of each cause."""
+    end_ps = summary.virtual_ps
+    leads = {one.sentence: (one.place, one.since_ps) for one in summary.diagnosis}
+    for line in diagnosis_lines(summary.diagnosis, summary.uncompared_events):
+        said = line.strip()
+        place, since_ps = leads.get(said.partition(": ")[2], ("", None))
+        yield f"<li>{_lead(said, place, since_ps, end_ps)}</li>"
+
+
+def _lead(words: str, place: str, begin_ps: int | None, until_ps: int) -> str:
+    """Words that lead to a place and a stretch of time, where they have any."""
+    if not place:
+        return escape(words)
+    stretch = f' data-from="{begin_ps}" data-until="{until_ps}"' if begin_ps and begin_ps > 0 else ""
+    return f'<a class="lead" href="#map" data-place="{escape(place)}"{stretch}>{escape(words)}</a>'
+
+
 def _findings(summary: Summary) -> Iterator[str]:
-    lines = [*diagnosis_lines(summary.diagnosis, summary.uncompared_events), *fault_lines(summary.faults)]
+    lines = list(finding_lines(summary))
+    for line, fault in zip(fault_lines(summary.faults), summary.faults, strict=True):
+        until_ps = summary.virtual_ps if fault.until_ps is None else fault.until_ps
+        lines.append(f"<li>{_lead(line, fault.target if fault.happened else '', fault.at_ps, until_ps)}</li>")
     if lines:
         yield '<ul class="found">'
-        yield from (f"<li>{escape(line.strip())}</li>" for line in lines)
+        yield from lines
         yield "</ul>"
     if summary.expectations:
         yield '<ul class="found">'
@@ -347,14 +423,17 @@ def _fabric(recording: Recording) -> Iterator[str]:
         yield "<p>No samples were recorded: <code>run.sample_every</code> says how often they are.</p>"
         return
     else:
-        yield from fabric_pictures(recording.topology, len(recording.edges_ps) - 1)
+        names = [job.name for job in recording.scenario.jobs]
+        yield from fabric_pictures(recording.topology, len(recording.edges_ps) - 1, names)
     links = sorted(recording.summary.fabric.links, key=lambda link: (-link.utilisation, -(link.paused or 0)))
     head = ("from", "to", "data", "utilisation", "paused")
     busiest = table(head, [_link_cells(link) for link in links])
     yield folded(f"The {min(len(links), MOST_ROWS)} busiest links as a table", busiest)
 
 
-def fabric_pictures(topology: Topology, count: int, views: Sequence[str] = ()) -> Iterator[str]:
+def fabric_pictures(
+    topology: Topology, count: int, jobs: Sequence[str], views: Sequence[str] = ()
+) -> Iterator[str]:
     """Map, series of a port and every port over time; `views` are what of several runs can be shown."""
     if views:
         shown = "".join(
@@ -369,20 +448,24 @@ def fabric_pictures(topology: Topology, count: int, views: Sequence[str] = ()) -
     yield f'<div class="controls"><span>{choices}</span>'
     yield f'<input id="slider" type="range" min="0" max="{max(count - 1, 0)}" value="0" aria-label="Time">'
     yield '<output id="when"></output><button id="play" type="button">Play</button>'
-    yield '<input id="find" type="search" placeholder="a device" list="devices" aria-label="Find a device">'
+    yield '<input id="find" type="search" placeholder="device, a:b, gpu-0-1, rank 3" list="devices"'
+    yield ' aria-label="Find a device, a link, a GPU, a host, a rank or a job">'
     yield '<span class="quiet"><span id="least"></span> <span class="ramp" id="ramp"></span>'
     yield '<span id="most"></span></span></div>'
-    named = [one.name for one in topology.nodes if one.role in {Role.SWITCH, Role.NIC}]
-    yield f'<datalist id="devices">{"".join(f"<option>{escape(name)}</option>" for name in named)}</datalist>'
+    named = [*jobs, *(one.name for one in topology.nodes if one.role in FOUND)]
+    options = "".join(f"<option>{escape(name)}</option>" for name in named[:MOST_NAMES])
+    yield f'<datalist id="devices">{options}</datalist><output id="found" class="bad"></output>'
     yield (
         '<p class="quiet">A device has the colour of its worst sending port, a cable of its worse direction;'
         " click on either.</p>"
     )
     yield '<canvas id="map" tabindex="0" role="img" aria-label="Heat map of the fabric at one time"></canvas>'
-    yield '<div id="chosen" class="panel" hidden><b id="chosen-name"></b><div id="series"></div>'
+    yield '<div id="chosen" class="panel" hidden><b id="chosen-name"></b>'
+    yield ' <span class="quiet" id="chosen-who"></span><div id="series" class="overtime"></div>'
     yield '<div class="wide"><table id="chosen-ports"></table></div></div>'
-    yield '<p class="quiet">Every port over time, the highest tier on top, NICs at the bottom:</p>'
-    yield '<canvas id="waterfall" role="img" aria-label="Every port over time"></canvas>'
+    yield '<p class="quiet">Every port over time, the highest tier on top, NICs at the bottom; a line that'
+    yield " stands for several ports shows the greatest:</p>"
+    yield '<div id="waterfall" class="overtime"></div>'
 
 
 def _link_cells(link: Link) -> tuple[str, ...]:
@@ -408,6 +491,9 @@ def _jobs(summary: Summary, charts: Sequence[Mapping[str, Any]]) -> Iterator[str
         for name, job in summary.jobs.items()
     ]
     yield table(("job", "ranks", "status", "begin", "end"), rows)
+    for name, job in summary.jobs.items():
+        if job.training is not None:
+            yield from step_panel(name, name, job.training)
     yield from chart_places(charts)
     operations = [
         (
@@ -427,6 +513,15 @@ def _jobs(summary: Summary, charts: Sequence[Mapping[str, Any]]) -> Iterator[str
         yield folded(f"{counted(len(operations), 'operation')} as a table", table(head, operations))
 
 
+def step_panel(title: str, name: str, training: TrainingResult) -> Iterator[str]:
+    """What a step of a job is made of: as a bar, and in words."""
+    cut, *lines = training.lines(name)
+    yield f'<div class="panel"><b>{escape(title)}</b>'
+    yield step_bar(training)
+    yield from (f"<p>{escape(line)}</p>" for line in lines)
+    yield f'<p class="quiet">{escape(cut.partition(": ")[2])}</p></div>'
+
+
 def _step_sections(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for index, job in enumerate(jobs):
         parts = [
@@ -439,7 +534,7 @@ def _step_sections(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"<h2>Steps of {escape(job['name'])}: ranks from top to bottom, steps from left to right</h2>"
         yield f'<p><select id="part-{index}" aria-label="What is shown">{options}</select>'
         yield f'<span class="ramp"></span> <span class="quiet" id="steps-scale-{index}"></span></p>'
-        yield f'<canvas id="steps-{index}" role="img" aria-label="Ranks by steps"></canvas>'
+        yield f'<canvas id="steps-{index}" tabindex="0" role="img" aria-label="Ranks by steps"></canvas>'
         yield f'<div class="panel"><b id="rank-name-{index}"></b> <ol class="chain" id="chain-{index}"></ol>'
         yield f'<div class="quiet" id="parts-{index}"></div><div id="bars-{index}"></div>'
         yield f'<div class="wide"><table id="rank-{index}"></table></div></div>'

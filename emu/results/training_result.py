@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
+from typing import Final
 
 from pydantic import Field
 
 from emu.base.units import about_time, counted
 from emu.results.part import KindResult
+
+OTHER_PARTS: Final = {
+    "other_stages": "waiting at its end for other stages",
+    "own_stage": "waiting at its end for ranks of the same stage",
+    "late_begin": "beginning later than the first rank",
+    "done_again": "done again",
+}
+"""Keys of `other_parts`, and what they are in words."""
+LEAST_SHOWN: Final = 0.0005
+"""A smaller share of a step would be shown as 0.0 %."""
 
 
 class TrainingResult(KindResult):
@@ -42,6 +53,12 @@ class TrainingResult(KindResult):
     """(p - 1) / (v m + p - 1)."""
     other: float | None
     """The rest: waiting for slower ranks at the end of a step."""
+    other_parts: dict[str, float] = Field(default_factory=dict)
+    """What `other` is made of: `other_stages` and `own_stage` (waiting at the end of a step for ranks of
+    other pipeline stages, beyond the bubble, or of the same one), `late_begin` (the first rank had begun
+    earlier), `done_again` (a step that was done again: all before)."""
+    tokens_per_s: float | None = None
+    """Tokens of a step over its time, of the whole job; null where nothing says how many."""
     formula_step_ps: int | None = None
     """The step with SimAI's bubble, of a SimAI text that is run with `pipeline: formula`; null elsewhere."""
     step_times_ps: list[int] = Field(default_factory=list)
@@ -62,11 +79,13 @@ class TrainingResult(KindResult):
             (
                 f"step {about_time(self.step_ps)} (mean of {self.steps})"
                 + (f", MFU {self.mfu:.1%}, {self.tflops_per_gpu} TFLOP/s per GPU" if self.mfu else "")
+                + (f", {self.tokens_per_s:,.0f} tokens a second" if self.tokens_per_s else "")
             ),
             (
                 f"computing {self.compute:.1%}, exposed: {exposed or 'nothing'}, bubble {self.bubble:.1%}"
-                f" (closed form {self.bubble_ideal:.1%}), other {self.other:.1%}"
+                f", other {self.other:.1%}"
             ),
+            *self._notes(),
             *([f"the MFU counts: {self.left_out}"] if self.mfu and self.left_out else []),
             *(
                 [f"with SimAI's bubble, by its formula: {about_time(self.formula_step_ps)}"]
@@ -75,6 +94,16 @@ class TrainingResult(KindResult):
             ),
             *self._by_ranks(),
         ]
+
+    def _notes(self) -> Iterator[str]:
+        """What the bubble is to be compared with, and what `other` is made of."""
+        if self.bubble and self.compute is not None and self.bubble_ideal:
+            work = self.bubble / (self.bubble + self.compute)
+            yield f"the bubble is {work:.1%} of computing and bubble; closed form {self.bubble_ideal:.1%}"
+        shown = {name: part for name, part in self.other_parts.items() if part >= LEAST_SHOWN}
+        if shown:
+            parts = ", ".join(f"{OTHER_PARTS[name]} {part:.1%}" for name, part in shown.items())
+            yield f"other, of the step: {parts}"
 
     def _by_ranks(self) -> Iterator[str]:
         """The steps of a job that goes on without ranks, with as many: a line for each change."""

@@ -8,8 +8,9 @@ barrier) is not in it. Over the steps of a run and the ranks of the job, in the 
     exposed    time that it waits for the communication of a dimension; of PP, what goes beyond the bubble
     bubble     time that it waits for the pipeline, in the step or at its end for the other stages, up to
                (p - 1) / v times what a micro-batch takes it
-    other      the rest: waiting at the end for slower ranks; of a step that was done again without lost
-               ranks, all before
+    other      the rest: waiting at the end for slower ranks, those of other stages apart from those of its
+               own; a later begin than the first rank's; of a step that was done again without lost ranks, all
+               before
 
 `bubble_ideal` is the closed form (p - 1) / (v m + p - 1), of stages that are alike and a fabric that costs
 nothing. Shares are of the step time. `formula_step_ps` is the step with the bubble that SimAI adds where one
@@ -21,7 +22,7 @@ Source: PaLM (2022), section 4.1 (MFU); Megatron-LM (SC'21), section 2.2 (bubble
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -30,7 +31,7 @@ from actors.ncclx.script import LINE, REASONS, UNLABELLED, Group, GroupCall, Scr
 from emu.results.job_facts import JobFacts, JobRows, Outcome
 from emu.results.part import KindResult
 from emu.results.planned_rows import CallPlan
-from emu.results.training_result import TrainingResult
+from emu.results.training_result import OTHER_PARTS, TrainingResult
 from emu.workload.training import Model, Training
 
 PIPELINE: Final = "pp"
@@ -60,6 +61,10 @@ class TrainingFacts(JobFacts):
     formula: Fraction | None = None
     """What SimAI's formula adds for a pipeline that is not run, as a share of computing and of waiting for
     tensor and expert parallelism."""
+    step_tokens: Fraction = Fraction(0)
+    """Tokens of a step of the whole job, scaled as its durations are; 0 where nothing says how many."""
+    stages: tuple[int, ...] = ()
+    """By rank: its pipeline stage. Empty where all ranks are of one."""
 
     def planned_steps(self) -> int:
         """The steps of the job."""
@@ -117,8 +122,10 @@ class TrainingFacts(JobFacts):
         waited_ps = [0] * len(self.reasons)
         pipeline = self.reasons.index(PIPELINE) if PIPELINE in self.reasons else -1
         bubble_ps = 0
+        other_ps = [0] * len(OTHER_PARTS)
         for ranked in whole:
             end_ps = max(row[3] for row in ranked)
+            drained_ps: dict[int, int] = {}
             for row in ranked:
                 compute_ps += row[4]
                 for place in range(len(waited_ps)):
@@ -127,10 +134,14 @@ class TrainingFacts(JobFacts):
                     budget_ps = self.bubble_ps[row[0]]
                     idle_ps = min(row[5 + pipeline], budget_ps)
                     waited_ps[pipeline] -= idle_ps
-                    bubble_ps += idle_ps + min(end_ps - row[3], budget_ps - idle_ps)
+                    drained_ps[row[0]] = min(end_ps - row[3], budget_ps - idle_ps)
+                    bubble_ps += idle_ps + drained_ps[row[0]]
+            parts_ps = _other_ps(ranked, self.stages, drained_ps)
+            other_ps = [so_far + more for so_far, more in zip(other_ps, parts_ps, strict=True)]
         inside_ps = sum(ps for name, ps in zip(self.reasons, waited_ps, strict=True) if name in ("tp", "ep"))
         flops = self.step_flops * sum(map(len, whole)) * 10**12 / len(memberships[0])
-        other_ps = spent_ps - compute_ps - sum(waited_ps) - bubble_ps
+        tokens = self.step_tokens * sum(map(len, whole)) * 10**12 / len(memberships[0])
+        parts = zip(OTHER_PARTS, other_ps, strict=True)
         return TrainingResult(
             cut=self.cut,
             shrunk=self.shrunk,
@@ -147,7 +158,9 @@ class TrainingFacts(JobFacts):
             },
             bubble=_share(bubble_ps, spent_ps),
             bubble_ideal=self.bubble_ideal,
-            other=_share(other_ps, spent_ps),
+            other=_share(sum(other_ps), spent_ps),
+            other_parts={name: round(ps / spent_ps, 6) for name, ps in parts if ps and spent_ps},
+            tokens_per_s=round(float(tokens / total_ps), 3) if tokens and total_ps else None,
             step_times_ps=times_ps if self.members else [],
             step_ranks=[len(ranked) for ranked in whole] if self.members else [],
             formula_step_ps=None
@@ -159,6 +172,34 @@ class TrainingFacts(JobFacts):
 def _share(part_ps: int, whole_ps: int) -> float | None:
     """Share of a step; None of one that took no time."""
     return round(part_ps / whole_ps, 6) if whole_ps else None
+
+
+def _other_ps(
+    ranked: Sequence[Sequence[int]], stages: Sequence[int], drained_ps: Mapping[int, int]
+) -> list[int]:
+    """What ranks spend in a step on neither computing nor waiting within it, by `OTHER_PARTS`.
+
+    `drained_ps` is what the bubble has of a rank's wait at the end: it is taken from the wait for other
+    stages first.
+    """
+    begin_ps, end_ps = min(row[2] for row in ranked), max(row[3] for row in ranked)
+    stage_of = {row[0]: stages[row[0]] if row[0] < len(stages) else 0 for row in ranked}
+    stage_end_ps: dict[int, int] = {}
+    for row in ranked:
+        stage_end_ps[stage_of[row[0]]] = max(stage_end_ps.get(stage_of[row[0]], 0), row[3])
+    found = [0] * len(OTHER_PARTS)
+    for row in ranked:
+        drained = drained_ps.get(row[0], 0)
+        others_ps = end_ps - stage_end_ps[stage_of[row[0]]]
+        own_ps = end_ps - row[3] - others_ps
+        parts = (
+            max(others_ps - drained, 0),
+            own_ps - max(drained - others_ps, 0),
+            row[2] - begin_ps,
+            row[3] - row[2] - sum(row[4:]),
+        )
+        found = [so_far + more for so_far, more in zip(found, parts, strict=True)]
+    return found
 
 
 def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
@@ -179,6 +220,8 @@ def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
         shrunk="; ".join(smaller),
         reasons=one.reasons,
         left_out=_left_out(one),
+        step_tokens=one.tokens() * one.batches * one.dp * one.scale,
+        stages=tuple(stages),
     )
 
 

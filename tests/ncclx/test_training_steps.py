@@ -1,12 +1,15 @@
 """Do training steps take what closed forms say, and does each overlap gain what it is there for?"""
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.results.job_facts import JobRows
 from emu.results.training_result import TrainingResult
+from emu.workload.step_facts import TrainingFacts
 from tests.scenario.plain import plain
 
 OWN = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}
@@ -62,6 +65,26 @@ def test_shares_add_up_to_the_step() -> None:
     whole = result.compute + sum(result.exposed.values()) + result.bubble + result.other
     assert whole == pytest.approx(1, abs=1e-4)
     assert all(result.exposed[dimension] > 0 for dimension in ("tp", "cp", "dp"))
+    assert sum(result.other_parts.values()) == pytest.approx(result.other, abs=1e-5)
+    assert result.tokens_per_s == pytest.approx(2 * 8 * 128 / (time_of(result) / 1e12), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "bubble", "parts"),
+    [
+        # Two stages of two ranks; a step of 100. Rows: rank, begin, end.
+        ([(0, 0, 100), (1, 0, 90), (2, 0, 60), (3, 0, 60)], 0, {"other_stages": 80, "own_stage": 10}),
+        ([(0, 0, 100), (1, 0, 90), (2, 0, 60), (3, 0, 60)], 30, {"other_stages": 20}),
+        ([(0, 0, 100), (1, 20, 100), (2, 0, 100), (3, 0, 100)], 0, {"late_begin": 20}),
+    ],
+)
+def test_other_is_told_by_what_is_waited_for(
+    rows: list[tuple[int, int, int]], bubble: int, parts: dict[str, int]
+) -> None:
+    facts = TrainingFacts(1, Fraction(0), 0, (bubble,) * 4, 0.0, "", "", ("pp",), stages=(0, 0, 1, 1))
+    steps = [(rank, 0, a, b, b - a, 0) for rank, a, b in rows]
+    found = facts.training_result(JobRows(4, 0, {}, (), steps, (), 0, ()))
+    assert found.other_parts == {name: share / 400 for name, share in parts.items()}
 
 
 def test_a_straggler_sets_the_pace() -> None:

@@ -3,7 +3,7 @@
 import csv
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +11,8 @@ import pytest
 import yaml
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
@@ -159,6 +161,179 @@ def test_a_click_on_a_device_and_its_name_in_the_search_choose_it(
     assert page.find_element(By.ID, "chosen-name").text.startswith("nic-")
 
 
+def middle(page: webdriver.Chrome, holder: str, x: int, y: int) -> ActionChains:
+    """The pointer at a place of a panel, counted from its upper left corner."""
+    element = page.find_element(By.ID, holder)
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    size = element.size
+    return ActionChains(page, duration=0).move_to_element_with_offset(
+        element, x - size["width"] // 2, y - size["height"] // 2
+    )
+
+
+def seen(page: webdriver.Chrome) -> list[float]:
+    """The stretch that is shown, in us, once it is drawn."""
+    until_drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+    page.execute_async_script(until_drawn)
+    return [ps / 1e6 for ps in page.execute_script("return seen.map(timeAt)")]
+
+
+def test_wheel_drag_and_keys_zoom_and_pan_every_panel_at_once(browser: webdriver.Chrome, file: Path) -> None:
+    page = opened(browser, file)
+    whole = seen(page)
+    width = page.execute_script("return by('timeline').clientWidth")
+    place = "return across(arguments[0] * 1e6, arguments[1])"
+    at_100, at_200 = (round(page.execute_script(place, us, width)) for us in (100, 200))
+    middle(page, "waterfall", at_100, 20).click_and_hold().move_by_offset(
+        at_200 - at_100, 0
+    ).release().perform()
+    assert seen(page) == pytest.approx([100, 200], abs=2)
+    ticks = page.find_elements(By.CSS_SELECTOR, "#timeline text, #series text")
+    assert {"120 us", "180 us"} <= {one.text for one in ticks}
+    middle(page, "series", 600, 60).key_down(Keys.SHIFT).click_and_hold().move_by_offset(-100, 0).perform()
+    ActionChains(page).release().key_up(Keys.SHIFT).perform()
+    later = seen(page)
+    assert later[0] > 105
+    assert later[1] - later[0] == pytest.approx(100, abs=4)
+    page.find_element(By.ID, "timeline").send_keys("0")
+    assert seen(page) == whole
+    element = page.find_element(By.ID, "timeline")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    ActionChains(page).scroll_from_origin(ScrollOrigin.from_element(element), 0, -100).perform()
+    near = seen(page)
+    assert near[1] - near[0] == pytest.approx(0.8 * (whole[1] - whole[0]), rel=0.01)
+    element.send_keys("-", "-")
+    assert seen(page) == whole
+    element.send_keys("+")
+    assert seen(page)[1] - seen(page)[0] == pytest.approx(0.5 * (whole[1] - whole[0]), rel=0.01)
+    page.find_element(By.ID, "whole").click()
+    assert seen(page) == whole
+    assert errors(page) == []
+
+
+def test_the_crosshair_is_at_one_time_in_every_panel_and_says_what_is_there(
+    browser: webdriver.Chrome, file: Path
+) -> None:
+    page = opened(browser, file)
+    lines = "return panels.map((one) => [one.cross.hidden, one.cross.style.left, one.holder.id])"
+    x = round(page.execute_script("return across(105e6, by('timeline').clientWidth)"))
+    for holder, words in (("timeline", "flow"), ("series", "drops "), ("waterfall", "utilisation ")):
+        middle(page, holder, x, 13).perform()
+        (first, *others) = page.execute_script(lines)
+        assert first[0] is False
+        assert {one[1] for one in others} == {first[1]}
+        said = page.find_element(By.ID, "tip").text
+        assert holder == "timeline" or words in said
+        assert " us" in said
+    middle(page, "waterfall", x, 2).click().perform()
+    assert page.find_element(By.ID, "when").text == "100 us to 110 us"
+    assert page.find_element(By.ID, "chosen-name").text.startswith("ctsw-0 → ")
+
+
+def test_findings_and_bars_lead_to_what_they_are_about(browser: webdriver.Chrome, file: Path) -> None:
+    page = opened(browser, file)
+    acts: tuple[Callable[[], object], ...] = (
+        lambda: page.find_element(By.CSS_SELECTOR, "a.lead").click(),
+        lambda: page.find_element(By.CSS_SELECTOR, ".bar.fault").send_keys(Keys.ENTER),
+        lambda: page.find_element(By.CSS_SELECTOR, ".bar.found").send_keys(Keys.ENTER),
+        lambda: (
+            ActionChains(page)
+            .move_to_element(page.find_element(By.CSS_SELECTOR, ".bar.fault"))
+            .click()
+            .perform()
+        ),
+    )
+    for act in acts:
+        page.find_element(By.ID, "find").clear()
+        page.find_element(By.ID, "find").send_keys("nic-0-0", Keys.ENTER)
+        page.find_element(By.ID, "slider").send_keys(Keys.HOME)
+        assert page.find_element(By.ID, "chosen-name").text == "nic-0-0 → rtsw-0"
+        page.execute_script("scrollTo(0, 0)")
+        act()
+        assert "(down)" in page.find_element(By.ID, "chosen-name").text
+        assert page.find_element(By.ID, "when").text == "100 us to 110 us"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("rtsw-1:ctsw-0", {"rtsw-1 → ctsw-0", "ctsw-0 → rtsw-1"}),
+        ("rtsw-1>ctsw-0", {"rtsw-1 → ctsw-0"}),
+        ("rtsw-1 → ctsw-0", {"rtsw-1 → ctsw-0"}),
+        ("gpu-2-0", {"nic-2-0 → rtsw-1"}),
+        ("host-3", {"nic-3-0 → rtsw-1"}),
+        ("rank 1", {"nic-1-0 → rtsw-0"}),
+        ("rank 2 of two", {"nic-2-0 → rtsw-1"}),
+        ("two", {f"nic-{at}-0 → rtsw-{at // 2}" for at in range(4)}),
+        ("nowhere", set()),
+        ("rank 99", set()),
+    ],
+)
+def test_the_search_finds_links_gpus_hosts_ranks_and_jobs_or_says_that_there_is_none(
+    browser: webdriver.Chrome, file: Path, words: str, name: set[str]
+) -> None:
+    page = browser if browser.current_url == file.as_uri() else opened(browser, file)
+    page.find_element(By.ID, "find").clear()
+    before = page.find_element(By.ID, "chosen-name").text
+    page.find_element(By.ID, "find").send_keys(words, Keys.ENTER)
+    said = page.find_element(By.ID, "found").text
+    assert page.find_element(By.ID, "chosen-name").text.partition(" (")[0] in (
+        name or {before.partition(" (")[0]}
+    )
+    assert said.startswith(f"nothing here is called {words}: try ") == (not name)
+    if words == "gpu-2-0":
+        assert "host-2, gpu-2-0, rank 2 of two" in page.find_element(By.ID, "chosen-who").text
+
+
+def test_a_line_of_the_picture_shows_the_greatest_of_its_ports_and_idle_time_is_folded(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    """More ports than lines, and microseconds of traffic, seconds apart."""
+    flows = [{"src": 8 * at + 8, "dst": 0, "size": "64KiB"} for at in range(8)]
+    scenario: dict[str, object] = {
+        "name": "many",
+        "topology": {"kind": "ai_zone", "racks": 12, "hosts_per_rack": 2, "gpus_per_host": 8, "spines": 4},
+        "run": {"sample_every": "1us"},
+        "switch": {"pfc": {"enabled": False}, "buffer": {"pool": "1MB", "alpha": "1/64"}},
+        "transport": {"timeout": 5},
+        "jobs": [
+            {"name": "early", "workload": {"kind": "flows", "flows": flows[:1]}},
+            {"name": "late", "start": "4s", "workload": {"kind": "flows", "flows": flows}},
+        ],
+    }
+    recorded(scenario, tmp_path / "run")
+    assert main(["report", str(tmp_path / "run")]) == 0
+    page = opened(browser, tmp_path / "run" / "report.html")
+    page.execute_script("document.querySelectorAll('input[name=measure]')[3].click()")
+    assert page.execute_script("return waterRows.length") > 420
+    most, drawn = page.execute_script(
+        "const all = frames[0][3].map((row) => Math.max(...row));"
+        "const {figures, count: found} = lineFigures(rowsHeight());"
+        "const column = (when) => Array.from({length: found}, (_, line) => figures[line * count + when]);"
+        "return [all, all.map((_, when) => Math.max(...column(when)))]"
+    )
+    assert max(most) > 0
+    assert drawn == most
+    dropped = most.index(max(most))
+    coloured = page.execute_script(
+        "const canvas = document.querySelector('#waterfall canvas'), wide = canvas.clientWidth;"
+        "const scale = canvas.width / wide, copy = new OffscreenCanvas(canvas.width, canvas.height);"
+        "const pen = copy.getContext('2d', {willReadFrequently: true}); pen.drawImage(canvas, 0, 0);"
+        "const x = across((edges[arguments[0]] + edges[arguments[0] + 1]) / 2, wide) * scale;"
+        "const empty = pen.getImageData(gutter() * scale + 1, 2, 1, 1).data.join();"
+        "const column = pen.getImageData(x, 0, 1, rowsHeight() * scale).data; let found = 0;"
+        "for (let at = 0; at < column.length; at += 4) found += column.slice(at, at + 4).join() !== empty;"
+        "return found",
+        dropped,
+    )
+    assert coloured >= 1
+    busy = "return (placeOf(edges[count]) - placeOf(4e12)) / (seen[1] - seen[0])"
+    assert page.execute_script(busy) > 0.3  # Of 4 s, what happens in some microseconds can be read.
+    page.find_element(By.ID, "fold").click()
+    assert page.execute_script(busy) < 0.001
+    assert errors(page) == []
+
+
 def test_nothing_is_fetched_and_no_error_is_logged(browser: webdriver.Chrome, file: Path) -> None:
     page = opened(browser, file)
     assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
@@ -168,20 +343,65 @@ def test_nothing_is_fetched_and_no_error_is_logged(browser: webdriver.Chrome, fi
     assert errors(page) != []
 
 
-def test_the_page_needs_no_sideways_scrolling_on_a_telephone(browser: webdriver.Chrome, file: Path) -> None:
-    page = opened(browser, file, width=500)
-    page.set_window_size(500, 1000)
-    wide = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-    scrolled, seen = page.execute_script(wide)
-    assert scrolled <= seen
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("steps") / "run"
+    recorded(TRAINING, place)
+    assert main(["report", str(place)]) == 0
+    return place / "report.html"
+
+
+@pytest.mark.parametrize("name", ["pair", "steps", "two"])
+def test_the_page_needs_no_sideways_scrolling_at_400_pixels(
+    browser: webdriver.Chrome, file: Path, steps: Path, tmp_path: Path, name: str
+) -> None:
+    shown = {"pair": file, "steps": steps, "two": tmp_path / "two.html"}[name]
+    if name == "two":
+        assert main(["report", str(file.parent), str(steps.parent), "--out", str(shown)]) == 0
+    narrow = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    try:
+        page = opened(browser, shown)
+        wide = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        scrolled, inside = page.execute_script(wide)
+        assert scrolled == inside <= 400
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_training_job_shows_its_step_as_a_bar_and_a_rank_leads_to_its_nic(
+    browser: webdriver.Chrome, steps: Path
+) -> None:
+    page = opened(browser, steps)
+    parts = page.find_elements(By.CSS_SELECTOR, "svg.step rect")
+    shares = [float(str(part.get_attribute("width")).rstrip("%")) for part in parts]
+    assert sum(shares) == pytest.approx(100, abs=0.2)
+    said = page.find_element(By.TAG_NAME, "body").text
+    for words in ("MFU ", " tokens a second", "other, of the step: ", "exposed dp "):
+        assert words in said
+    canvas = page.find_element(By.ID, "steps-0")
+    assert page.find_element(By.ID, "rank-name-0").text.startswith("Rank 3 (gpu-1-1 ")  # Whom it accuses.
+    canvas.send_keys(Keys.ARROW_UP, Keys.ARROW_RIGHT)
+    assert page.find_element(By.ID, "rank-name-0").text.startswith(
+        "Rank 2 (gpu-1-0 on host-1, nic-1-0), step 1: "
+    )
+    assert page.find_element(By.ID, "chosen-name").text.startswith("nic-1-0 → ")
+    begins = page.execute_script("return rowOf(data.steps[0], 2)[2] / 1e6")
+    when = page.find_element(By.ID, "when").text.split(" ")
+    assert float(when[0]) <= begins
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    ActionChains(page).move_to_element(canvas).perform()
+    assert page.find_element(By.ID, "tip").text.startswith("rank ")
+    middle(page, "steps-0", 70, 5).click().perform()
+    assert page.find_element(By.ID, "rank-name-0").text.startswith(
+        "Rank 0 (gpu-0-0 on host-0, nic-0-0), step 0"
+    )
 
 
 def test_the_steps_name_who_computes_longest_among_those_who_wait(
-    browser: webdriver.Chrome, tmp_path: Path
+    browser: webdriver.Chrome, steps: Path
 ) -> None:
-    recorded(TRAINING, tmp_path / "run")
-    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "steps.html")]) == 0
-    page = opened(browser, tmp_path / "steps.html")
+    page = opened(browser, steps)
     page.execute_script("stepPick = {rank: 2, step: 1}; drawSteps()")
     marked = page.find_elements(By.CSS_SELECTOR, "#rank-0 tr.chosen")
     assert [row.text.split()[:2] for row in marked] == [["tp", "3"]]
