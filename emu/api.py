@@ -26,6 +26,7 @@ import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import EmuError, Problem, ScenarioError, UsageError
+from emu.build.flow_counts import flow_counts
 from emu.diagnosis.view import Moves
 from emu.flow.level import run_flow
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
@@ -49,7 +50,7 @@ from emu.measure.summary_report import closing_lines, summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Diagnosed, Judged, Summary
 from emu.results.summary import json_schema as summary_schema
-from emu.run_diagnosis import diagnose_directory, diagnosed
+from emu.run_diagnosis import alone_times, diagnose_directory, diagnosed
 from emu.runtime.blueprint import spread
 from emu.runtime.live.open_run import Completion, OpenRun, opened
 from emu.runtime.live.stepping import Stepped
@@ -479,6 +480,7 @@ def _run_recorded(
             interrupted = True
             return Judged([], uncompared_events=sum(one.executed for one in outcome.devices))
 
+    kpis = scenario.run.kpis
     with no_collection():
         summary = summarise(
             scenario,
@@ -494,6 +496,10 @@ def _run_recorded(
             samples=record.kept(outcome),
             history=record.history,
             measured=record.measured,
+            flow_counts=flow_counts(scenario, topology, prepared.plan) if "flow_counts" in kpis else None,
+            alone_ps=alone_times(scenario, topology, prepared.jobs, prepared.resolved.faults)
+            if "interference" in kpis and outcome.digest
+            else {},
             diagnose=judged if diagnose and not flows else None,
         )
     if directory is not None:
@@ -552,6 +558,7 @@ class _Record(Observer):
         if steering is not None:
             steering.measured = self.measured
         follows = any(isinstance(one, SeriesExpectation) for one in prepared.scenario.expect)
+        follows = follows or not {"convergence", "loss_time"}.isdisjoint(prepared.scenario.run.kpis)
         self._spool = SampleSpool() if directory is None and follows else None
         self.moves = Moves()
         """When counters first moved."""

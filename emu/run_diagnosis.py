@@ -24,16 +24,18 @@ from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, cut_of, times_of
+from emu.flow.level import run_flow
 from emu.measure.collected import Counts, JobPlan
 from emu.measure.device_state import Shown, read_shown, shown_of
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
-from emu.measure.summary.jobs import job_rows
+from emu.measure.summary.jobs import SUCCESS, job_rows
 from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome
 from emu.scenario.fault_schedule import MeasuredTargets
+from emu.scenario.faults.events import Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.stored_run import StoredRun, stored_run
@@ -155,6 +157,29 @@ def reference_of(
         imbalance=loads_of([*uplink_rows(topology, counts), *other_group_rows(topology, counts)]),
         span_ps=None if span_ps is None else outcome.virtual_ps,
     )
+
+
+def alone_times(
+    scenario: Scenario, topology: Topology, plans: Sequence[JobPlan], faults: tuple[Fault, ...]
+) -> dict[str, int]:
+    """How long each job takes by itself that ends well there, with the same queue pairs, paths and faults."""
+    found: dict[str, int] = {}
+    names = [job.name for job in scenario.jobs if job.enabled]
+    for name in names if len(names) > 1 else ():
+        jobs = tuple(
+            job if job.name == name else job.model_copy(update={"enabled": False}) for job in scenario.jobs
+        )
+        lone = as_intended(scenario.model_copy(update={"jobs": jobs}))
+        plan = next(plan for plan in plans if plan.name == name)
+        if scenario.fidelity == "flow":
+            blueprint = blueprint_of(lone, topology)
+            outcome = run_flow(blueprint._replace(resolved=blueprint.resolved._replace(faults=faults)))
+        else:
+            outcome = emulated(lone, topology, faults=faults)
+        job = job_rows([plan], outcome.devices)[name]
+        if job.status == SUCCESS and job.start_ps is not None and job.end_ps is not None:
+            found[name] = job.end_ps - job.start_ps
+    return found
 
 
 def reference_in(path: Path) -> Reference:

@@ -68,6 +68,15 @@ FIXED: Final = (
         "rate of a GPU's copies between user and channel buffers",
         "at most HBM3 of an H100, 3 TB/s; at least one channel's 20 GB/s",
     ),
+    Knob(
+        "gpu.channel_rate",
+        "rate",
+        parse_rate("10GB/s"),
+        parse_rate("70GB/s"),
+        parse_rate("18GB/s"),
+        "what a channel, which is a thread block, writes over NVLink",
+        "half of Ampere's 20 to Blackwell's 70 GB/s of a channel (NCCL 2.30, src/graph/tuning.cc)",
+    ),
 )
 COUNTS: Final = (
     Knob("ncclx.channels", "count", 1, 32, 0, "channels of a communicator", "NCCL_MAX_NCHANNELS"),
@@ -154,6 +163,7 @@ def start_of(knob: Knob, scenario: Scenario, nic_bps: int) -> int:
         "host.proxy_cost": host.proxy_cost_ps,
         "gpu.copy_latency": gpu.copy_latency_ps,
         "gpu.copy_rate": gpu.copy_rate_bps,
+        "gpu.channel_rate": gpu.channel_rate_bps,
         LAUNCH.key: scenario.ncclx.launch_ps,
     }
     return values[knob.key]

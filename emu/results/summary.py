@@ -261,6 +261,42 @@ class Flow(Part):
     """`success`, `unfinished`, or the status of the completion."""
 
 
+class Kpis(Part):
+    """Figures of acceptance tests of one job, from what it did and what its GPUs could send."""
+
+    accelerator_bps: int | None = None
+    """B_acc: what the NICs of a rank send, of the server where they are fewest for its ranks; of a job in one
+    server, a GPU's NVLinks."""
+    jct_ps: int | None = None
+    """Time of the steps, or of the timed operations of a benchmark."""
+    roofline_ps: int | None = None
+    """The least that it can be where nothing overlaps: computing, and S f / B_acc of each call."""
+    jct_ratio: float | None = None
+    """The one over the other. Below 1 where communication hides behind computing, or stays on NVLink."""
+    exposed_ps: int | None = None
+    """Of a job in steps: time of a step without computing. ITL_fabric where a step gives a token."""
+    overlap: float | None = None
+    """Of a job in steps: 1 - (JCT - computing) / time of its calls."""
+    jain: float | None = None
+    """Jain's fairness index of the throughputs of its flows: 1 / N to 1."""
+    interference: float | None = None
+    """Time beside the other jobs over time by itself; null without `interference` in `run.kpis`."""
+
+
+class Convergence(Part):
+    """When the rates of all flows had come within a tenth of their mean (`convergence` in `run.kpis`)."""
+
+    flows: int
+    """How many there are."""
+    since_ps: int
+    """When the last of them began."""
+    took_ps: int | None
+    """From then to the end of the first sample in which each NIC's rate for a flow was within 10 % of the
+    mean; null if there was none before the first flow ended. No finer than `run.sample_every`."""
+    held: float | None
+    """Share of the time from there to the end of the first flow in which that was so."""
+
+
 class RankFailure(Part):
     """What ended an operation at one rank."""
 
@@ -317,6 +353,8 @@ class Job(Part):
     """Failures of ranks of collectives, earliest first; at most 64."""
     suspects: list[str]
     """Who never joined, called another size, or lost whom, in a job that did not end well; a line each."""
+    kpis: Kpis | None = None
+    """Null of a job that did not end well."""
 
     def of_kind(self) -> dict[str, KindResult]:
         """What its kind of workload adds, by the name of the field; empty for kinds that add nothing."""
@@ -381,6 +419,11 @@ class GroupLoad(Part):
     """The other end of each member, in the order of ports."""
     loads: list[int]
     """Payload that each member carried, in the same order; bytes."""
+    flows: list[int] | None = None
+    """Queue pairs for data whose hash leads to each member; null without `flow_counts` in `run.kpis`, and
+    where every packet of a queue pair has a choice of its own."""
+    flows_max_over_mean: float | None = None
+    """MMR: the most of them over the mean."""
 
 
 class Tier(Part):
@@ -537,6 +580,18 @@ class Fabric(Part):
     """Rates in `run.span`; null where there is none, or the run ended before."""
     worst_max_over_mean: float | None
     """The largest `max_over_mean` of `uplinks`; null if none carried payload."""
+    worst_flows_max_over_mean: float | None = None
+    """The largest `flows_max_over_mean` of `uplinks`."""
+    delivered_bytes: int | None = None
+    """S_fabric, measured: payload that NICs delivered, each byte once, clear-to-sends and the flags of LL and
+    LL128 as well."""
+    derived_bytes: int | None = None
+    """S_fabric, derived: S x f x N of all calls, warm-ups too, and the bytes of flows. More than was measured
+    where calls stay on NVLink or are reduced on their way."""
+    out_of_order: float | None = None
+    """`nic_out_of_sequence` over the data frames that NICs received."""
+    convergence: Convergence | None = None
+    """Null without `convergence` in `run.kpis`, and without flows."""
     idle_uplinks: int
     """Uplinks without payload, of switches whose other uplinks had some."""
     engineering: Engineering | None
@@ -561,6 +616,9 @@ class FaultEffect(Part):
     frames_lost: int | None
     """Frames that its links lost because they were down; null at flow level. Where a link has several
     faults and no sample lies between them, the earliest has the losses of all."""
+    loss_time_ps: int | None = None
+    """From its begin to the end of the last sample in which its links lost frames for being down; null
+    without `loss_time` in `run.kpis`. No finer than `run.sample_every`."""
 
 
 class Expectation(Part):

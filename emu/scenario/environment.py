@@ -59,6 +59,10 @@ class SpanSection(Section):
         return self.at_ps + self.for_ps
 
 
+Kpi = Literal["convergence", "loss_time", "flow_counts", "interference"]
+"""Figures of the summary that cost more than counters at the end."""
+
+
 class RunSection(Section):
     """When a run samples, gives up, and ends. All times are virtual."""
 
@@ -84,6 +88,10 @@ class RunSection(Section):
     span: SpanSection = SpanSection()
     """A part of the run whose rates stand beside those of the whole, such as the time in which a load is
     steady."""
+    kpis: tuple[Kpi, ...] = ()
+    """What the summary has besides: from samples, when the rates of flows had converged and for how long a
+    fault lost frames; flows by uplink; and, from a run of each job by itself, what the others cost it. See
+    `docs/results.md`."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse captures and a span of a time that no run reaches."""

@@ -41,7 +41,41 @@ def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
 def test_help_has_examples(capsys: Captured) -> None:
     status, out, _ = told(capsys, "--help")
     assert status == 0
-    assert sum(line.strip().startswith("emu sweep ") for line in out) == 4
+    assert sum(line.strip().startswith("emu sweep ") for line in out) == 5
+
+
+@pytest.mark.parametrize(
+    ("ends", "status", "found"), [("16KiB..256KiB", 0, 100), ("128KiB..256KiB", 1, None)]
+)
+def test_the_largest_value_is_found_by_halving(
+    capsys: Captured, small: str, ends: str, status: int, found: int | None
+) -> None:
+    """The scenario expects at most 100 KiB; the answer is below by a 32nd at most."""
+    Path(small).write_text(SCENARIO.replace("at_least: 32KiB", "at_most: 100KiB"), encoding="utf-8")
+    ended, _, err = told(capsys, small, "--local", "--largest", f"{SIZE}={ends}", "--quiet")
+    last = err[-1].rpartition(": ")[2]
+    assert ended == status
+    if found is None:
+        assert last == "none"
+    else:
+        assert found * 31 / 32 <= int(last.removesuffix("B")) / 1024 <= found
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--largest", f"{SIZE}=9..4"), "is no range"),
+        (("--largest", f"{SIZE}=4KiB..x"), "is no range"),
+        (("--largest", f"{SIZE}=4..9", "--seeds", "2"), "varies one key"),
+        (("--largest", "jobs[0].workload.siz=4..9"), "unknown key"),
+    ],
+)
+def test_what_is_no_search_is_refused_in_one_line(
+    capsys: Captured, small: str, options: tuple[str, ...], said: str
+) -> None:
+    status, _, err = told(capsys, small, "--local", *options)
+    assert (status, len(err)) == (2, 1)
+    assert said in err[0]
 
 
 def test_every_combination_is_a_row_in_the_order_of_the_command(capsys: Captured, small: str) -> None:

@@ -29,9 +29,11 @@ import click
 
 from actors.kernel.counters import NIC_RETRANSMITTED_FRAMES, PFC_PAUSED_PS
 from emu.api import Prepared, prepare, run_prepared
-from emu.base.errors import EmuError, ScenarioError, UsageError
+from emu.base.bisection import largest as most
+from emu.base.errors import EmuError, QuantityError, ScenarioError, UsageError
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.base.side_by_side import cores, side_by_side
+from emu.base.units import parse_size
 from emu.build.estimate import LONG_S, Estimate, about_wall
 from emu.campaign.campaign_file import judged
 from emu.campaign.goodput import simulated
@@ -273,6 +275,7 @@ Examples:
       --show fabric.pfc_paused_ps
   emu sweep quickstart --local --set routing.kind=ecmp,e_ecmp \\
       --set ncclx.qps_per_connection=1,16
+  emu sweep burst --local --largest 'jobs[0].workload.size=64KiB..64MiB'
   emu sweep llama3 --set checkpoint.every=10min,30min,1h --seeds 20 --mean
   emu sweep quickstart --workers 2 --seeds 5 --mean \\
       --set 'jobs[0].workload.sizes=[1MiB],[8MiB]'
@@ -302,6 +305,11 @@ Examples:
     metavar="PATH,PATH",
     help="What to show of each run's summary, as in `expect`  [each job's end and busbw, drops, pauses].",
 )
+@click.option(
+    "--largest",
+    metavar="KEY=LOW..HIGH",
+    help="Find the largest size or number at which every expectation holds.",
+)
 @click.option("--mean", is_flag=True, help="One row for each combination: the mean over its seeds.")
 @click.option(
     "--quantiles",
@@ -328,6 +336,7 @@ def command(
     variants: str | None,
     seeds: int,
     shows: tuple[str, ...],
+    largest: str | None,
     mean: bool,
     quantiles: bool,
     as_csv: bool,
@@ -343,7 +352,8 @@ def command(
 
     SCENARIO may also be a campaign or a job mix, as of `emu campaign` and `emu schedule`.
     The last key turns fastest. A run that fails is named, and the others go on. Exit status: the worst of the
-    runs', as of `emu run`; 2 at least if --show names what no run has.
+    runs', as of `emu run`; 2 at least if --show names what no run has. With --largest runs halve the range,
+    and the status is 1 if not even the lowest value does.
     """
     if as_csv and as_json:
         raise UsageError("--csv and --json are two forms of one table; accepted: one of them")
@@ -363,6 +373,7 @@ def command(
         if variant:
             raise UsageError("--variant and --variants both choose variants; accepted: one of them")
         axes.insert(0, Axis(VARIANT, _variants(scenario, variants)))
+    search = None if largest is None else _search_of(largest, alone=not axes and seeds == 1 and not kind)
     check_axes(axes, seeds)
     paths = _paths(shows, known=not kind)
     sweep = (_Weeks if kind else _Sweep)(
@@ -373,8 +384,9 @@ def command(
     else:
         loader = _loader(scenario, variant, [parse_override(NO_EXPECT)] if no_expect else [])
         with session_of(where):
-            rows = list(sweep.rows(loader))
-    table = SweepTable(tuple(axis.key for axis in axes), paths or sweep.default_paths, tuple(rows), seeds)
+            rows = list(sweep.rows(loader) if search is None else sweep.searched(loader, search))
+    keys = tuple(axis.key for axis in axes) if search is None else (search.key,)
+    table = SweepTable(keys, paths or sweep.default_paths, tuple(rows), seeds)
     if out is not None and rows:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(out / "sweep.csv", table.csv_text())
@@ -388,7 +400,52 @@ def command(
     notes = sweep.notes()
     for line in notes:
         click.echo(f"emu: {line}", err=True)
+    if search is not None:
+        return search.ended(rows)
     return max(table.exit_status(), UsageError.exit_status if paths and notes else 0)
+
+
+class _Search(NamedTuple):
+    """The range of `--largest`."""
+
+    key: str
+    low: int
+    high: int
+    sized: bool
+    """Whether its ends are sizes."""
+
+    def text(self, number: int) -> str:
+        """A number as it is written in a scenario."""
+        return f"{number}B" if self.sized else str(number)
+
+    def number(self, text: str) -> int:
+        """The number that this is."""
+        return int(text.removesuffix("B"))
+
+    def ended(self, rows: Sequence[Row]) -> int:
+        """Say what was found, and the exit status."""
+        found = [self.number(row.settings[0]) for row in rows if row.exit_status == 0]
+        best = self.text(max(found)) if found else "none"
+        click.echo(f"largest {self.key} at which every expectation holds: {best}", err=True)
+        return 0 if found else 1
+
+
+def _search_of(text: str, *, alone: bool) -> _Search:
+    """KEY=LOW..HIGH, which is `alone` if nothing else is varied. Raises UsageError."""
+    if not alone:
+        reason = "--largest varies one key of a scenario"
+        raise UsageError(f"{reason}; accepted: without --set, --variants and --seeds")
+    key, _, ends = text.partition("=")
+    low, _, high = ends.partition("..")
+    wanted = "accepted: KEY=LOW..HIGH of sizes or whole numbers, like jobs[0].workload.size=64KiB..64MiB"
+    sized = not (low.strip().isdigit() and high.strip().isdigit())
+    try:
+        least, most_of_all = (parse_size(end.strip()) if sized else int(end) for end in (low, high))
+    except QuantityError:
+        raise UsageError(f"--largest {text!r} is no range; {wanted}") from None
+    if not key or not 0 < least < most_of_all:
+        raise UsageError(f"--largest {text!r} is no range; {wanted}")
+    return _Search(key.strip(), least, most_of_all, sized)
 
 
 _Planned = tuple[int, tuple[str, ...], list[Override]]
@@ -458,6 +515,25 @@ class _Sweep:
             yield row
             if row.exit_status == INTERRUPTED:
                 return
+
+    def searched(self, loader: Loader, search: _Search) -> list[Row]:
+        """The rows of a search for the largest value at which every expectation holds, in order."""
+        rows: list[Row] = []
+
+        def holds(number: int) -> bool:
+            text = search.text(number)
+            done = self._done(loader, (len(rows) + 1, (text,), [parse_override(f"{search.key}={text}")]))
+            self.default_paths = self.default_paths or done.defaults
+            rows.append(done.row)
+            said = f"{len(rows)}: {search.key}={text}: {STATUS_NAMES.get(done.row.exit_status, '')}"
+            if done.row.exit_status == UsageError.exit_status:
+                raise UsageError(" ".join(done.row.message.split()))
+            if not self._quiet:
+                click.echo(said, err=True)
+            return done.row.exit_status == 0
+
+        most(holds, search.low, search.high)
+        return rows
 
     def _warnings(self, loader: Loader, runs: Sequence[_Planned]) -> Iterator[str]:
         """A line if the runs together take more than `LONG_S`, by the first, the middle and the last."""

@@ -152,6 +152,14 @@ def other_group_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
                 yield _load_of(topology, counts, switch, ports)
 
 
+def with_flows(topology: Topology, row: GroupLoad, counts: Mapping[tuple[int, int], int]) -> GroupLoad:
+    """The row of a switch's uplinks with how many queue pairs hashes lead to each, and MMR."""
+    switch = topology.node_named(row.switch).number
+    flows = [counts.get((switch, port), 0) for port in uplink_ports(topology, switch)]
+    mmr = share(max(flows) * len(flows), sum(flows)) if sum(flows) else None
+    return row.model_copy(update={"flows": flows, "flows_max_over_mean": mmr})
+
+
 def _load_of(topology: Topology, counts: Counts, switch: int, ports: Sequence[int]) -> GroupLoad:
     loads = [counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, switch, port) for port in ports]
     total = sum(loads)
@@ -299,6 +307,7 @@ def engineering_of(counts: Counts) -> Engineering | None:
 
 UNKNOWN: Final = (
     "drops",
+    "out_of_order",
     PFC_TRANSMIT_XOFF_FRAMES,
     PFC_TRANSMIT_XON_FRAMES,
     PFC_PAUSED_PS,
@@ -347,6 +356,7 @@ def fabric_of(topology: Topology, counts: Counts, ran: int) -> Fabric:
         planes=plane_rows(topology, counts, ran),
         ran_ps=ran,
         worst_max_over_mean=max((row.max_over_mean or 0.0 for row in used), default=None),
+        delivered_bytes=counts.total(NIC_DELIVERED_BYTES),
         idle_uplinks=sum(row.idle for row in used),
         engineering=engineering_of(counts),
     )

@@ -7,7 +7,7 @@ whatever `summary.json` says can be asserted on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -22,16 +22,19 @@ from emu.measure.summary.fabric import (
     idle_nics,
     known_to_flows,
     ran_ps,
+    share,
     span_rates,
+    with_flows,
 )
 from emu.measure.summary.jobs import job_rows
+from emu.measure.summary.kpis import convergence_of, derived_bytes, job_kpis, loss_times
 from emu.measure.summary.recoveries import operator_result, operator_rows
 from emu.measure.summary.series import State
 from emu.measure.summary.servers import server_loads
 from emu.measure.summary.timers import timers_of
 from emu.measure.summary.unfired import idle_captures, idle_faults, idle_span, never_fired
 from emu.measure.summary.verdict import evaluate
-from emu.results.summary import Ending, Engine, Judged, OperatorResult, ScenarioName, Summary
+from emu.results.summary import Ending, Engine, Fabric, Job, Judged, OperatorResult, ScenarioName, Summary
 from emu.results.summary import Expectation as Verdict
 from emu.scenario.expect import Expectation, SeriesExpectation
 from emu.scenario.fault_schedule import MeasuredTargets, scripted
@@ -120,21 +123,27 @@ def summarise(
     samples: Iterable[Sample] = (),
     history: History = lambda: (),
     measured: MeasuredTargets = MappingProxyType({}),
+    flow_counts: Mapping[tuple[int, int], int] | None = None,
+    alone_ps: Mapping[str, int] = MappingProxyType({}),
     diagnose: Callable[[Summary], Judged] | None = None,
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
     `samples` are those of sync points; only the ones at the beginning of faults and at both ends of
     `run.span` matter here. `history` are all of them; it is asked for only if an expectation is about a
-    series. `measured` has the targets of faults on the busiest. `diagnose` reports the causes and what the
-    run was compared with, given the summary without that.
+    series, or if `run.kpis` are. `measured` has the targets of faults on the busiest, `flow_counts` flows by
+    switch and port, `alone_ps` what jobs take by themselves. `diagnose` reports the causes and what the run
+    was compared with, given the summary without that.
     """
     counts, kept = Counts(records), list(samples)
-    effects = fault_rows(
-        fault_plans(scenario, topology, measured, virtual_ps),
-        LinkLosses(topology, records, kept),
-        virtual_ps,
-    )
+    planned = fault_plans(scenario, topology, measured, virtual_ps)
+    effects = fault_rows(planned, LinkLosses(topology, records, kept), virtual_ps)
+    if "loss_time" in scenario.run.kpis:
+        times_ps = loss_times(topology, planned, records, history(), virtual_ps)
+        effects = [
+            one.model_copy(update={"loss_time_ps": time_ps})
+            for one, time_ps in zip(effects, times_ps, strict=True)
+        ]
     rows = told(topology, jobs, job_rows(jobs, records), records)
     fabric = fabric_of(topology, counts, ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat))
     if scenario.frontend.storage.servers:
@@ -150,6 +159,12 @@ def summarise(
             idle = idle_nics(topology, plan.gpus, fabric.links)
             told_of_nics = {"idle_nics": idle, "idle_ports": plan.idle_ports}
             rows[plan.name] = rows[plan.name].model_copy(update=told_of_nics)
+    for plan in jobs:
+        rows[plan.name] = _with_kpis(plan, rows[plan.name], topology, alone_ps.get(plan.name))
+    fabric = fabric.model_copy(update=_fabric_kpis(topology, jobs, fabric, records, flow_counts))
+    if "convergence" in scenario.run.kpis:
+        found = convergence_of(topology, jobs, rows, records, history())
+        fabric = fabric.model_copy(update={"convergence": found})
     flows = scenario.fidelity == "flow"
     if flows:
         fabric = known_to_flows(fabric)
@@ -187,6 +202,36 @@ def summarise(
     series = iter(_judged_series(scenario, topology, jobs, records, summary, history, measured))
     verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]
     return summary.model_copy(update={"expectations": verdicts})
+
+
+def _with_kpis(plan: JobPlan, job: Job, topology: Topology, alone_ps: int | None) -> Job:
+    """The job with its figures for acceptance; `alone_ps` is what it takes by itself."""
+    found = job_kpis(plan, job, topology)
+    if found is not None and alone_ps and job.start_ps is not None and job.end_ps is not None:
+        factor = round((job.end_ps - job.start_ps) / alone_ps, 6)
+        found = found.model_copy(update={"interference": factor})
+    return job.model_copy(update={"kpis": found})
+
+
+def _fabric_kpis(
+    topology: Topology,
+    jobs: Sequence[JobPlan],
+    fabric: Fabric,
+    records: Sequence[DeviceRecord],
+    flow_counts: Mapping[tuple[int, int], int] | None,
+) -> dict[str, object]:
+    """Figures of the fabric for acceptance: bytes, order, and flows by uplink."""
+    nics = set(topology.nics)
+    received = sum(record.data_frames_received for record in records if record.number in nics)
+    found: dict[str, object] = {
+        "derived_bytes": derived_bytes(jobs),
+        "out_of_order": share(fabric.nic_out_of_sequence or 0, received),
+    }
+    if flow_counts is not None:
+        rows = [with_flows(topology, row, flow_counts) for row in fabric.uplinks]
+        most = [row.flows_max_over_mean for row in rows if row.flows_max_over_mean is not None]
+        found |= {"uplinks": rows, "worst_flows_max_over_mean": max(most, default=None)}
+    return found
 
 
 def _tended(

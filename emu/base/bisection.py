@@ -1,0 +1,27 @@
+"""The largest number of a range for which something holds, by halving the range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+FINE: Final = 32
+"""The range is halved until it is a part so small of its upper end."""
+
+
+def largest(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The largest number from `low` to `high`, to a 32nd, for which this holds; None if not for `low`.
+
+    What holds for a number is taken to hold for all below. `high` and `low` are asked first.
+    """
+    if holds(high):
+        return high
+    if not holds(low):
+        return None
+    while high - low > max(high // FINE, 1):
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
