@@ -217,8 +217,8 @@ def fork(
     try:
         directory.earlier = samples_until(path, at_ps)
         _check_kept(path, child.scenario)
-        told = {"run": str(path.resolve()), "at_ps": at_ps, "at": format_time(at_ps), "changed": changed}
-        write_whole(directory.path / PARENT, json.dumps(told, indent=1) + "\n")
+        reported = {"run": str(path.resolve()), "at_ps": at_ps, "at": format_time(at_ps), "changed": changed}
+        write_whole(directory.path / PARENT, json.dumps(reported, indent=1) + "\n")
         SnapshotFiles(directory.path / SNAPSHOTS, fingerprint(child.scenario)).put(ours)
     except OSError as error:
         directory.close()

@@ -204,7 +204,7 @@ def diagnose_directory(
     if summary.fidelity == "flow":
         raise UsageError(f"{path}: a run at flow level has no causes; accepted: one with fidelity: packet")
     reference = summary.reference if baseline is None else reference_in(baseline)
-    known: Emulate | None = _told_by(summary.counterfactuals) if summary.counterfactuals else None
+    known: Emulate | None = _reported_by(summary.counterfactuals) if summary.counterfactuals else None
     if emulate:
         cabled = build_topology(run.scenario)
         known = _runs(run.scenario, cabled, view, summary.engine.events, int(NEVER_PS), run.measured)
@@ -213,7 +213,7 @@ def diagnose_directory(
     return summary, diagnose(view, reference, known)
 
 
-def _told_by(counterfactuals: Sequence[Counterfactual]) -> Emulate:
+def _reported_by(counterfactuals: Sequence[Counterfactual]) -> Emulate:
     """The answers that were kept."""
     known = {(tuple(one.healed), one.nudge_ns): one for one in counterfactuals}
     return lambda suspects, nudge_ns=0: known.get((tuple(one.key for one in suspects), nudge_ns))

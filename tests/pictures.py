@@ -106,8 +106,8 @@ def dashboard_picture() -> None:
 def answer(server: Prometheus, expression: str, begin_s: float) -> list[dict[str, Any]]:
     """The series of an expression since the beginning."""
     asked = {"query": chosen(expression), "start": begin_s, "end": time.time(), "step": "0.5"}
-    with urlopen(f"http://{server.address}/api/v1/query_range?{urlencode(asked)}") as told:
-        series: list[dict[str, Any]] = json.load(told)["data"]["result"]
+    with urlopen(f"http://{server.address}/api/v1/query_range?{urlencode(asked)}") as reported:
+        series: list[dict[str, Any]] = json.load(reported)["data"]["result"]
     if not series:
         sys.stdout.write(f"no data: {expression}\n")
     return series

@@ -136,10 +136,10 @@ def matching_build(root: Path) -> tuple[Build | None, str]:
     if os.environ.get(INTERPRETED_VARIABLE, "0") not in ("", "0"):
         return None, f"{INTERPRETED_VARIABLE} is set"
     chosen = Path(os.environ.get(BUILD_VARIABLE, ""))
-    is_told = chosen.parent == builds_directory(root)
-    if is_told and chosen.name == NO_BUILD:
+    is_given = chosen.parent == builds_directory(root)
+    if is_given and chosen.name == NO_BUILD:
         return None, "as the process that started this one"
-    candidates = [build for build in builds(root) if not is_told or build.directory == chosen]
+    candidates = [build for build in builds(root) if not is_given or build.directory == chosen]
     if not candidates:
         return None, PORTABLE if (root / "emu" / "_shipped").is_dir() else f"not compiled; {ADVICE}"
     candidates = [build for build in candidates if build.abi_suffix == ABI_SUFFIX]

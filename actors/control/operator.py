@@ -90,7 +90,7 @@ SAVED: Final = 11
 LEFT_OUT: Final = 12
 DONE: Final = 13
 GAVE_UP: Final = 14
-TOLD: Final = 15
+REPORTED: Final = 15
 
 # Rules, and why it gave up.
 MISSED: Final = 0
@@ -273,7 +273,7 @@ class Operator:
         """By host, the longest stall of which the last heartbeat told."""
         self.most: dict[int, list[int]] = {host: [0, 0] for host in hosts}
         """By host, over all heartbeats: the most bytes in a sample, and the longest stall."""
-        self.told: list[int] = []
+        self.reported: list[int] = []
         """Hosts of which a rule has told, as rule x 2^32 + host."""
         self.silent_answers: list[int] = []
         """Who has not answered the present test."""
@@ -407,9 +407,9 @@ class Operator:
 
     def _tell(self, rule: int, host: int, now: int) -> None:
         """Tell of a host, once for each rule."""
-        if (rule << 32 | host) not in self.told:
-            self.told.append(rule << 32 | host)
-            self._note(now, TOLD, rule, host)
+        if (rule << 32 | host) not in self.reported:
+            self.reported.append(rule << 32 | host)
+            self._note(now, REPORTED, rule, host)
 
     def health_rows(self) -> list[list[int]]:
         """Host, the most bytes that its NICs had acknowledged in a sample, and their longest stall."""
@@ -613,16 +613,16 @@ class Operator:
             list[Plain]([*self.paces[host], *self.marks[host], self.stalls[host], *self.most[host]])
             for host in self.paces
         ]
-        return [save_fields(self, _FIELDS), heard, rows, lists, health, list[Plain](self.told)]
+        return [save_fields(self, _FIELDS), heard, rows, lists, health, list[Plain](self.reported)]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, heard, rows, lists, health, told = as_list(state)
+        fields, heard, rows, lists, health, reported = as_list(state)
         for host, values in zip(self.paces, as_list(health), strict=True):
             numbers = [as_int(value) for value in as_list(values)]
             self.paces[host], self.marks[host] = numbers[:2], numbers[2:4]
             self.stalls[host], self.most[host] = numbers[4], numbers[5:]
-        self.told = [as_int(value) for value in as_list(told)]
+        self.reported = [as_int(value) for value in as_list(reported)]
         load_fields(self, _FIELDS, fields)
         for host, saved in zip(self.heard, as_list(heard), strict=True):
             self.heard[host] = [as_int(value) for value in as_list(saved)]

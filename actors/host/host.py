@@ -414,7 +414,7 @@ class Host(Device):
         self.busiest_bytes: i64 = 0
         self.posts: dict[int, list[int]] = {}
         """What was posted to an open job for the present time, by the subject of its alarm."""
-        self.told: list[list[int]] = []
+        self.reported: list[list[int]] = []
         """What came of posts since somebody looked, a list that hosts of a partition share: number, rank,
         begun_ps, end_ps, status."""
         self.stops: bool = False
@@ -461,7 +461,7 @@ class Host(Device):
     def tell(self, number: i64, rank: i64, begun_ps: i64, status: i64) -> None:
         """Something came of a post now."""
         now: i64 = self.queue.now_ps
-        self.told.append([number, rank, begun_ps, now, status])
+        self.reported.append([number, rank, begun_ps, now, status])
         watch = self.queue.watch
         if watch is not None:
             watch.said_ps = now

@@ -444,8 +444,8 @@ class ScriptProgram(Program):
 
     def on_asked(self, host: Host, now: i64) -> None:
         if self.running and self.factor > 0:
-            told: i64 = self._told(STATUS_ALIVE)
-            host.report(self.job, PRESENT_OPERATION, self.rank, self.begun_ps, now, told)
+            reported: i64 = self._status_report(STATUS_ALIVE)
+            host.report(self.job, PRESENT_OPERATION, self.rank, self.begun_ps, now, reported)
 
     def on_halted(self, host: Host, now: i64) -> None:
         if self.halted:
@@ -519,8 +519,8 @@ class ScriptProgram(Program):
         self.running = False
         self.waits.close(self.job, self.operation)
         host.step_done(self.number)
-        told: i64 = self._told(STATUS_SUCCESS)
-        host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, told)
+        reported: i64 = self._status_report(STATUS_SUCCESS)
+        host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, reported)
 
     def _note_step(self, now: i64) -> None:
         """The row of a step that is over."""
@@ -1022,12 +1022,12 @@ class ScriptProgram(Program):
             self._give_up(host, now)
         if self.running:
             self.running = False
-            told: i64 = self._told(status)
+            reported: i64 = self._status_report(status)
             if self.blames and why == FAILED:
-                told += (peer + 1) << BLAME_BITS
-            host.report(self.job, self.operation, self.rank, self.begun_ps, now, told)
+                reported += (peer + 1) << BLAME_BITS
+            host.report(self.job, self.operation, self.rank, self.begun_ps, now, reported)
 
-    def _told(self, status: i64) -> i64:
+    def _status_report(self, status: i64) -> i64:
         """A status, with the membership where there are several."""
         if not self.blames:
             return status

@@ -11,7 +11,7 @@ want of room, and nothing is ever paused too late: there is no headroom. The two
 * as sender: `spend` counts what leaves; a lane with credits for less than one largest frame is blocked until
   `hear` brings a higher limit;
 * as receiver: `arrived` counts what came, `hold` and `free` what is held of it. An update is sent when the
-  limit is `update_blocks` above the one that was told last. It goes ahead of everything that waits, but
+  limit is `update_blocks` above the one that was advertised last. It goes ahead of everything that waits, but
   waits for the frame in progress; each lane's is a flow control packet of its own, of 8 bytes.
 
 When a link goes down both halves begin anew; when it comes back the receiver tells each lane's limit first.
@@ -61,8 +61,8 @@ class Credits:
         """As sender: blocks sent, and up to where they may be."""
         self.taken: vec[i64] = vec[i64]([0] * PRIORITIES)
         self.held: vec[i64] = vec[i64]([0] * PRIORITIES)
-        self.told: vec[i64] = vec[i64]([buffer_blocks] * PRIORITIES)
-        """As receiver: blocks that arrived, those held, and the limit that the peer was told."""
+        self.advertised: vec[i64] = vec[i64]([buffer_blocks] * PRIORITIES)
+        """As receiver: blocks that arrived, those held, and the limit that was advertised to the peer."""
         self.pending: i64 = 0
         """The lanes whose update waits to be sent."""
         self.updates: vec[i64] = vec[i64]([0] * PRIORITIES)
@@ -91,7 +91,7 @@ class Credits:
             port.kick(now)
 
     def arrived(self, lane: i64, wire_bytes: i64, now: i64) -> None:
-        """A frame came, and what of it is held has been told by `hold`."""
+        """A frame came, and what of it is held has been reported by `hold`."""
         self.taken[lane] += blocks_of(wire_bytes)
         self._settle(lane, now)
 
@@ -111,7 +111,7 @@ class Credits:
     def _settle(self, lane: i64, now: i64) -> None:
         """Tell the peer its new limit once it is worth an update."""
         limit: i64 = self.taken[lane] + self.buffer_blocks - self.held[lane]
-        if limit - self.told[lane] >= self.update_blocks:
+        if limit - self.advertised[lane] >= self.update_blocks:
             self.pending |= 1 << lane
             port = self.port
             if port.up:
@@ -127,7 +127,7 @@ class Credits:
         port = self.port
         port.control_pending = self.pending != 0
         limit: i64 = self.taken[lane] + self.buffer_blocks - self.held[lane]
-        self.told[lane] = limit
+        self.advertised[lane] = limit
         self.updates[lane] += 1
         port.transmit_pause(Message(CREDIT_UPDATE, lane, limit, 0, 0, 0, now), CREDIT_WIRE_BYTES, now)
 
@@ -138,7 +138,7 @@ class Credits:
             self.spent[lane] = 0
             self.limit[lane] = 0
             self.taken[lane] = 0
-            self.told[lane] = 0
+            self.advertised[lane] = 0
             self._block(lane, now)
             lane += 1
         self.pending = 0
@@ -168,7 +168,15 @@ class Credits:
 
     def save(self) -> list[Plain]:
         """Both halves' state."""
-        tables = (self.spent, self.limit, self.taken, self.held, self.told, self.updates, self.peak_blocks)
+        tables = (
+            self.spent,
+            self.limit,
+            self.taken,
+            self.held,
+            self.advertised,
+            self.updates,
+            self.peak_blocks,
+        )
         times = (self.since_ps, self.waited_ps)
         return [
             self.pending,
@@ -182,7 +190,7 @@ class Credits:
         self.pending = as_int(pending)
         table = [load_integers(one) for one in as_list(tables)]
         self.spent, self.limit, self.taken, self.held = table[0], table[1], table[2], table[3]
-        self.told, self.updates, self.peak_blocks = table[4], table[5], table[6]
+        self.advertised, self.updates, self.peak_blocks = table[4], table[5], table[6]
         time = [load_integers(one) for one in as_list(times)]
         self.since_ps, self.waited_ps = time[0], time[1]
 

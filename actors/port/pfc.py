@@ -3,17 +3,17 @@
 Priority flow control, IEEE 802.1Qbb: a MAC control frame names classes and, for each, quanta of 512 bit times
 for which the other end must not send it; quanta of zero resume. The two halves:
 
-* told by the peer: `hear` blocks or releases classes of our port. A pause lapses by itself when its
+* stopped by the peer: `hear` blocks or releases classes of our port. A pause lapses by itself when its
   quanta end;
-* told to the peer: `stop` and `resume` come from the buffer. The frame goes ahead of everything that
+* stopping the peer: `stop` and `resume` come from the buffer. The frame goes ahead of everything that
   waits, but waits for the frame in progress, and one frame carries all classes that changed meanwhile.
-  While a class stays stopped it is told again at half its quanta.
+  While a class stays stopped its pause is sent again at half its quanta.
 
-A stop that was never sent is taken back silently. When the link goes down both halves forget what was
-said; when it comes back, classes that are still stopped are told again. Headroom may still hold what came
-before, and has no room for a second flight: so who sends *holds* the lossless classes after link-up, until
-whatever the peer has to say is here (one frame in progress there, the pause frame, propagation, response).
-A hold is nobody's pause: neither a watchdog nor `paused_ps` counts it.
+A stop that was never sent is taken back silently. When the link goes down both halves forget what was said;
+when it comes back, the pause of classes that are still stopped is sent again. Headroom may still hold what
+came before, and has no room for a second flight: so who sends *holds* the lossless classes after link-up,
+until whatever the peer has to say is here (one frame in progress there, the pause frame, propagation,
+response). A hold is nobody's pause: neither a watchdog nor `paused_ps` counts it.
 
 A port may have half of it: it tells and does not obey (`ignored` is all classes), or it obeys and tells
 nothing (`silent`).
@@ -41,7 +41,7 @@ ALL_CLASSES: Final = 0xFF
 HOLD_END: Final[i64] = 8
 """In the place of a priority in the subject of PAUSE_EXPIRY: a hold may end."""
 _FIELDS: Final = (
-    "told",
+    "signalled",
     "stopping",
     "pending_stop",
     "pending_resume",
@@ -68,8 +68,8 @@ class Pfc:
         self.quantum_ps: i64 = -(-QUANTUM_BITS * 10**12 // port.wire.rate_bps)
         self.turns: i64 = 1
         """One more than how often anything changed that is counted, apart from time that goes on."""
-        self.told: i64 = 0
-        """Classes the peer was last told to stop."""
+        self.signalled: i64 = 0
+        """Classes that the last pause frame stopped at the peer."""
         self.stopping: i64 = 0
         """Classes that the buffer wants stopped, or a fault."""
         self.wanted: i64 = 0
@@ -85,7 +85,7 @@ class Pfc:
         self.ignored: i64 = 0
         """Classes whose pauses are not obeyed (a watchdog saw a storm)."""
         self.silent: bool = False
-        """Whether the peer is never told anything."""
+        """Whether no pause frame is ever sent to the peer."""
         self.lossless: i64 = 0
         """Classes that the peer promises to lose nothing of: held after link-up."""
         self._largest_wire_bytes: i64 = 0
@@ -103,11 +103,11 @@ class Pfc:
         self.received_resumes: vec[i64] = vec[i64]([0] * 8)
         self.sent: vec[i64] = vec[i64]([0] * 8)
         self.resumed: vec[i64] = vec[i64]([0] * 8)
-        self.told_since_ps: vec[i64] = vec[i64]([0] * 8)
-        self.told_ps: vec[i64] = vec[i64]([0] * 8)
-        """How long the peer had been told to stop, up to the last time it was told to go on."""
+        self.signalled_since_ps: vec[i64] = vec[i64]([0] * 8)
+        self.signalled_ps: vec[i64] = vec[i64]([0] * 8)
+        """How long the peer had been signalled to stop, up to the last time it was signalled to resume."""
         self.stops: vec[i64] = vec[i64]([0] * 8)
-        """How often it was told to stop, reminders not counted."""
+        """How often it was signalled to stop, refreshes not counted."""
         self.pauses: vec[i64] = vec[i64]([0] * 8)
         """How often the peer stopped a class of this port that was not stopped."""
 
@@ -132,12 +132,12 @@ class Pfc:
             self.port.owner.hurry()
         self.stopping |= bit
         self.pending_resume &= ~bit
-        if (self.told & self._refreshing & bit) == 0:  # not told, or told and not to be reminded any more
+        if (self.signalled & self._refreshing & bit) == 0:  # not signalled, or not to be refreshed any more
             self.pending_stop |= bit
         self._attend(now)
 
     def resume(self, priority: i64, now: i64) -> None:
-        """The buffer fell below XON for a class: tell the peer, if it was told to stop at all."""
+        """The buffer fell below XON for a class: resume the peer, if it was stopped at all."""
         self.wanted &= ~(1 << priority)
         if (self.storming >> priority) & 1 == 0:
             self._take_back(priority, now)
@@ -161,7 +161,7 @@ class Pfc:
             self.port.owner.stopping -= 1
         self.stopping &= ~bit
         self.pending_stop &= ~bit
-        if (self.told & bit) != 0:
+        if (self.signalled & bit) != 0:
             self.pending_resume |= bit
         self._attend(now)
 
@@ -180,8 +180,8 @@ class Pfc:
         port.control_pending = False
         self.pending_stop = 0
         self.pending_resume = 0
-        before: i64 = self.told
-        self.told = (before | stop) & ~resume
+        before: i64 = self.signalled
+        self.signalled = (before | stop) & ~resume
         port.transmit_pause(Message(PAUSE_FRAME, stop, resume, self.quanta, 0, 0, now), PAUSE_WIRE_BYTES, now)
         priority: i64 = 0
         while priority < 8:
@@ -189,7 +189,7 @@ class Pfc:
                 self.sent[priority] += 1
                 if (before >> priority) & 1 == 0:
                     self.stops[priority] += 1
-                    self.told_since_ps[priority] = now
+                    self.signalled_since_ps[priority] = now
                 if (self._refreshing >> priority) & 1 == 0:
                     self._refreshing |= 1 << priority
                     after: i64 = self.quanta * self.quantum_ps // 2
@@ -197,13 +197,13 @@ class Pfc:
             elif (resume >> priority) & 1:
                 self.resumed[priority] += 1
                 if (before >> priority) & 1:
-                    self.told_ps[priority] += now - self.told_since_ps[priority]
+                    self.signalled_ps[priority] += now - self.signalled_since_ps[priority]
             priority += 1
 
     def refresh(self, priority: i64, now: i64) -> bool:
         """Half the quanta have passed: tell the peer again if the class is still stopped; whether it is."""
         self._refreshing &= ~(1 << priority)
-        if (self.stopping & self.told & (1 << priority)) != 0:
+        if (self.stopping & self.signalled & (1 << priority)) != 0:
             self.pending_stop |= 1 << priority
             self._attend(now)
             return True
@@ -266,21 +266,23 @@ class Pfc:
 
     def link_down(self, now: i64) -> None:
         """The link went down: whatever was said over it is void."""
-        told: i64 = self.told
+        signalled: i64 = self.signalled
         self.turns += 1
-        self.told = 0
+        self.signalled = 0
         self.pending_stop = 0
         self.pending_resume = 0
         self.port.control_pending = False
         priority: i64 = 0
         while priority < 8:
-            if (told >> priority) & 1:
-                self.told_ps[priority] += now - self.told_since_ps[priority]
+            if (signalled >> priority) & 1:
+                self.signalled_ps[priority] += now - self.signalled_since_ps[priority]
             self._release(priority, now)
             priority += 1
 
     def link_up(self, now: i64) -> None:
-        """The link came back: tell the peer what is still to be stopped, and hold until it can have told."""
+        """The link came back: signal to the peer what is still to be stopped, and hold until the peer can
+        have done so.
+        """
         port = self.port
         self.held = self.lossless & ~self.ignored
         if self.held != 0:
@@ -316,11 +318,11 @@ class Pfc:
             total += now - self.since_ps[priority]
         return total
 
-    def told_time_ps(self, priority: i64, now: i64) -> i64:
-        """How long the peer had been told to stop a class in all, up to now."""
-        total: i64 = self.told_ps[priority]
-        if (self.told >> priority) & 1:
-            total += now - self.told_since_ps[priority]
+    def signalled_time_ps(self, priority: i64, now: i64) -> i64:
+        """How long the peer had been signalled to stop a class in all, up to now."""
+        total: i64 = self.signalled_ps[priority]
+        if (self.signalled >> priority) & 1:
+            total += now - self.signalled_since_ps[priority]
         return total
 
     def _release(self, priority: i64, now: i64) -> None:
@@ -343,8 +345,14 @@ class Pfc:
     def save(self) -> list[Plain]:
         """Both halves' state."""
         heard = [self.until_ps, self.since_ps, self.paused_ps, self.received, self.sent, self.resumed]
-        told = [self.told_since_ps, self.told_ps, self.stops, self.pauses, self.received_resumes]
-        return [save_fields(self, _FIELDS), [save_integers(table) for table in heard + told]]
+        signalled = [
+            self.signalled_since_ps,
+            self.signalled_ps,
+            self.stops,
+            self.pauses,
+            self.received_resumes,
+        ]
+        return [save_fields(self, _FIELDS), [save_integers(table) for table in heard + signalled]]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
@@ -359,6 +367,6 @@ class Pfc:
         self.until_ps, self.since_ps = load_integers(table[0]), load_integers(table[1])
         self.paused_ps, self.received = load_integers(table[2]), load_integers(table[3])
         self.sent, self.resumed = load_integers(table[4]), load_integers(table[5])
-        self.told_since_ps, self.told_ps = load_integers(table[6]), load_integers(table[7])
+        self.signalled_since_ps, self.signalled_ps = load_integers(table[6]), load_integers(table[7])
         self.stops, self.pauses = load_integers(table[8]), load_integers(table[9])
         self.received_resumes = load_integers(table[10])

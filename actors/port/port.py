@@ -635,7 +635,7 @@ def port_series(port: Port) -> list[Series]:
 
 def port_is_steady(port: Port) -> bool:
     """Whether none of these is a time that goes on."""
-    return port.blocked == 0 and (port.pfc is None or port.pfc.told == 0)
+    return port.blocked == 0 and (port.pfc is None or port.pfc.signalled == 0)
 
 
 def port_mark(port: Port, owners_mix: i64) -> i64:
@@ -648,7 +648,7 @@ def port_mark(port: Port, owners_mix: i64) -> i64:
     if port.cuts or port.credits is not None:
         return 0
     pfc = port.pfc
-    if pfc is not None and (pfc.told | pfc.stopping) != 0:
+    if pfc is not None and (pfc.signalled | pfc.stopping) != 0:
         return 0
     return mix(mix(port.mix, port.sent_frames), owners_mix)
 
@@ -680,7 +680,7 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
             into.add_list(credit_counters(lanes, now))
         return
     mark: i64 = 0
-    if port.blocked == 0 and pfc.told == 0:
+    if port.blocked == 0 and pfc.signalled == 0:
         mark = pfc.turns
     if into.stands(part, mark):
         return
@@ -691,7 +691,7 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
     into.add_table(pfc.stops)
     into.add_table(pfc.pauses)
     for priority in range(PRIORITIES):
-        into.add(pfc.told_time_ps(priority, now))
+        into.add(pfc.signalled_time_ps(priority, now))
     for priority in range(PRIORITIES):
         into.add(pfc.paused_time_ps(priority, now))
     into.keep(part, mark)

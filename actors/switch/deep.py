@@ -489,10 +489,10 @@ class DeepSwitch(Switch):
             return False
         voq = self.voqs[(egress << _OPERATION_SHIFT) | place]
         if operation == _REPORT:
-            told_bytes: i64 = voq.reporting_bytes
+            reported_bytes: i64 = voq.reporting_bytes
             granter = self.granters[egress]
-            voq.wanted_bytes += told_bytes
-            granter.owe(voq.priority, told_bytes)
+            voq.wanted_bytes += reported_bytes
+            granter.owe(voq.priority, reported_bytes)
             voq.reporting_bytes = 0
             voq.report_pending = False
             if voq.unreported_bytes > 0:
@@ -500,10 +500,10 @@ class DeepSwitch(Switch):
             granter.line_up(voq)
             self._grant(egress, now)
         else:
-            told_bytes = voq.grants.pop(0)
-            voq.credit_bytes += told_bytes
+            reported_bytes = voq.grants.pop(0)
+            voq.credit_bytes += reported_bytes
             self._cross(voq, now)
-        return told_bytes > 0
+        return reported_bytes > 0
 
     def _grant(self, egress: i64, now: i64) -> None:
         """The egress grants credit to who stands in line, at the rate of its link."""

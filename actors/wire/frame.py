@@ -101,7 +101,7 @@ LAST_OPCODES: Final[i64] = 0xF3C
 """A bit for each opcode that ends a SEND or a WRITE."""
 PATHED_IMMDT: Final[i64] = 0xA28
 """A bit for each that carries an immediate."""
-TOLD_OPCODES: Final[i64] = 0xA3C
+REPORTED_OPCODES: Final[i64] = 0xA3C
 """A bit for each that ends a message of which the receiver's host is told."""
 
 # AETH syndromes (volume 1, table 45).

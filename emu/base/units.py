@@ -253,7 +253,7 @@ def shown_time(time_ps: int) -> str:
     return f"{time_ps // 10**12}.{time_ps % 10**12 // 10**6:06d}".rstrip("0").rstrip(".") + "s"
 
 
-def told_apart(times_ps: Sequence[int], show: Callable[[int], str] = shown_time) -> list[str]:
+def distinct_texts(times_ps: Sequence[int], show: Callable[[int], str] = shown_time) -> list[str]:
     """Times of one line, each as `show` shows it; where two that differ would look alike, all of them with so
     many digits that they do not: 10800.0002 s and 10800.0007 s are not both "10800s".
     """

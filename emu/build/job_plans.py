@@ -76,7 +76,7 @@ def _idle_ports(plan: Plan, job: int, topology: Topology) -> str:
 
 
 def _tended(plan: Plan, work: JobWork) -> TendedFacts | None:
-    """What is told of a job that an operator tends: its incarnations are one job."""
+    """What is reported of a job that an operator tends: its incarnations are one job."""
     operator = plan.operator
     if operator is None or work.job != operator.incarnations[0].train:
         return None

@@ -11,7 +11,7 @@ A post is plain data, so that it can go to another process:
     [CALL, number, rank, communicator, operation, algorithm, protocol, channels, bytes, root, ranks,
      type, reduction, input of the rank]
 
-With `payload: real` a call has the bytes of its input (None: zeros), and what is told of it those of its
+With `payload: real` a call has the bytes of its input (None: zeros), and what is reported of it those of its
 result.
 """
 
@@ -88,9 +88,9 @@ class OpenSite:
         self._settings = settings_of(blueprint.scenario, blueprint.topology, job)
         self._devices = {int(device.number): device for device in devices}
         self.hosts = [device for device in devices if isinstance(device, Host)]
-        self._told: list[list[int]] = []
+        self._reported: list[list[int]] = []
         for one in self.hosts:
-            one.told = self._told
+            one.reported = self._reported
         self._source_port = source_port_of(blueprint.scenario, blueprint.topology)
         self._book = OpenBook(blueprint.plan.pairs, blueprint.plan.inside)
         self._ways: dict[tuple[int, int, str], tuple[int, int]] = {}
@@ -340,20 +340,20 @@ class OpenSite:
 
     # ---- what comes of it
 
-    def stop_when_told(self) -> None:
+    def stop_at_reports(self) -> None:
         """Let this partition's run stop at the end of a time at which something came of a post."""
         for host in self.hosts:
             host.stops = True
 
-    def take_told(self) -> list[list[Any]]:
+    def take_reports(self) -> list[list[Any]]:
         """What came of posts since the last call: number, rank, begun_ps, end_ps, status, and of a call that
         carried bytes those of its result."""
-        told: list[list[Any]] = self._told[:]
-        self._told.clear()
+        reported: list[list[Any]] = self._reported[:]
+        self._reported.clear()
         if self._real:
-            for at, row in enumerate(told):
+            for at, row in enumerate(reported):
                 asked = self._calls.pop((row[0], row[1]), None)
                 if asked is not None and row[4] == STATUS_SUCCESS:
                     memory, turn = asked
-                    told[at] = [*row, memory.take(turn)]
-        return told
+                    reported[at] = [*row, memory.take(turn)]
+        return reported

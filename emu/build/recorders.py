@@ -50,7 +50,7 @@ def recorded_by(device: Device) -> Rows:
     missed = [0, 0]
     log = device.events
     if log is not None:
-        tables["events"] = _told(device, log.rows() + _lasting(device))
+        tables["events"] = _reported(device, log.rows() + _lasting(device))
         missed[0] = log.missed()
     if isinstance(device, Nic):
         traces = [tap for tap in device.ports()[0].taps if isinstance(tap, FlowTrace)]
@@ -62,7 +62,7 @@ def recorded_by(device: Device) -> Rows:
     return tables
 
 
-def _told(device: Device, rows: list[list[int]]) -> list[list[int]]:
+def _reported(device: Device, rows: list[list[int]]) -> list[list[int]]:
     """The same rows, with job and rank in place of the host's program."""
     if not isinstance(device, Host):
         for row in rows:

@@ -149,8 +149,8 @@ def _asked(policy: object, question: Callable[[], Iterable[Any]]) -> list[Any]:
     except Exception as error:
         *_, last = traceback.extract_tb(error.__traceback__)
         where = f"{last.filename}:{last.lineno}"
-        told = f"{type(error).__name__}: {error}"
-        raise RuntimeFailure(f"{type(policy).__qualname__} failed at {where}: {told}") from error
+        reported = f"{type(error).__name__}: {error}"
+        raise RuntimeFailure(f"{type(policy).__qualname__} failed at {where}: {reported}") from error
 
 
 class _Cluster:

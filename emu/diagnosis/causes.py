@@ -1,6 +1,6 @@
 """The causes of a run's trouble, the likeliest first.
 
-Every family of causes is asked for findings. What is told of them depends on what the run suffered:
+Every family of causes is asked for findings. What is reported of them depends on what the run suffered:
 
 1. a job failed, or the run came to no end: everything that was found is told;
 2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.impact`), if it
@@ -64,7 +64,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     evidence.found,
     ranks_behind,
 )
-MOST_TOLD: Final = 5
+MOST_REPORTED: Final = 5
 MOST_ACCUSED: Final = 12
 """How many are told whose healing gives something back."""
 MOST_LISTED: Final = 8
@@ -77,7 +77,7 @@ LAST: Final = (UNEXPLAINED, "imbalance", *EVIDENCE)
 def diagnose(
     view: View, reference: Reference | None = None, emulate: Emulate | None = None
 ) -> list[Diagnosed]:
-    """What suffered, and from what, best first; at most `MOST_TOLD`, or `MOST_ACCUSED`
+    """What suffered, and from what, best first; at most `MOST_REPORTED`, or `MOST_ACCUSED`
     that were healed; beyond that the first has a list. `emulate` is the run with suspects
     healed; without it nobody is.
     """
@@ -94,20 +94,22 @@ def diagnose(
     if reference is not None and impact:
         suffering += uneven_groups(view, reference)
     suffering.sort(key=Finding.order)
-    told = [Accused(one) for one in suffering]
+    reported = [Accused(one) for one in suffering]
     if emulate is not None and found:
-        told = _healed(view, found, suffering, emulate)
-    if len(told) > 1:
-        told = [one for one in told if one.finding.cause != UNEXPLAINED]
-    told = [one for one in told if one.finding.cause not in EVIDENCE] or told
-    if not told:
-        told = [Accused(one) for one in _unexplained(view, _lasting(view, reference, impact))]
-    most = max(MOST_TOLD, min(sum(one.gain is not None for one in told), MOST_ACCUSED))
-    if len(told) > most:
-        others = ", ".join(f"{one.finding.cause} {one.finding.place}" for one in told[most:][:MOST_LISTED])
-        more = f" and {len(told) - most - MOST_LISTED} more" if len(told) - most > MOST_LISTED else ""
-        told[0] = told[0].beside_of([f"{len(told) - most} more found: {others}{more}"])
-    return [_told(view, one, impact, first=not at) for at, one in enumerate(told[:most])]
+        reported = _healed(view, found, suffering, emulate)
+    if len(reported) > 1:
+        reported = [one for one in reported if one.finding.cause != UNEXPLAINED]
+    reported = [one for one in reported if one.finding.cause not in EVIDENCE] or reported
+    if not reported:
+        reported = [Accused(one) for one in _unexplained(view, _lasting(view, reference, impact))]
+    most = max(MOST_REPORTED, min(sum(one.gain is not None for one in reported), MOST_ACCUSED))
+    if len(reported) > most:
+        others = ", ".join(
+            f"{one.finding.cause} {one.finding.place}" for one in reported[most:][:MOST_LISTED]
+        )
+        more = f" and {len(reported) - most - MOST_LISTED} more" if len(reported) - most > MOST_LISTED else ""
+        reported[0] = reported[0].beside_of([f"{len(reported) - most} more found: {others}{more}"])
+    return [_reported(view, one, impact, first=not at) for at, one in enumerate(reported[:most])]
 
 
 def _healed(
@@ -195,7 +197,7 @@ def _restarted(tended: OperatorResult) -> Finding:
     return Finding("restarted", tended.job, 60, sentence, tuple(lines), first.alarm_ps)
 
 
-def _told(view: View, one: Accused, impact: list[str], *, first: bool) -> Diagnosed:
+def _reported(view: View, one: Accused, impact: list[str], *, first: bool) -> Diagnosed:
     finding, gain = one.finding, one.gain
     sentence = _with_waits(view, finding) if first else finding.sentence
     return Diagnosed(

@@ -39,7 +39,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENCE
-from emu.base.units import about_time, told_apart
+from emu.base.units import about_time, distinct_texts
 from emu.diagnosis.chaos import stands
 from emu.diagnosis.finding import (
     BIT_ERRORS,
@@ -125,7 +125,7 @@ class Gain(NamedTuple):
         if self.under_way:
             parts.append(f"{' and '.join(self.under_way)} did not fail within {about_time(self.until_ps)}")
         if self.job and self.slower:
-            times = " in place of ".join(told_apart([self.after_ps, self.before_ps], about_time))
+            times = " in place of ".join(distinct_texts([self.after_ps, self.before_ps], about_time))
             parts.append(f"{self.job} would take {times}: {about_time(self.back_ps)} ({self.share:.1%}) back")
         return ", ".join(parts or self.alarms) or "nothing back"
 

@@ -47,14 +47,14 @@ class Dark(NamedTuple):
 def found(view: View) -> Iterator[Finding]:
     """Everything that went dark, the largest thing that explains it first."""
     dark = _dark(view)
-    told: dict[str, bool] = {}
+    reported: dict[str, bool] = {}
     for claims in (_hosts, _switches, _nics):
         for finding, links in claims(view, dark):
-            if any(link not in told for link in links) or not links:
-                told.update(dict.fromkeys(links, True))
+            if any(link not in reported for link in links) or not links:
+                reported.update(dict.fromkeys(links, True))
                 yield _with_paths(view, finding, [dark[link] for link in links])
     for one in dark.values():
-        if one.name not in told:
+        if one.name not in reported:
             yield _with_paths(view, _link(view, one), [one])
 
 

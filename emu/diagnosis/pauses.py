@@ -50,8 +50,8 @@ def victims(view: View, number: int, port: int) -> list[str]:
         if view.role(node) is Role.SWITCH:
             for own, _ in view.fabric_ports(node):
                 other, other_port = view.peer(node, own)
-                told = view.total(PFC_TRANSMIT_XOFF_FRAMES, node, own)
-                if told and view.total(PFC_PAUSED_PS, other, other_port):
+                reported = view.total(PFC_TRANSMIT_XOFF_FRAMES, node, own)
+                if reported and view.total(PFC_PAUSED_PS, other, other_port):
                     order.append(other)
     return [view.name(node) for node in dict.fromkeys(order)]
 

@@ -23,7 +23,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "differs": ("item", "place", "a", "b", "c", "start_a", "start_b", "start_c"),
     "log": ("at_ps", "item", "place", "a", "b", "c"),
     "late": ("port", "frames", "late_ps", "latest_ps", "since_ps"),
-    "held": ("port", "waiting", "blocked", "told", "up"),
+    "held": ("port", "waiting", "blocked", "signalled", "up"),
     "voqs": ("egress", "priority", "frames", "blocked", "up"),
     "withdrawn": ("link",),
     "receive": ("port", "priority", "peak_bytes", "size_bytes"),

@@ -23,10 +23,10 @@ from emu.base.units import (
     about_time,
     aligned,
     counted,
+    distinct_texts,
     format_size,
     percent,
     shown_time,
-    told_apart,
 )
 from emu.measure.junit import Case, junit_text
 from emu.measure.step_bar import step_bar
@@ -235,7 +235,7 @@ def _like(bound: object, actual: object) -> str:
         return str(actual)
     kind = measured[0][0]
     if kind == "time":
-        return told_apart([actual, *(amount for _, amount in measured)], about_time)[0]
+        return distinct_texts([actual, *(amount for _, amount in measured)], about_time)[0]
     return {"size": about_size, "rate": about_rate}[kind](actual)
 
 

@@ -59,13 +59,13 @@ class Recording:
                 "torch is not installed here; accepted: `pip install 'roce-emu[torch]'` (docs/pytorch.md)"
             )
 
-    def roles(self, asked: Sequence[int], told: Callable[[str], None]) -> list[Role]:
+    def roles(self, asked: Sequence[int], reported: Callable[[str], None]) -> list[Role]:
         """Play rank 0, or the ranks asked for, and what rank 0's record shows to differ."""
         first = self.play(asked[0] if asked else 0)
         others = list(asked[1:]) if asked else _different(first)
         if not others:
             return [Role(first)]
-        told(f"ranks {', '.join(map(str, [first.rank, *others]))} stand for {self.world}")
+        reported(f"ranks {', '.join(map(str, [first.rank, *others]))} stand for {self.world}")
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             records = [first, *pool.map(self.play, others)]
         return dealt(records, self.world)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from emu.base.units import about_size, about_time, percent, told_apart
+from emu.base.units import about_size, about_time, distinct_texts, percent
 from emu.measure.run_directory.comparison import (
     Parting,
     load_run,
@@ -184,7 +184,7 @@ def _operations(one: Summary, other: Summary) -> Iterator[str]:
     rows = []
     for key in keys:
         a, b = (of_run.get(key) for of_run in times)
-        both = iter(told_apart([ps for ps in (a, b) if ps is not None], about_time))
+        both = iter(distinct_texts([ps for ps in (a, b) if ps is not None], about_time))
         shown = ["-" if ps is None else next(both) for ps in (a, b)]
         ratio = b / a if a and b else None
         away = max(ratio, 1 / ratio) if ratio else 0.0

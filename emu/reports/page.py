@@ -271,7 +271,8 @@ def operator_row(operator: OperatorResult | None, end_ps: int) -> list[dict[str,
                 bars.append([at_ps, at_ps + part_ps, f"{part} ({why})", "fault", one.host])
             at_ps += part_ps
     bars += [
-        [one.at_ps, one.at_ps, f"told of {one.host}: {one.rule}", "found", one.host] for one in operator.told
+        [one.at_ps, one.at_ps, f"reported {one.host}: {one.rule}", "found", one.host]
+        for one in operator.reported
     ]
     return [{"label": f"operator of {operator.job}", "bars": bars[:MOST_BARS]}]
 

@@ -119,8 +119,8 @@ def _body(
             equal = list(dict.fromkeys(row[path] for row in rows if row[path]))
             value = number_of(equal[0]) if len(equal) == 1 else None
             same = equal[0] if value is None and equal else shown_quantity(path, value)
-            told = f"{same} in every run" if len(equal) == 1 else "no number to draw"
-            yield f'<p class="quiet">{escape(path)}: {escape(told)}</p>'
+            reported = f"{same} in every run" if len(equal) == 1 else "no number to draw"
+            yield f'<p class="quiet">{escape(path)}: {escape(reported)}</p>'
     head = (*axes, "seed", *shown)
     yield folded(
         f"All {len(rows)} runs as a table", table(head, [[row[one] for one in head] for row in rows])

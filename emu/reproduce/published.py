@@ -92,7 +92,7 @@ FIGURE_7: Final = {
     "512 MB": (36, 45, 42, 91, 90),
     "2 GB": (58, 70, 70, 99, 100),
 }
-TOLD_APART: Final = 4
+DISTINCT: Final = 4
 """Points by which two published values must differ, for their order to count."""
 POINTS: Final = 12
 LISTED: Final = ", ".join(f"{size // OURS_OF_SIZE}B" for size in SIZES.values())
@@ -128,7 +128,7 @@ def _in_order(answers: Answers) -> float:
     right = []
     for size, published in FIGURE_7.items():
         for (one, first), (other, second) in combinations(zip(POLICIES, published, strict=True), 2):
-            if abs(first - second) > TOLD_APART:
+            if abs(first - second) > DISTINCT:
                 ours = _share(answers, one, size) - _share(answers, other, size)
                 right.append(ours * (first - second) > 0)
     return 100 * sum(right) / len(right)

@@ -100,7 +100,7 @@ STATE_METRICS: Final[tuple[Metric, ...]] = (
         OPERATOR,
         "Alarms of the operator by rule and host; of a job that is silent as a whole, without host.",
     ),
-    gauge("operator_told", Unit.COUNT, OPERATOR, "Always 1: a host that the operator told of, by rule."),
+    gauge("operator_reported", Unit.COUNT, OPERATOR, "Always 1: a host that the operator reported, by rule."),
     counter("operator_restarts", Unit.COUNT, JOB, "How often the operator stopped the job to restart it."),
     counter("operator_evictions", Unit.COUNT, ("job_name", "host"), "Hosts that the operator evicted."),
     counter("operator_checkpoints", Unit.COUNT, ("job_name", "outcome"), "Checkpoints: saved, or left_out."),

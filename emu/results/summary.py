@@ -737,8 +737,8 @@ class TimeSpent(Part):
     """Standing still for checkpoints, what the control plane takes from step to step, and the first init."""
 
 
-class ToldHost(Part):
-    """A host of which a rule told, without more."""
+class ReportedHost(Part):
+    """A host that a rule reported, without a restart."""
 
     rule: Literal["missed", "failed", "silent", "rows", "straggler", "stalled"]
     """Which."""
@@ -780,7 +780,7 @@ class OperatorResult(Part):
     """In order."""
     left_out: int
     """Checkpoints that were due while the one before was still being written."""
-    told: list[ToldHost] = Field(default_factory=list)
+    reported: list[ReportedHost] = Field(default_factory=list)
     """In order, each host once for each rule."""
     health: list[HostHealth] = Field(default_factory=list)
     """Health of every host of the job and every spare one, where there are samples."""

@@ -156,11 +156,11 @@ def _of_ports(tables: dict[str, Rows], ports: Sequence[Port]) -> None:
             int(port.number),
             int(port.waiting),
             int(port.blocked),
-            0 if port.pfc is None else int(port.pfc.told),
+            0 if port.pfc is None else int(port.pfc.signalled),
             int(port.up),
         ]
         for port in ports
-        if port.waiting or (port.pfc is not None and port.pfc.told)
+        if port.waiting or (port.pfc is not None and port.pfc.signalled)
     ]
     tables["differs"] = [
         [SPEED, int(port.number), int(port.rate_bps), 0, 0, int(port.wire.rate_bps), 0, 0]

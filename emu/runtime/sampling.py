@@ -39,7 +39,7 @@ class Sampler:
         self._devices = partition.devices
         self._readings = Readings(partition.devices)
         self._shares: deque[Share] = deque()
-        self._told = False
+        self._reported = False
         self.captures = captures_of(partition.devices)
         """Captures that are not over: device, port, capture."""
 
@@ -51,8 +51,10 @@ class Sampler:
         """Take a share if this sync point is for sampling."""
         if sync.sample:
             reading = self._readings.take()
-            layouts = None if self._told else layouts_of({one.number: one.series() for one in self._devices})
-            self._told = True
+            layouts = (
+                None if self._reported else layouts_of({one.number: one.series() for one in self._devices})
+            )
+            self._reported = True
             self._shares.append(
                 Share(
                     sync.time_ps,
@@ -97,7 +99,7 @@ class Merger:
         self._workers = workers
         self._observer = observer
         self._waiting: dict[int, list[Share]] = {}
-        self._told_ps = -1
+        self._reported_ps = -1
         self._layouts: list[Layouts] | None = []
         """What the devices count; None once that was told."""
 
@@ -109,14 +111,14 @@ class Merger:
         """One worker's share; the last one of a sampling point completes it."""
         if share.layouts is not None and self._layouts is not None:
             self._layouts.append(share.layouts)
-        if share.time_ps <= self._told_ps:
+        if share.time_ps <= self._reported_ps:
             return
         shares = self._waiting.setdefault(share.time_ps, [])
         shares.append(share)
         if len(shares) < self._workers:
             return
         del self._waiting[share.time_ps]
-        self._told_ps = share.time_ps
+        self._reported_ps = share.time_ps
         if self._layouts is not None:
             self._observer.counted(joined_layouts(self._layouts))
             self._layouts = None

@@ -92,7 +92,7 @@ class Steering:
         self._current: Order | None = None
         self._taken = 0
         self._made: list[tuple[str, int]] = []
-        self._told_ps = 0
+        self._reported_ps = 0
         self._heard_ps = -1
         """When the change under way was made, if any worker said so."""
         self._over = False
@@ -185,7 +185,7 @@ class Steering:
                 if not self._waiting:
                     return None
                 order = self._waiting.popleft()
-            not_before_ps = self._told_ps
+            not_before_ps = self._reported_ps
             if "clear" in order.change:
                 number = int(order.change["clear"])
                 try:
@@ -234,11 +234,11 @@ class Steering:
         if self._current is not None and len(made_ps) >= self._taken:
             self._heard_ps = made_ps[self._taken - 1]
 
-    def go_back(self, told_ps: int) -> tuple[tuple[str, int], ...]:
+    def go_back(self, reported_ps: int) -> tuple[tuple[str, int], ...]:
         """The run goes back to a snapshot: every change that was made, with its time, for who begins anew.
 
-        Nothing further is made before `told_ps`: what the run was until then was told already. The one under
-        way counts as made if any worker was heard to have made it: what was told of the run may show it.
+        Nothing further is made before `reported_ps`: what the run was until then has been reported. The one
+        in flight counts as made if any worker reported that it made it: what was reported may show it.
         Otherwise it waits again, as the first.
         """
         if self._current is not None and self._heard_ps >= 0:
@@ -248,7 +248,7 @@ class Steering:
                 self._waiting.appendleft(self._current)
             self._current = None
             self._taken -= 1
-        self._told_ps = max(self._told_ps, told_ps, *(at_ps for _, at_ps in self._made))
+        self._reported_ps = max(self._reported_ps, reported_ps, *(at_ps for _, at_ps in self._made))
         return tuple(self._made)
 
     def close(self) -> None:

@@ -119,14 +119,14 @@ def test_two_senders_are_stopped_as_often_as_a_closed_form_and_another_simulator
     fabric = Fabric(rig(star(3), switch={"buffer": buffer}), [(0, 2), (1, 2)])
     for sender in (0, 1):
         fabric.post(0, sender, 256 << 20)
-    told = []
+    reported = []
     for until_us in (300, 3300):
         fabric.run(until_us * US)
-        told.append(fabric.total("pfc_transmit_transitions"))
+        reported.append(fabric.total("pfc_transmit_transitions"))
     on_the_wire = round((xoff_bytes - xon_bytes) / FRAME_BYTES) * 4_178  # groups hold whole packets
     period_ps = 4 * (on_the_wire * 20 + 2 * 500_000 + 84 * 20)
-    stops = (told[1] - told[0]) / 2
+    stops = (reported[1] - reported[0]) / 2
     assert stops == pytest.approx(3000 * US / period_ps, abs=1)
     assert stops == pytest.approx(stops_elsewhere or stops, rel=0.015)
     # Reminders are frames, and stop nobody who is not stopped.
-    assert fabric.total("pfc_transmit_xoff_frames") > 1.05 * told[1]
+    assert fabric.total("pfc_transmit_xoff_frames") > 1.05 * reported[1]

@@ -70,9 +70,9 @@ def test_a_run_of_more_than_ten_minutes_is_announced() -> None:
 
 def test_the_page_has_the_prices_that_are_used() -> None:
     page = Path("docs/scale.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
+    reported = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
     scale = {"KiB": 1 << 10, "MiB": 1 << 20}
-    for name, price in told.items():
+    for name, price in reported.items():
         known = getattr(estimate, name)
         if isinstance(known, tuple):
             found = re.findall(r"([\d.]+)(?: us)? with ([\d,]+)", price)
@@ -81,7 +81,7 @@ def test_the_page_has_the_prices_that_are_used() -> None:
             number, _, unit = price.partition(" ")
             assert float(number) * scale.get(unit, 1) == known, name
     used = {name for name in vars(estimate) if re.fullmatch(r"[A-Z]+_(S|US|MS|BYTES)|SAMPLES", name)}
-    assert used - {"LONG_S", "CTS_BYTES", "SPLIT_ALIGN_BYTES"} == told.keys()
+    assert used - {"LONG_S", "CTS_BYTES", "SPLIT_ALIGN_BYTES"} == reported.keys()
 
 
 @pytest.mark.parametrize("name", ["tiny_all_reduce", "policies"])
@@ -115,7 +115,7 @@ def test_samples_are_at_least_what_the_busiest_nic_needs_at_its_rate() -> None:
     assert many.wall_s - few.wall_s == pytest.approx(longer_s)
 
 
-def test_at_flow_level_only_the_least_is_told_and_no_plan_is_made(
+def test_at_flow_level_only_the_least_is_reported_and_no_plan_is_made(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emu.cli.commands.estimate.prepare", None)
@@ -135,7 +135,7 @@ def test_figures_are_printed_for_each_scenario(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("wall_s", "text"), [(0.84, "0.8 s"), (42, "42 s"), (1000, "17 min"), (18_700, "5.2 h")]
 )
-def test_times_on_the_wall_are_told_in_the_unit_a_reader_would_use(wall_s: float, text: str) -> None:
+def test_times_on_the_wall_are_reported_in_the_unit_a_reader_would_use(wall_s: float, text: str) -> None:
     assert about_wall(wall_s) == text
 
 

@@ -41,7 +41,7 @@ def course(*causes: Cause, lasts: int = 1_000, spare_hosts: int = 4, **changes: 
     return replace(plain, **changes)
 
 
-def told(rows: tuple[Row, ...]) -> list[tuple[int, int, str, int, int]]:
+def reported(rows: tuple[Row, ...]) -> list[tuple[int, int, str, int, int]]:
     """Seconds, phase, steps before and after."""
     return [(row.begin_ms // S, row.end_ms // S, row.phase, row.steps_from, row.steps_to) for row in rows]
 
@@ -49,7 +49,7 @@ def told(rows: tuple[Row, ...]) -> list[tuple[int, int, str, int, int]]:
 def test_a_stopped_job_goes_back_to_the_newest_whole_checkpoint_and_on_after_every_phase() -> None:
     # ten steps, 5 s of checkpoint, nine steps and half of one; the checkpoint is whole at 138 s
     found = followed(course(cause()), [(200 * S, 0)])
-    assert told(found.rows) == [
+    assert reported(found.rows) == [
         (0, 200, "training", 0, 19),
         (200, 240, "noticing", 10, 10),
         (240, 300, "self_check", 10, 10),
@@ -74,7 +74,7 @@ def test_software_takes_no_host_out() -> None:
 
 def test_without_a_spare_host_the_job_waits_until_the_broken_one_is_repaired() -> None:
     found = followed(course(cause(), spare_hosts=0), [(200 * S, 0)])
-    assert told(found.rows)[3:5] == [
+    assert reported(found.rows)[3:5] == [
         (300, 800, "waiting_for_spares", 10, 10),
         (800, 830, "replacing", 10, 10),
     ]
@@ -85,20 +85,20 @@ def test_a_job_that_lacks_two_hosts_waits_for_the_second_repair() -> None:
     found = followed(
         course(cause(), cause(hosts=2), lasts=2_000, spare_hosts=1), [(200 * S, 0), (450 * S, 1)]
     )
-    waits = [row[:3] for row in told(found.rows) if row[2] == "waiting_for_spares"]
+    waits = [row[:3] for row in reported(found.rows) if row[2] == "waiting_for_spares"]
     assert waits == [(550, 550 + 500, "waiting_for_spares")]
 
 
 def test_hosts_that_fail_together_wait_for_as_many_spares() -> None:
     # three of four spare ones go at 330 s; of the next three two must come back, sent to repair at 300 s
     found = followed(course(cause(hosts=3), spare_hosts=4), [(200 * S, 0), (450 * S, 0)])
-    waits = [row for row in told(found.rows) if row[2] == "waiting_for_spares"]
+    waits = [row for row in reported(found.rows) if row[2] == "waiting_for_spares"]
     assert waits == [(550, 800, "waiting_for_spares", waits[0][3], waits[0][4])]
 
 
 def test_a_failure_during_recovery_begins_it_again_from_the_self_check() -> None:
     found = followed(course(cause()), [(200 * S, 0), (320 * S, 0)])
-    assert told(found.rows)[3:6] == [
+    assert reported(found.rows)[3:6] == [
         (300, 320, "replacing", 10, 10),
         (320, 380, "self_check", 10, 10),
         (380, 410, "replacing", 10, 10),
@@ -108,34 +108,34 @@ def test_a_failure_during_recovery_begins_it_again_from_the_self_check() -> None
 def test_a_slow_job_saves_when_it_is_noticed_and_loses_nothing() -> None:
     # from 205 s on a step takes 20 s, but for the checkpoint until 210 s
     found = followed(course(cause("slow", slow_step=20)), [(200 * S, 0)])
-    assert told(found.rows)[:4] == [
+    assert reported(found.rows)[:4] == [
         (0, 200, "training", 0, 19),
         (200, 240, "slowed", 19, 21),
         (240, 278, "checkpoint", 21, 21),
         (278, 338, "self_check", 21, 21),
     ]
-    assert told(found.rows)[-1][3] == 21
+    assert reported(found.rows)[-1][3] == 21
 
 
 def test_a_job_that_breaks_off_while_it_saves_has_not_saved() -> None:
     slow, stop = cause("slow", slow_step=20), cause()
     found = followed(course(slow, stop), [(200 * S, 0), (277 * S, 1)])
-    assert told(found.rows)[3] == (277, 317, "noticing", 20, 20)
+    assert reported(found.rows)[3] == (277, 317, "noticing", 20, 20)
     found = followed(course(slow, stop), [(200 * S, 0), (279 * S, 1)])
-    assert told(found.rows)[4] == (279, 339, "self_check", 21, 21)
+    assert reported(found.rows)[4] == (279, 339, "self_check", 21, 21)
 
 
 def test_silent_corruption_goes_back_behind_the_time_it_began() -> None:
     # begun at 104 s, during the first checkpoint (100 to 105 s, of what was there at 100 s); noticed at 404 s
     found = followed(course(cause("silent", noticed=300)), [(104 * S, 0)])
-    assert told(found.rows)[2][:4] == (404, 464, "self_check", 10)
+    assert reported(found.rows)[2][:4] == (404, 464, "self_check", 10)
     found = followed(course(cause("silent", noticed=300)), [(99 * S, 0)])
-    assert told(found.rows)[2][:4] == (399, 459, "self_check", 0)
+    assert reported(found.rows)[2][:4] == (399, 459, "self_check", 0)
 
 
 def test_corruption_older_than_every_kept_checkpoint_costs_the_whole_run() -> None:
     found = followed(course(cause("silent", noticed=600), kept=2), [(104 * S, 0)])
-    assert told(found.rows)[2][:4] == (704, 764, "self_check", 0)
+    assert reported(found.rows)[2][:4] == (704, 764, "self_check", 0)
 
 
 def test_corruption_that_a_restart_undid_is_never_noticed() -> None:
@@ -157,7 +157,7 @@ def test_a_lost_host_is_noticed_though_the_job_hangs_already() -> None:
     # the watchdog would end the hang at 800 s; heartbeats miss the host at 290 s
     hang = cause("hang", hosts=0, noticed=600)
     found = followed(course(hang, cause()), [(200 * S, 0), (250 * S, 1)])
-    assert [row[:3] for row in told(found.rows)[1:5]] == [
+    assert [row[:3] for row in reported(found.rows)[1:5]] == [
         (200, 250, "noticing"),
         (250, 290, "noticing"),
         (290, 350, "self_check"),
@@ -168,7 +168,7 @@ def test_a_lost_host_is_noticed_though_the_job_hangs_already() -> None:
 def test_planned_work_is_done_though_something_else_breaks() -> None:
     planned = cause("planned", hosts=0, noticed=0, takes=100)
     found = followed(course(planned, cause()), [(200 * S, 0), (268 * S, 1)])
-    assert [row[:3] for row in told(found.rows)[2:6]] == [
+    assert [row[:3] for row in reported(found.rows)[2:6]] == [
         (238, 268, "planned"),
         (268, 338, "planned"),
         (338, 398, "self_check"),
@@ -176,7 +176,7 @@ def test_planned_work_is_done_though_something_else_breaks() -> None:
     ]
     # a stop at 220 s, while the checkpoint is written: noticed, worked on, then checked
     found = followed(course(planned, cause()), [(200 * S, 0), (220 * S, 1)])
-    assert [row[:3] for row in told(found.rows)[2:5]] == [
+    assert [row[:3] for row in reported(found.rows)[2:5]] == [
         (220, 260, "noticing"),
         (260, 360, "planned"),
         (360, 420, "self_check"),
@@ -187,7 +187,7 @@ def test_a_slow_host_that_a_stop_lets_the_check_find_is_replaced_too() -> None:
     # both hosts go at 300 s where one is spare: the other comes back 500 s later
     slow, stop = cause("slow", slow_step=20, noticed=300), cause()
     found = followed(course(slow, stop, spare_hosts=1), [(150 * S, 0), (200 * S, 1)])
-    assert [row[:3] for row in told(found.rows) if row[2] == "waiting_for_spares"] == [
+    assert [row[:3] for row in reported(found.rows) if row[2] == "waiting_for_spares"] == [
         (300, 800, "waiting_for_spares")
     ]
 
@@ -195,7 +195,7 @@ def test_a_slow_host_that_a_stop_lets_the_check_find_is_replaced_too() -> None:
 def test_a_slow_host_stays_slow_after_planned_work_until_it_is_noticed() -> None:
     slow, planned = cause("slow", slow_step=20, noticed=300), cause("planned", hosts=0, takes=50)
     found = followed(course(slow, planned), [(150 * S, 0), (200 * S, 1)])
-    assert [row[:3] for row in told(found.rows)[4:8]] == [
+    assert [row[:3] for row in reported(found.rows)[4:8]] == [
         (288, 298, "init"),
         (298, 318, "loading"),
         (318, 450, "slowed"),
@@ -205,7 +205,7 @@ def test_a_slow_host_stays_slow_after_planned_work_until_it_is_noticed() -> None
 
 def test_planned_work_begins_after_a_checkpoint_and_takes_its_time() -> None:
     found = followed(course(cause("planned", hosts=0, noticed=0, takes=100)), [(200 * S, 0)])
-    assert told(found.rows) == [
+    assert reported(found.rows) == [
         (0, 200, "training", 0, 19),
         (200, 238, "checkpoint", 19, 19),
         (238, 338, "planned", 19, 19),
@@ -281,7 +281,7 @@ def test_a_replayed_log_strikes_its_hosts_at_its_times_and_repairs_them_for_as_l
     assert weeks(own, 2) == found
     # both failures of lemon are found by the check until 210 s; one of the job's places waits 900 s
     lemon = logged(replayed=True, by_host=(logged().by_host[0][:2],), of_none=())
-    rows = told(weeks(replace(own, log=lemon, lasts_ms=2_000 * S), 1).rows)
+    rows = reported(weeks(replace(own, log=lemon, lasts_ms=2_000 * S), 1).rows)
     assert rows[2:6] == [
         (140, 150, "self_check", 0, 0),
         (150, 210, "self_check", 0, 0),

@@ -7,7 +7,7 @@ from emu.cli.main import main
 Captured = pytest.CaptureFixture[str]
 
 
-def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
+def reported(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
     """Exit status, lines of standard output, lines of standard error."""
     status = main(arguments)
     out, err = capsys.readouterr()

@@ -75,12 +75,12 @@ def test_a_terminal_of_eighty_columns_gets_whole_words_and_a_wide_one_whole_sent
         words = [sys.executable, "-c", program, "run", "quickstart", "--set", "a.b=3"]
         ended = subprocess.run(words, stderr=lower, env=environment, check=False)
         os.close(lower)
-        told = b""
+        reported = b""
         with suppress(OSError):  # the last of those who write has gone
             while more := os.read(upper, 4096):
-                told += more
+                reported += more
         os.close(upper)
-        shown[columns] = told.decode().replace("\r\n", "\n")
+        shown[columns] = reported.decode().replace("\r\n", "\n")
         assert ended.returncode == 2
     assert wanted in shown["400"]
     assert shown["400"].count("\n") == 1

@@ -12,8 +12,8 @@ from tests.cli.telling import Captured
 STAR = ("--topology", "{kind: star, hosts: 4}")
 
 
-def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
-    return telling.told(capsys, "perf", *arguments)
+def reported(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
+    return telling.reported(capsys, "perf", *arguments)
 
 
 def rows(lines: list[str]) -> list[list[str]]:
@@ -21,7 +21,7 @@ def rows(lines: list[str]) -> list[list[str]]:
 
 
 def test_each_size_is_a_row_of_thirteen_columns(capsys: Captured) -> None:
-    status, out, err = told(capsys, "all_reduce", "-b8", "--maxbytes=32", "-f", "2", *STAR)
+    status, out, err = reported(capsys, "all_reduce", "-b8", "--maxbytes=32", "-f", "2", *STAR)
     assert (status, err) == (0, [])
     assert [row[:5] for row in rows(out)] == [
         ["8", "2", "float", "sum", "-1"],
@@ -46,7 +46,7 @@ def test_each_size_is_a_row_of_thirteen_columns(capsys: Captured) -> None:
 def test_every_collective_has_its_count_root_and_factor(
     capsys: Captured, test: str, count: str, root: str, factor: float
 ) -> None:
-    status, out, _ = told(capsys, test, "-b", "16K", "-e", "16K", "-r", "2", *STAR, "--json")
+    status, out, _ = reported(capsys, test, "-b", "16K", "-e", "16K", "-r", "2", *STAR, "--json")
     (row,) = json.loads("\n".join(out))["results"]
     assert status == 0
     assert (row["size"], row["count"], row["root"].strip()) == (16384, int(count), root)
@@ -56,30 +56,32 @@ def test_every_collective_has_its_count_root_and_factor(
 
 
 def test_a_size_that_leaves_a_rank_nothing_takes_no_time(capsys: Captured) -> None:
-    _, out, _ = told(capsys, "all_gather", "-b", "32", "-e", "64", "-f", "2", *STAR)
+    _, out, _ = reported(capsys, "all_gather", "-b", "32", "-e", "64", "-f", "2", *STAR)
     assert rows(out)[0][:8] == ["0", "0", "float", "none", "-1", "0.00", "0.00", "0.00"]
     assert rows(out)[1][:2] == ["64", "4"]
-    status, _, err = told(capsys, "all_gather", "-b", "8", "-e", "8", *STAR)
+    status, _, err = reported(capsys, "all_gather", "-b", "8", "-e", "8", *STAR)
     assert status == 2
     assert "accepted: -e from 64" in err[0]
 
 
 def test_ranks_are_processes_times_threads_times_gpus(capsys: Captured) -> None:
-    _, out, _ = told(capsys, "all_reduce", "-b", "8", "-e", "8", "-g", "2", "--np", "3")
+    _, out, _ = reported(capsys, "all_reduce", "-b", "8", "-e", "8", "-g", "2", "--np", "3")
     assert sum(line.startswith("#  Rank") for line in out) == 6
     assert main(["perf", "all_reduce", "-g", "2", "--ranks", "4"]) == 2
 
 
 def test_in_a_pipe_each_record_is_one_line(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = told(capsys, "all_reduce", "-b", "8", "-e", "8", *STAR)
+    _, out, _ = reported(capsys, "all_reduce", "-b", "8", "-e", "8", *STAR)
     (settings,) = [line for line in out if line.startswith("# nThread")]
     assert settings.endswith("unalign: 0")
     assert all(line.startswith("#") or len(line.split()) >= 9 for line in out if line)
 
 
 def test_flags_that_are_not_modelled_are_one_line_each(capsys: Captured) -> None:
-    status, _, err = told(capsys, "all_reduce", "-b", "8", "-e", "8", "-G", "1", "-m", "1", "-M", "1", *STAR)
+    status, _, err = reported(
+        capsys, "all_reduce", "-b", "8", "-e", "8", "-G", "1", "-m", "1", "-M", "1", *STAR
+    )
     assert status == 0
     assert [line.split(":")[1] for line in err] == [
         " -G is known and not modelled",
@@ -89,13 +91,13 @@ def test_flags_that_are_not_modelled_are_one_line_each(capsys: Captured) -> None
 
 def test_results_are_checked_on_request(capsys: Captured) -> None:
     sizes = ("-b", "64", "-e", "1K", "-f", "16", "-n", "2")
-    status, out, _ = told(capsys, "all_reduce", *sizes, "-c", "1", "-d", "bfloat16", "-o", "max", *STAR)
+    status, out, _ = reported(capsys, "all_reduce", *sizes, "-c", "1", "-d", "bfloat16", "-o", "max", *STAR)
     assert status == 0
     assert [row[:3] + row[8:9] for row in rows(out)] == [
         ["64", "32", "bfloat16", "0"],
         ["1024", "512", "bfloat16", "0"],
     ]
-    status, out, _ = told(capsys, "reduce_scatter", *sizes, *STAR)
+    status, out, _ = reported(capsys, "reduce_scatter", *sizes, *STAR)
     assert (status, {row[8] for row in rows(out)}) == (0, {"N/A"})
 
 
@@ -118,7 +120,7 @@ def test_results_are_checked_on_request(capsys: Captured) -> None:
 def test_bad_input_is_one_line_and_status_2(
     capsys: Captured, arguments: tuple[str, ...], reason: str
 ) -> None:
-    status, out, err = told(capsys, *arguments)
+    status, out, err = reported(capsys, *arguments)
     assert (status, out, len(err)) == (2, [], 1)
     assert reason in err[0]
 
@@ -126,8 +128,8 @@ def test_bad_input_is_one_line_and_status_2(
 def test_json_is_written_beside_what_is_there(capsys: Captured, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     arguments = ("all_reduce", "-b", "64K", "-e", "64K", "-n", "2", "-w", "1", *STAR, "-J", str(path))
-    told(capsys, *arguments)
-    told(capsys, *arguments)
+    reported(capsys, *arguments)
+    reported(capsys, *arguments)
     first, second = json.loads(path.read_text()), json.loads((tmp_path / "result.json.0").read_text())
     assert first["results"] == second["results"]
     (row,) = first["results"]
@@ -144,7 +146,7 @@ def test_a_scenario_lends_its_fabric_and_knobs_but_not_its_jobs(capsys: Captured
         'expect: [{value: "jobs.own.status", equals: failed}]\n',
         encoding="utf-8",
     )
-    status, out, _ = told(capsys, "all_reduce", "-b", "8", "-e", "8", "--scenario", str(path), "--json")
+    status, out, _ = reported(capsys, "all_reduce", "-b", "8", "-e", "8", "--scenario", str(path), "--json")
     value = json.loads("\n".join(out))
     assert status == 0
     assert len(value["config"]["devices"]) == 3
@@ -155,6 +157,6 @@ def test_what_packets_would_cost_is_said_at_packet_level_only(
 ) -> None:
     monkeypatch.setattr("emu.build.estimate.LONG_S", 0)
     line = ("all_gather", "-b64", "-e64", "--algorithm=ring", *STAR)
-    _, _, (warning,) = told(capsys, *line)
+    _, _, (warning,) = reported(capsys, *line)
     assert "packet-hops" in warning
-    assert told(capsys, *line, "--set", "fidelity=flow")[2] == []
+    assert reported(capsys, *line, "--set", "fidelity=flow")[2] == []

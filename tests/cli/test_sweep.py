@@ -34,12 +34,12 @@ def small(tmp_path: Path) -> str:
     return str(path)
 
 
-def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
-    return telling.told(capsys, "sweep", *arguments)
+def reported(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
+    return telling.reported(capsys, "sweep", *arguments)
 
 
 def test_help_has_examples(capsys: Captured) -> None:
-    status, out, _ = told(capsys, "--help")
+    status, out, _ = reported(capsys, "--help")
     assert status == 0
     assert sum(line.strip().startswith("emu sweep ") for line in out) == 5
 
@@ -52,7 +52,7 @@ def test_the_largest_value_is_found_by_halving(
 ) -> None:
     """The scenario expects at most 100 KiB; the answer is below by a 32nd at most."""
     Path(small).write_text(SCENARIO.replace("at_least: 32KiB", "at_most: 100KiB"), encoding="utf-8")
-    ended, _, err = told(capsys, small, "--local", "--largest", f"{SIZE}={ends}", "--quiet")
+    ended, _, err = reported(capsys, small, "--local", "--largest", f"{SIZE}={ends}", "--quiet")
     last = err[-1].rpartition(": ")[2]
     assert ended == status
     if found is None:
@@ -73,14 +73,14 @@ def test_the_largest_value_is_found_by_halving(
 def test_what_is_no_search_is_refused_in_one_line(
     capsys: Captured, small: str, options: tuple[str, ...], said: str
 ) -> None:
-    status, _, err = told(capsys, small, "--local", *options)
+    status, _, err = reported(capsys, small, "--local", *options)
     assert (status, len(err)) == (2, 1)
     assert said in err[0]
 
 
 def test_every_combination_is_a_row_in_the_order_of_the_command(capsys: Captured, small: str) -> None:
     options = ("--local", "--set", f"{SIZE}=64KiB,128KiB", "--set", "transport.mtu=1024,4096")
-    status, out, err = told(
+    status, out, err = reported(
         capsys, small, *options, "--show", "jobs.one.flows[0].bytes,drops.total", "--quiet"
     )
     assert (status, err) == (0, [])
@@ -93,9 +93,9 @@ def test_every_combination_is_a_row_in_the_order_of_the_command(capsys: Captured
     ]
 
 
-def test_a_value_alone_is_told_above_the_table(capsys: Captured, small: str) -> None:
+def test_a_value_alone_is_reported_above_the_table(capsys: Captured, small: str) -> None:
     options = ("--local", "--set", "transport.mtu=1024", "--seeds", "2", "--show", "drops.total", "--quiet")
-    _, out, _ = told(capsys, small, *options)
+    _, out, _ = reported(capsys, small, *options)
     assert [line.split() for line in out] == [
         ["with", "transport.mtu=1024"],
         ["seed", "drops.total", "status"],
@@ -108,16 +108,18 @@ def test_a_failed_run_is_named_the_others_are_shown_and_the_worst_status_is_the_
     capsys: Captured, small: str
 ) -> None:
     sizes = f"{SIZE}=64KiB,16KiB,0B"
-    status, out, err = told(capsys, small, "--local", "--set", sizes, "--show", "drops.total", "--quiet")
+    status, out, err = reported(capsys, small, "--local", "--set", sizes, "--show", "drops.total", "--quiet")
     assert status == 2
     assert [line.split()[2:] for line in out[1:]] == [["ok"], ["expectation", "failed"], ["bad", "input"]]
     assert err[0].startswith(
         f"emu: 2 of 3: {SIZE}=16KiB: expectation failed: jobs.one.flows[0].bytes: 16KiB is"
     )
     assert err[1].startswith(f"emu: 3 of 3: {SIZE}=0B: bad input: --set {SIZE}=0B: ")
-    status, _, err = told(capsys, small, "--local", "--set", f"{SIZE}=64KiB,16KiB", "--no-expect", "--quiet")
+    status, _, err = reported(
+        capsys, small, "--local", "--set", f"{SIZE}=64KiB,16KiB", "--no-expect", "--quiet"
+    )
     assert (status, err) == (0, [])
-    status, out, err = told(capsys, small, "--local", "--set", "run.max_time=1us,1s", "--quiet")
+    status, out, err = reported(capsys, small, "--local", "--set", "run.max_time=1us,1s", "--quiet")
     assert (status, out[1].split()[-1], out[2].split()[-1]) == (3, "stalled", "ok")
 
 
@@ -126,7 +128,7 @@ def test_plain_numbers_in_csv_and_json_and_every_run_where_out_says(
 ) -> None:
     options = ("--local", "--set", "transport.mtu=1024,4096", "--show", "jobs.one.flows[0].bytes", "--quiet")
     kept = tmp_path / "kept"
-    _, out, _ = told(capsys, small, *options, "--csv", "--out", str(kept))
+    _, out, _ = reported(capsys, small, *options, "--csv", "--out", str(kept))
     rows = list(csv.DictReader(out))
     assert [(row["transport.mtu"], row["seed"], row["jobs.one.flows[0].bytes"]) for row in rows] == [
         ("1024", "4", "65536"),
@@ -138,22 +140,22 @@ def test_plain_numbers_in_csv_and_json_and_every_run_where_out_says(
     ]
     assert [row["digest"] for row in rows] == digests
     assert (kept / "sweep.csv").read_text("utf-8").splitlines() == out
-    listed = json.loads("\n".join(told(capsys, small, *options, "--json")[1]))
+    listed = json.loads("\n".join(reported(capsys, small, *options, "--json")[1]))
     assert [row["digest"] for row in listed] == digests
     assert listed[0]["set"] == {"transport.mtu": "1024"}
     assert listed[0]["values"] == {"jobs.one.flows[0].bytes": 65536}
 
 
-def test_a_path_that_is_in_no_run_is_told(capsys: Captured, small: str) -> None:
-    status, out, err = told(capsys, small, "--local", "--show", "jobs.two.end_ps", "--quiet")
+def test_a_path_that_is_in_no_run_is_reported(capsys: Captured, small: str) -> None:
+    status, out, err = reported(capsys, small, "--local", "--show", "jobs.two.end_ps", "--quiet")
     assert (status, out[1].split()) == (2, ["-", "ok"])
     assert err == ["emu: --show jobs.two.end_ps: there is no 'two' in jobs; there is one"]
-    status, out, err = told(capsys, small, "--local", "--show", "jobs..end_ps")
+    status, out, err = reported(capsys, small, "--local", "--show", "jobs..end_ps")
     assert (status, out, len(err)) == (2, [], 1)
 
 
-def test_a_file_that_is_not_there_is_told_once(capsys: Captured, tmp_path: Path) -> None:
-    status, out, err = told(capsys, str(tmp_path / "none.yaml"), "--local", "--set", "seed=1,2")
+def test_a_file_that_is_not_there_is_reported_once(capsys: Captured, tmp_path: Path) -> None:
+    status, out, err = reported(capsys, str(tmp_path / "none.yaml"), "--local", "--set", "seed=1,2")
     assert (status, out, len(err)) == (2, [], 1)
 
 
@@ -209,7 +211,7 @@ def test_an_axis_that_changed_nothing_is_named_with_the_load_of_the_uplinks(
     path = tmp_path / "alone.yaml"
     path.write_text(SCENARIO.replace("size: 64KiB", "size: 1MiB"), encoding="utf-8")
     axes = ("--set", "routing.kind=ecmp,e_ecmp", "--set", f"{SIZE}=256KiB,1MiB")
-    status, _, err = told(capsys, str(path), "--local", *axes, "--show", "jobs.one.end_ps,drops.total")
+    status, _, err = reported(capsys, str(path), "--local", *axes, "--show", "jobs.one.end_ps,drops.total")
     assert status == 0
     (note,) = [line for line in err if line.startswith("note: ")]
     said, load = note.split("; ")
@@ -219,7 +221,7 @@ def test_an_axis_that_changed_nothing_is_named_with_the_load_of_the_uplinks(
     assert 0 < share < 100
 
 
-def test_axes_without_effect_are_told_apart() -> None:
+def test_axes_without_effect_are_kept_apart() -> None:
     def row(a: str, b: str, value: int, digest: str, uplink: float) -> Row:
         return Row((a, b), 1, 0, digest, {"x": value}, "", uplink)
 
@@ -246,7 +248,7 @@ def test_runs_side_by_side_make_the_same_table_in_the_same_order(
     tables = []
     for jobs in ("1", "3"):
         place = tmp_path / jobs
-        status, out, err = told(capsys, small, *options, "--jobs", jobs, "--out", str(place))
+        status, out, err = reported(capsys, small, *options, "--jobs", jobs, "--out", str(place))
         assert status == 1
         assert [line.split()[0] for line in err if " of 6: " in line] == ["1", "2", "3", "4", "emu:", "emu:"]
         assert len(list(place.glob("run-*/summary.json"))) == 6
@@ -255,19 +257,19 @@ def test_runs_side_by_side_make_the_same_table_in_the_same_order(
 
 
 def test_runs_at_a_time_are_for_this_process(capsys: Captured, small: str) -> None:
-    status, _, err = told(capsys, small, "--workers", "1", "--jobs", "2")
+    status, _, err = reported(capsys, small, "--workers", "1", "--jobs", "2")
     assert (status, err) == (2, ["emu: --jobs is for --local; on Ray each run has all the workers"])
 
 
-def test_runs_that_take_long_together_are_told_before_the_first(
+def test_runs_that_take_long_together_are_reported_before_the_first(
     capsys: Captured, small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep, "estimated", lambda prepared: estimated(prepared)._replace(wall_s=0.5))
     monkeypatch.setattr(sweep, "LONG_S", 0.6)
     options = ("--local", "--set", "transport.mtu=1024,4096", "--quiet")
-    _, _, err = told(capsys, small, *options, "--jobs", "2")
+    _, _, err = reported(capsys, small, *options, "--jobs", "2")
     assert err == []
-    _, _, err = told(capsys, small, *options, "--jobs", "1")
+    _, _, err = reported(capsys, small, *options, "--jobs", "1")
     assert err == ["emu: warning: these 2 runs take about 1.0 s"]
 
 
@@ -294,20 +296,20 @@ def test_variants_are_an_axis(capsys: Captured, tmp_path: Path) -> None:
         SCENARIO + f'variants:\n  twice: {{"{SIZE}": 128KiB}}\n  half: {{"{SIZE}": 32KiB}}\n', "utf-8"
     )
     shown = ("--local", "--show", "jobs.one.flows[0].bytes", "--csv", "--quiet")
-    status, out, _ = told(capsys, str(path), "--variants", "all", *shown)
+    status, out, _ = reported(capsys, str(path), "--variants", "all", *shown)
     assert status == 0
     assert [(row["variant"], row["jobs.one.flows[0].bytes"]) for row in csv.DictReader(out)] == [
         ("twice", str(128 * 1024)),
         ("half", str(32 * 1024)),
     ]
-    status, _, err = told(capsys, str(path), "--variants", "third", *shown)
+    status, _, err = reported(capsys, str(path), "--variants", "third", *shown)
     assert status == 2
     assert "there is no variant 'third'" in err[0]
 
 
 def test_a_campaign_and_a_job_mix_are_swept_by_their_keys(capsys: Captured) -> None:
     keys = ("--set", "checkpoint.every=10min,2h", "--set", "lasts=5d", "--no-expect", "--csv", "--quiet")
-    status, out, _ = told(capsys, "megascale", *keys, "--seeds", "2")
+    status, out, _ = reported(capsys, "megascale", *keys, "--seeds", "2")
     assert status == 0
     rows = list(csv.DictReader(out))
     assert [(row["checkpoint.every"], row["seed"]) for row in rows] == [
@@ -318,10 +320,10 @@ def test_a_campaign_and_a_job_mix_are_swept_by_their_keys(capsys: Captured) -> N
     ]
     assert float(rows[0]["goodput"]) > float(rows[2]["goodput"])
     mix = ("traced", "--set", "queue=first_come,backfill", "--show", "queue", "--csv", "--quiet")
-    status, out, _ = told(capsys, *mix)
+    status, out, _ = reported(capsys, *mix)
     assert status == 0
     assert [row["queue"] for row in csv.DictReader(out)] == ["first_come", "backfill"]
-    status, _, err = told(capsys, "megascale", "--set", "checkpoint.evry=1h,2h")
+    status, _, err = reported(capsys, "megascale", "--set", "checkpoint.evry=1h,2h")
     assert status == 2
     assert "checkpoint.evry: unknown key" in err[0]
 
@@ -333,5 +335,5 @@ def test_a_sweep_in_python_has_the_rows_of_the_command(capsys: Captured, small: 
     assert found[:4] == [(4, 65536, 0), (5, 65536, 0), (4, 16384, 1), (5, 16384, 1)]
     assert rows[4]["exit_status"] == 2
     assert "'many'" in rows[4]["message"]
-    _, out, _ = told(capsys, small, "--local", "--set", f"{SIZE}=64KiB", "--json", "--quiet")
+    _, out, _ = reported(capsys, small, "--local", "--set", f"{SIZE}=64KiB", "--json", "--quiet")
     assert json.loads("\n".join(out))[0]["digest"] == rows[0]["digest"]

@@ -25,12 +25,12 @@ def small(tmp_path: Path) -> str:
     return str(path)
 
 
-def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
-    return telling.told(capsys, "topo", *arguments)
+def reported(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
+    return telling.reported(capsys, "topo", *arguments)
 
 
 def test_the_outline_stands_below_the_figures(capsys: Captured, small: str) -> None:
-    _, out, _ = told(capsys, small)
+    _, out, _ = reported(capsys, small)
     # 4 links of (4,194 + 86) x 20 ps and 2 x 500 ns, 3 switches and a NIC of 300 ns each way.
     assert out[-5] == "longest unloaded round trip 6.74us, a full packet and its acknowledgement"
     assert out[-3:] == [
@@ -42,18 +42,18 @@ def test_the_outline_stands_below_the_figures(capsys: Captured, small: str) -> N
 
 def test_paths_beyond_the_limit_are_counted(capsys: Captured, small: str) -> None:
     ends = ("--routes", "nic-0-0", "nic-3-1")
-    _, out, _ = told(capsys, small, *ends, "--limit", "1")
+    _, out, _ = reported(capsys, small, *ends, "--limit", "1")
     assert out == ["nic-0-0 rtsw-0 ctsw-0 rtsw-1 nic-3-1", "and 3 more of 4; --limit 0 lists them all"]
-    assert len(told(capsys, small, *ends, "--limit", "0")[1]) == 4
-    assert len(json.loads("".join(told(capsys, small, *ends, "--json")[1]))) == 4
+    assert len(reported(capsys, small, *ends, "--limit", "0")[1]) == 4
+    assert len(json.loads("".join(reported(capsys, small, *ends, "--json")[1]))) == 4
 
 
 def test_placement_counts_what_each_worker_hosts(capsys: Captured, small: str) -> None:
-    _, out, _ = told(capsys, small, "--placement", "2")
+    _, out, _ = reported(capsys, small, "--placement", "2")
     assert [line.split()[:5] for line in out[1:3]] == [list("02443"), list("12443")]
     assert out[-1] == "4 of 40 links are cut (10 %)"
-    assert len(told(capsys, small, "--placement", "node")[1]) == 1 + 4 + 6 + 1
-    status, _, err = told(capsys, small, "--placement", "some")
+    assert len(reported(capsys, small, "--placement", "node")[1]) == 1 + 4 + 6 + 1
+    status, _, err = reported(capsys, small, "--placement", "some")
     assert (status, err) == (
         2,
         ["emu: --placement some: is no placement; accepted: a number of workers, or one of node, device"],
@@ -61,14 +61,14 @@ def test_placement_counts_what_each_worker_hosts(capsys: Captured, small: str) -
 
 
 def test_buffers_show_headroom_for_each_kind_of_port_and_what_is_left(capsys: Captured, small: str) -> None:
-    shown = json.loads("\n".join(told(capsys, small, "--buffers", "--json")[1]))
+    shown = json.loads("\n".join(reported(capsys, small, "--buffers", "--json")[1]))
     assert [(port["switch"], port["peer"], port["ports"]) for port in shown["ports"]] == [
         ("rtsw", "nic", 8),
         ("rtsw", "ctsw", 8),
         ("ctsw", "rtsw", 8),
     ]
     assert {port["headroom_bytes"] for port in shown["ports"]} == {100_000}
-    text = told(capsys, small, "--buffers")[1]
+    text = reported(capsys, small, "--buffers")[1]
     assert text[-3:] == [
         "each group: reserve 4,096 B, XOFF 1/8 x (shared pool - used)",
         "",
@@ -90,12 +90,12 @@ def test_buffers_say_by_what_auto_goes_and_what_a_box_ships(capsys: Captured, sm
         ("tomahawk5", "what its boxes ship", of_five),
     ):
         Path(small).write_text(text.replace("none", asic), encoding="utf-8")
-        shown = json.loads("\n".join(told(capsys, small, "--buffers", "--json")[1]))
+        shown = json.loads("\n".join(reported(capsys, small, "--buffers", "--json")[1]))
         shipped = {port["shipped_headroom_bytes"] for port in shown["ports"]}
         assert shipped == {shipped_bytes}
         least = {135_538} if asic == "none" else shipped
         assert {port["headroom_bytes"] for port in shown["ports"]} == least
-        said = told(capsys, small, "--buffers")[1]
+        said = reported(capsys, small, "--buffers")[1]
         assert " ".join(said[-2:]).endswith(f"headroom auto goes by switch.buffer.asic: {asic}, {how}")
         assert "of a box" in said[0]
 
@@ -116,12 +116,12 @@ def test_a_pool_without_a_chip_has_less_headroom_than_a_box_and_both_places_say_
     text = Path(small).read_text(encoding="utf-8")
     Path(small).write_text(re.sub(r"buffer: \{[^}]*\}", f"buffer: {buffer}", text), encoding="utf-8")
     shipped = -(-(50_000 + 132_450) // 192) * 254
-    status, lines, _ = telling.told(capsys, "validate", small)
+    status, lines, _ = telling.reported(capsys, "validate", small)
     assert status == 0
     noted = [line for line in lines if "note: switch.buffer.pool is given" in line]
     assert len(noted) == note
     assert all(f"135,538 B; a box ships {shipped:,} B" in line for line in noted)
-    said = " ".join(told(capsys, small, "--buffers")[1])
+    said = " ".join(reported(capsys, small, "--buffers")[1])
     assert ("none, since a pool is given" in said) == note
 
 
@@ -130,7 +130,7 @@ def test_buffers_show_the_profiles_of_priority_groups(capsys: Captured, small: s
     profile = "{priorities: [6], headroom: 50KB, reserve: 0, xoff: 200KB}"
     text = text.replace("headroom: 100KB}", f"headroom: 100KB, profiles: [{profile}]}}")
     Path(small).write_text(text, encoding="utf-8")
-    shown = json.loads("\n".join(told(capsys, small, "--buffers", "--json")[1]))
+    shown = json.loads("\n".join(reported(capsys, small, "--buffers", "--json")[1]))
     assert [(port["priorities"], port["headroom_bytes"]) for port in shown["ports"][:2]] == [
         ([3], 100_000),
         ([6], 50_000),
@@ -139,22 +139,22 @@ def test_buffers_show_the_profiles_of_priority_groups(capsys: Captured, small: s
     assert [row["shared_bytes"] for row in shown["switches"] if row["switch"] == "ctsw"] == [
         66_394_076 - 2 * (7 * 4096 + 150_000)
     ]
-    assert told(capsys, small, "--buffers")[1][-4:-2] == [
+    assert reported(capsys, small, "--buffers")[1][-4:-2] == [
         "group 6: reserve 0 B, XOFF 200,000 B",
         "other groups: reserve 4,096 B, XOFF 1/8 x (shared pool - used)",
     ]
 
 
 def test_several_views_are_shown_one_after_the_other(capsys: Captured, small: str) -> None:
-    out = json.loads("\n".join(told(capsys, small, "--placement", "1", "--buffers", "--json")[1]))
+    out = json.loads("\n".join(reported(capsys, small, "--placement", "1", "--buffers", "--json")[1]))
     assert [sorted(view) for view in out] == [["cut_links", "links", "workers"], ["ports", "switches"]]
 
 
 def test_a_drawing_is_written_where_asked(capsys: Captured, small: str, tmp_path: Path) -> None:
     file = tmp_path / "fabric.svg"
-    assert told(capsys, small, "--svg", str(file)) == (0, [], [f"drew {file}"])
+    assert reported(capsys, small, "--svg", str(file)) == (0, [], [f"drew {file}"])
     assert file.read_text(encoding="utf-8").startswith("<svg ")
-    status, _, err = told(capsys, small, "--svg", str(tmp_path / "no" / "fabric.svg"))
+    status, _, err = reported(capsys, small, "--svg", str(tmp_path / "no" / "fabric.svg"))
     assert status == 2
     assert err[0].endswith("cannot be written: No such file or directory")
 
@@ -166,21 +166,21 @@ def test_a_fabric_that_cannot_be_built_is_refused_by_line(capsys: Captured, tmp_
     path.write_text(f"name: cut\n{fabric}{jobs}", encoding="utf-8")
     reason = "plane 0 has no path between its ToRs without an aggregation switch"
     accepted = "a whole number of at least 1"
-    told_of = [f"emu: {path}:4: topology.aggs_per_plane: {reason}; accepted: {accepted}"]
-    assert told(capsys, str(path)) == (2, [], told_of)
+    described = [f"emu: {path}:4: topology.aggs_per_plane: {reason}; accepted: {accepted}"]
+    assert reported(capsys, str(path)) == (2, [], described)
 
 
 def test_buffers_of_a_modular_switch_are_shown_by_port(capsys: Captured, small: str) -> None:
     text = Path(small).read_text(encoding="utf-8")
     text = text.replace("switch: {", "switch: {deep_buffer: {where: spines, port_buffer: 32MB}, ")
     Path(small).write_text(text, encoding="utf-8")
-    shown = json.loads("\n".join(told(capsys, small, "--buffers", "--json")[1]))["switches"]
+    shown = json.loads("\n".join(reported(capsys, small, "--buffers", "--json")[1]))["switches"]
     # 32 MB less 8 reserves of 4 KiB and headroom for two lossless priorities.
     assert [(row["shared_bytes"], row["per_port"]) for row in shown if row["per_port"]] == [
         (32_000_000 - 8 * 4096 - 2 * 100_000, True)
     ]
     assert [row["per_port"] for row in shown] == [False, True]
-    lines = told(capsys, small, "--buffers")[1]
+    lines = reported(capsys, small, "--buffers")[1]
     assert any(line.endswith("31,767,232 B a port") for line in lines)
     assert lines[-1] == "modular switches: 32MB for each port, XOFF 1 x what is left of it"
 
@@ -188,6 +188,6 @@ def test_buffers_of_a_modular_switch_are_shown_by_port(capsys: Captured, small: 
 def test_a_fabric_without_jobs_is_shown_and_not_run(capsys: Captured, tmp_path: Path) -> None:
     path = tmp_path / "fabric.yaml"
     path.write_text("name: fabric\ntopology: {kind: star, hosts: 4}\n", encoding="utf-8")
-    status, out, _ = told(capsys, str(path))
+    status, out, _ = reported(capsys, str(path))
     assert (status, out[0].split(":")[0]) == (0, "star")
-    assert telling.told(capsys, "validate", str(path))[0] == 2
+    assert telling.reported(capsys, "validate", str(path))[0] == 2

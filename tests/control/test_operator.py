@@ -338,9 +338,9 @@ def test_a_host_whose_gpu_remaps_rows_goes_after_a_checkpoint_and_nothing_is_don
     assert one.noticed_ps == saved.whole_ps
     assert (one.from_step, one.lost_steps, one.checks) == (saved.step, 0, [])
     assert (one.placed, found.spent.redone_ps) == (["host-2 for host-1"], 0)
-    told, stopped = about_time(2 * BEAT + LOOK_PS), about_time(saved.whole_ps or 0)
+    reported, stopped = about_time(2 * BEAT + LOOK_PS), about_time(saved.whole_ps or 0)
     assert operator_lines(found)[0].startswith(
-        f"# train: rows on host-1, noticed at {told}, stopped after a checkpoint at {stopped}: stop "
+        f"# train: rows on host-1, noticed at {reported}, stopped after a checkpoint at {stopped}: stop "
     )
     _is_drawn(found)
 
@@ -375,9 +375,9 @@ def test_a_host_that_computes_a_tenth_longer_for_two_steps_goes_after_a_checkpoi
     assert found.spent.redone_ps == 0
 
 
-def test_a_straggler_may_be_told_and_nothing_is_done() -> None:
+def test_a_straggler_may_be_reported_and_nothing_is_done() -> None:
     found = tended(SLOW, operator=watching(straggler={"steps": 2, "then": "tell"}))
-    assert [(one.rule, one.host, one.at_ps) for one in found.told] == [
+    assert [(one.rule, one.host, one.at_ps) for one in found.reported] == [
         ("straggler", "host-1", 3 * BEAT + LOOK_PS)
     ]
     assert found.restarts == []
@@ -386,17 +386,17 @@ def test_a_straggler_may_be_told_and_nothing_is_done() -> None:
 @pytest.mark.parametrize("slower_by", ["1/9", "1/2"])
 def test_a_host_that_is_slower_by_less_than_the_rule_says_stays(slower_by: str) -> None:
     found = tended(SLOW, operator=watching(straggler={"steps": 2, "slower_by": slower_by}))
-    assert (found.restarts, found.told) == ([], [])
+    assert (found.restarts, found.reported) == ([], [])
 
 
-@pytest.mark.parametrize(("slower_by", "told"), [("1/25", ["host-3"]), ("2/25", [])])
-def test_a_straggler_is_compared_with_the_median_of_its_peers(slower_by: str, told: list[str]) -> None:
+@pytest.mark.parametrize(("slower_by", "reported"), [("1/25", ["host-3"]), ("2/25", [])])
+def test_a_straggler_is_compared_with_the_median_of_its_peers(slower_by: str, reported: list[str]) -> None:
     """Host 3 takes 4.8 % longer than the median of the others, and 10 % longer than the quickest."""
     factors = {1: 1.05, 2: 1.05, 3: 1.1}
     slow = [SLOW | {"target": f"gpu-{host}-0", "factor": factor} for host, factor in factors.items()]
     rule = {"steps": 2, "then": "tell", "slower_by": slower_by}
     more: dict[str, Any] = {"topology": LARGER, "job": {"ranks": 8}}
-    assert [one.host for one in tended(*slow, operator=watching(straggler=rule), **more).told] == told
+    assert [one.host for one in tended(*slow, operator=watching(straggler=rule), **more).reported] == reported
 
 
 def test_no_host_is_a_straggler_where_all_are_alike() -> None:
@@ -407,8 +407,8 @@ def test_samples_see_a_stall_within_a_beat_that_heartbeats_do_not() -> None:
     cut = {"kind": "link_down", "at": "170ms", "for": "20ms", "target": "nic-1-1:rtsw-0"}
     found = tended(cut, operator=watching(samples={"every": "1ms", "stalled": "5ms"}))
     assert found.restarts == []
-    (told,) = found.told
-    assert (told.rule, told.host, told.at_ps) == ("stalled", "host-0", 2 * BEAT + LOOK_PS)
+    (reported,) = found.reported
+    assert (reported.rule, reported.host, reported.at_ps) == ("stalled", "host-0", 2 * BEAT + LOOK_PS)
     # The queue pair waits for its timer of 4.096 us x 2^14 and tries again: the link was back by then.
     stalled_ps = {one.host: one.longest_stall_ps for one in found.health}
     assert stalled_ps.pop("host-0") == pytest.approx(4_096_000 * 2**14, abs=2 * MS)
@@ -417,7 +417,7 @@ def test_samples_see_a_stall_within_a_beat_that_heartbeats_do_not() -> None:
     assert found.health[1].busiest_bps >= 2 * 8192 * 8 * 1000
 
 
-def test_a_run_whose_health_is_told_goes_on_alike_from_a_snapshot_and_over_workers() -> None:
+def test_a_run_whose_health_is_reported_goes_on_alike_from_a_snapshot_and_over_workers() -> None:
     rules = watching(straggler={"steps": 2}, samples={"every": "1ms", "stalled": "5ms"})
     blueprint = blueprint_of(*((one := api.prepare(given(SLOW, operator=rules))).scenario, one.topology))
     whole = SpreadRun(spread(blueprint, 1))
@@ -453,10 +453,10 @@ def test_rules_that_nothing_could_follow_are_refused(
 
 def test_the_diagnosis_knows_that_the_operator_stopped_the_job() -> None:
     remapped = {"kind": "row_remap", "at": "110ms", "target": "gpu-1-0", "rows": 4}
-    (told,) = api.run(given(remapped, operator=watching(rows=4)), local=True).summary.diagnosis
-    assert (told.cause, told.place) == ("restarted", "train")
-    assert "by its rule `rows` for host-1" in told.sentence
-    assert any("host-2 for host-1" in line for line in told.evidence)
+    (reported,) = api.run(given(remapped, operator=watching(rows=4)), local=True).summary.diagnosis
+    assert (reported.cause, reported.place) == ("restarted", "train")
+    assert "by its rule `rows` for host-1" in reported.sentence
+    assert any("host-2 for host-1" in line for line in reported.evidence)
 
 
 def test_a_run_that_breaks_off_after_a_restart_is_diagnosed() -> None:

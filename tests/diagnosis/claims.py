@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from emu.base.units import about_time, told_apart
+from emu.base.units import about_time, distinct_texts
 from emu.results.summary import Counterfactual, Diagnosed, Summary
 
 TIME = r"[\d.]+(?:ps|ns|us|ms|s)"
@@ -108,7 +108,7 @@ def _gives_back(
     after_ps = run.jobs.get(job)
     if before_ps is None or after_ps is None:
         return False
-    after, before = told_apart([after_ps, before_ps], about_time)
+    after, before = distinct_texts([after_ps, before_ps], about_time)
     back_ps = before_ps - after_ps
     return (after, before, about_time(back_ps), f"{back_ps / before_ps:.1%}", back_ps) == (
         *said[:3],

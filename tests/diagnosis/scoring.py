@@ -68,8 +68,8 @@ def run(mapping: dict[str, Any]) -> Run:
                     alarms[name] += value
     end_ps = result.summary.virtual_ps
     symptoms, found = (
-        [one for one in told if one.cause not in EVIDENCE]  # what accuses nobody
-        for told in (said[-1] if said else [], result.summary.diagnosis)
+        [one for one in reported if one.cause not in EVIDENCE]  # what accuses nobody
+        for reported in (said[-1] if said else [], result.summary.diagnosis)
     )
     return Run(spans_ps, tuple(failed), alarms, end_ps, symptoms, found)
 

@@ -85,7 +85,7 @@ def test_nothing_is_said_of_what_nobody_suffered_from(harmless: dict[str, Any]) 
     assert said_of({"at": "150us"} | harmless) == []
 
 
-def test_harm_is_told_against_the_same_job_on_the_intended_fabric() -> None:
+def test_harm_is_reported_against_the_same_job_on_the_intended_fabric() -> None:
     slow = {"kind": "degrade", "target": LINK, "rate": "20G", "at": "0s"}
     broken, well = run_of(slow), run_of()
     times = [(job.end_ps or 0) - (job.start_ps or 0) for job in (broken.jobs["train"], well.jobs["train"])]

@@ -112,6 +112,6 @@ def test_what_is_in_flight_when_a_run_is_out_of_time_is_not_stuck(
         ({"kind": "link_down", "target": "nic-2-0:rtsw-1"}, "nic-2-0>rtsw-1 holds frames and its link"),
     ],
 )
-def test_what_has_waited_when_a_run_is_out_of_time_is_told(fault: dict[str, Any], words: str) -> None:
+def test_what_has_waited_when_a_run_is_out_of_time_is_reported(fault: dict[str, Any], words: str) -> None:
     (first, *_) = said_of(fault | {"at": between_operations()}, **PATIENT, run={"max_time": "900us"})
     assert words in first.sentence

@@ -37,7 +37,7 @@ def flows(name: str, ranks: list[int], *ends: tuple[int, int], **more: Any) -> d
     return {"name": name, "ranks": ranks, "workload": {"kind": "flows", "flows": made}} | more
 
 
-def test_a_timer_below_the_loaded_round_trip_is_a_cause_and_told_before_the_run() -> None:
+def test_a_timer_below_the_loaded_round_trip_is_a_cause_and_reported_before_the_run() -> None:
     """A first packet waits behind 256 KiB of two others, 21 us, and the timer is 8.192 us."""
     late = flows("late", [2, 4], (0, 1), start="40us")
     load = flows("load", [0, 1, 4], (0, 2), (1, 2))
@@ -76,7 +76,7 @@ def test_a_job_that_was_not_done_when_its_run_ended_has_not_failed() -> None:
     assert one.words() == "with a:b as built, broken would not fail, train would come to an end"
 
 
-def test_losses_that_are_meant_are_told_though_nothing_was_compared() -> None:
+def test_losses_that_are_meant_are_reported_though_nothing_was_compared() -> None:
     spoilt = run(link={"bit_error_rate": 1e-7}, jobs=[flows("train", [0, 1], (0, 1), (1, 0))] * 1)
     if spoilt.fabric.nic_out_of_sequence:
         assert [one.cause for one in spoilt.diagnosis] == ["bit_errors"]
@@ -120,17 +120,17 @@ def test_every_number_in_a_sentence_is_one_that_was_counted(seed: int, lossy: di
             counts[f"nic_{name}"] for name in ("duplicate_request", "out_of_sequence", "retransmitted_frames")
         },
     }
-    told = [one.sentence for one in result.summary.diagnosis if one.cause in (TIMER_SHORT, *EVIDENCE)]
+    reported = [one.sentence for one in result.summary.diagnosis if one.cause in (TIMER_SHORT, *EVIDENCE)]
     assert (result.summary.fabric.timers is not None) == (timers > 0)
     if result.summary.fabric.timers is not None:
-        told.append(result.summary.fabric.timers.why)
-    for sentence in told:
+        reported.append(result.summary.fabric.timers.why)
+    for sentence in reported:
         for number, noun in NUMBERS.findall(sentence):
             assert int(number.replace(",", "")) in known[noun], sentence
 
 
 @pytest.mark.parametrize("beyond", [False, True])
-def test_a_timer_that_waits_for_what_a_component_delays_is_told_for_what_it_costs_beyond(
+def test_a_timer_that_waits_for_what_a_component_delays_is_reported_for_what_it_costs_beyond(
     beyond: bool,
 ) -> None:
     """The component takes 500 of 1,500, and the timer as much, but not from what the component leaves."""

@@ -146,9 +146,9 @@ ONE_KEY: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("other", "told"), ONE_KEY)
+@pytest.mark.parametrize(("other", "reported"), ONE_KEY)
 def test_of_all_that_an_override_repeats_only_what_differs_from_peers_is_named(
-    other: dict[str, Any], told: str
+    other: dict[str, Any], reported: str
 ) -> None:
     """A leaf with a whole configuration of its own, as a `config_db` makes one: one key is another."""
     mapping = {
@@ -165,8 +165,8 @@ def test_of_all_that_an_override_repeats_only_what_differs_from_peers_is_named(
     topology = build_topology(scenario)
     view = SimpleNamespace(scenario=scenario, topology=topology)
     (one,) = fleet.found(cast(View, view))
-    assert one.sentence == f"rtsw-1 is configured otherwise than its peers: {told}"
-    assert one.evidence == (f"rtsw-1: {told}",)
+    assert one.sentence == f"rtsw-1 is configured otherwise than its peers: {reported}"
+    assert one.evidence == (f"rtsw-1: {reported}",)
 
 
 OVERRIDDEN = [

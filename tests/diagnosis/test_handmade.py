@@ -94,14 +94,14 @@ def unheard(sent: int, heard: int, overruns: int = 0, down: bool = False) -> lis
     return [one.cause for one in pauses.found(view(Shown(SPINE, spine, {}), Shown(LEAF, leaf, downs)))]
 
 
-def test_pauses_that_a_port_did_not_hear_are_told_unless_they_may_be_on_their_way() -> None:
+def test_pauses_that_a_port_did_not_hear_are_reported_unless_they_may_be_on_their_way() -> None:
     assert unheard(100, 10) == ["pause_loss"]
     assert unheard(100, 100) == []
     assert unheard(100, 99) == []
     assert unheard(100, 99, overruns=1) == ["pause_loss"]
 
 
-def test_pauses_that_a_dead_link_lost_are_not_told_as_lost() -> None:
+def test_pauses_that_a_dead_link_lost_are_not_reported_as_lost() -> None:
     assert unheard(100, 10, down=True) == []
 
 
@@ -119,9 +119,9 @@ def test_a_link_that_was_meant_to_have_bit_errors_is_not_blamed_for_them() -> No
     assert degraded(meant=True) == []
 
 
-@pytest.mark.parametrize(("held_bytes", "told"), [(0, []), (1, ["bench", "beside"])])
+@pytest.mark.parametrize(("held_bytes", "reported"), [(0, []), (1, ["bench", "beside"])])
 def test_jobs_that_ran_together_met_where_a_port_held_more_than_four_frames(
-    held_bytes: int, told: list[str]
+    held_bytes: int, reported: list[str]
 ) -> None:
     # A frame of the largest: 4,096 bytes of payload, and 100 for headers and the wire.
     shown = Shown(LEAF, {("queue_peak_bytes", UP, 3, ""): 4 * (4096 + 100) + held_bytes}, {})
@@ -131,7 +131,7 @@ def test_jobs_that_ran_together_met_where_a_port_held_more_than_four_frames(
     plans = [replace(all_reduce_plan(), job=at, name=name) for at, name in enumerate(jobs)]
     ran = summary([]).model_copy(update={"jobs": jobs})
     seen = View(scenario(), TOPOLOGY, plans, ran, [shown], Moves(), {})
-    assert [one.place for one in contention.found(seen)] == told
+    assert [one.place for one in contention.found(seen)] == reported
 
 
 def named_of(took_ps: dict[str, int], alarms: int, alarms_without: int) -> list[str]:

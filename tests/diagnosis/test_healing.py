@@ -129,7 +129,7 @@ def test_a_run_directory_keeps_what_healing_gave_back(tmp_path: Path) -> None:
     assert diagnose_directory(tmp_path / "run", emulate=True)[1][0].back_ps == summary.diagnosis[0].back_ps
 
 
-def test_of_a_job_that_failed_by_drops_alone_the_drops_are_told() -> None:
+def test_of_a_job_that_failed_by_drops_alone_the_drops_are_reported() -> None:
     lossy = {"buffer": {"pool": "512KiB"}, "pfc": {"enabled": False}}
     jobs = [{"name": "train", "workload": {"kind": "incast", "size": "4MiB", "fan_in": 5}}]
     summary = run_of(switch=lossy, jobs=jobs)

@@ -58,7 +58,7 @@ def test_ecn_follows_data_unless_the_scenario_says_which_queues_mark(priority: i
     assert note in loaded({"pfc": pfc, "ecn": {"enabled": True}}, transport=transport).notes
 
 
-def test_data_that_a_map_puts_into_a_lossy_class_is_told_before_and_named_after() -> None:
+def test_data_that_a_map_puts_into_a_lossy_class_is_reported_before_and_named_after() -> None:
     """Of DSCPs 24 to 31, the data of priority 3, a map leaves none in group 3; 40 alone is lossless."""
     switch = {"buffer": {"pool": "2MB"}, "qos": {"dscp_to_tc": {**dict.fromkeys(range(24, 32), 0), 40: 3}}}
     job = {"name": "burst", "workload": {"kind": "incast", "fan_in": 3, "size": "2MiB"}}
@@ -81,7 +81,7 @@ def test_data_that_a_map_puts_into_a_lossy_class_is_told_before_and_named_after(
     assert mended.diagnosis == []
 
 
-def test_a_switch_without_pfc_is_told_and_lossy_data_that_is_meant_is_not() -> None:
+def test_a_switch_without_pfc_is_reported_and_lossy_data_that_is_meant_is_not() -> None:
     off = [{"devices": "rtsw-1", "switch": {"pfc": {"enabled": False}}}]
     scenario = loaded({}, overrides=off).scenario
     (line,) = class_warnings(scenario, build_topology(scenario))

@@ -78,7 +78,7 @@ def test_three_that_hide_one_another_are_named_and_give_back_all_together() -> N
     assert not any("left" in line for one in summary.diagnosis for line in one.evidence)
 
 
-def test_what_is_left_with_everybody_accused_as_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_with_everybody_accused_as_built_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cables are seen; a slow GPU beside them is not."""
     families = tuple(one for one in causes.FAMILIES if one is not slow_gpus.found)
     monkeypatch.setattr(causes, "FAMILIES", families)

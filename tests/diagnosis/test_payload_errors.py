@@ -20,10 +20,10 @@ def test_wrong_elements_are_a_cause_with_their_count_and_ranks(op: str) -> None:
     summary = run_of(*FLIPS, jobs=[job], payload="real")
     wrong = [one for one in summary.jobs["train"].collectives if one.wrong]
     assert wrong, "the bit is of a buffer that the operation still works on"
-    (told,) = summary.diagnosis
+    (reported,) = summary.diagnosis
     ranks = {rank for one in wrong for rank in one.wrong_ranks}
-    assert told.cause == "payload_errors"
-    assert (told.place == "train") == (len(ranks) > 1)
-    assert f"{sum(one.wrong or 0 for one in wrong)} element" in told.sentence
+    assert reported.cause == "payload_errors"
+    assert (reported.place == "train") == (len(ranks) > 1)
+    assert f"{sum(one.wrong or 0 for one in wrong)} element" in reported.sentence
     sound = run_of(jobs=[job], payload="real")
     assert [one.cause for one in sound.diagnosis] == []

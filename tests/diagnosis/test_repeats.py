@@ -64,11 +64,11 @@ def test_the_longest_of_many_rounds_is_not_measured_by_a_few(monkeypatch: pytest
         whole = summary.reference.span_ps == summary.virtual_ps
         assert whole == (most > summary.engine.events)
         assert whole == (summary.uncompared_events is None)
-        told = [cause for cause, _ in named(summary.diagnosis)]
-        assert told == [] if whole else "unexplained_impact" not in told
+        reported = [cause for cause, _ in named(summary.diagnosis)]
+        assert reported == [] if whole else "unexplained_impact" not in reported
 
 
-def test_rounds_that_all_take_longer_are_told_however_short_the_run_compared_with(tmp_path: Path) -> None:
+def test_rounds_that_all_take_longer_are_reported_however_short_the_run_compared_with(tmp_path: Path) -> None:
     short = AGAIN | {"run": AGAIN["run"] | {"max_time": "1ms"}}
     run_of(out=tmp_path / "good", **short)
     run_of(out=tmp_path / "same", **AGAIN)
@@ -88,7 +88,7 @@ def test_rounds_that_all_take_longer_are_told_however_short_the_run_compared_wit
         {"kind": "headroom_drift", "target": "rtsw-1", "headroom": "0B"},
     ],
 )
-def test_what_no_round_suffered_from_is_not_told(fault: dict[str, Any]) -> None:
+def test_what_no_round_suffered_from_is_not_reported(fault: dict[str, Any]) -> None:
     for when in (SHORT, {"at": "0s"}):
         assert named(run_of(fault | when, **AGAIN).diagnosis) == []
 

@@ -258,20 +258,20 @@ def _pauses(port: Port, events: Pending, at_rest: bool) -> Iterator[str]:
         ends = HOLD_END if pfc.held & bit else priority
         if port.blocked & bit and not events.count(PAUSE_EXPIRY, owner, number, ends):
             yield f"port {number}: class {priority} is stopped and will never expire"
-        told = bool(pfc.told & bit and pfc.stopping & bit)
+        reported = bool(pfc.signalled & bit and pfc.stopping & bit)
         reminded = events.count(PAUSE_REFRESH, owner, number, priority) or pfc.pending_stop & bit
-        if told and not reminded:
+        if reported and not reminded:
             yield f"port {number}: class {priority} was told to stop and will not be reminded"
-        if port.up and pfc.stopping & bit and not (pfc.told | pfc.pending_stop) & bit:
+        if port.up and pfc.stopping & bit and not (pfc.signalled | pfc.pending_stop) & bit:
             yield f"port {number}: class {priority} is to be stopped and nobody says so"
-        if pfc.told & bit and not (pfc.stopping | pfc.pending_resume) & bit:
+        if pfc.signalled & bit and not (pfc.stopping | pfc.pending_resume) & bit:
             yield f"port {number}: class {priority} was told to stop and nobody will take it back"
     if pfc.pending_stop & pfc.pending_resume:
         yield f"port {number}: both stop and resume are pending"
     if port.control_pending != (port.up and (pfc.pending_stop | pfc.pending_resume) != 0):
         yield f"port {number}: control_pending is {port.control_pending}"
-    if at_rest and (port.blocked or pfc.stopping or pfc.told):
-        yield f"port {number}: stopped {port.blocked:#x}, stopping {pfc.stopping:#x}, told {pfc.told:#x}"
+    if at_rest and (port.blocked or pfc.stopping or pfc.signalled):
+        yield f"port {number}: stopped {port.blocked:#x}, stopping {pfc.stopping:#x}, told {pfc.signalled:#x}"
 
 
 def _pair(nic: Nic, pair: QueuePair, events: Pending, at_rest: bool) -> Iterator[str]:

@@ -161,17 +161,17 @@ def test_a_run_goes_on_from_its_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "told"),
+    ("sections", "reported"),
     [
         ({"link": {"credits": {"buffer": "8KiB"}}}, "less than an update and two frames"),
         ({"switch": {"pfc": {"watchdog": {"enabled": True}}}}, "nothing to watch"),
         ({"link": {"flow_control": "tokens"}}, "tokens"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(sections: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(sections: dict[str, Any], reported: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         credited([(0, 1)], **sections)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 def test_a_stall_names_who_has_no_credits() -> None:

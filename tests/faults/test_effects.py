@@ -73,10 +73,10 @@ def test_of_two_faults_of_one_gpu_the_newest_rules_and_then_the_older_again() ->
 def test_a_slow_gpu_is_as_slow_as_the_straggler_of_a_training_job() -> None:
     own = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}
     step = {"kind": "training", "model": "own", "own": own, "peak_tflops": 1, "efficiency": 0.5, "dp": 2}
-    told = took_ps(workload=step | {"micro_batch": 8, "stragglers": [{"rank": 1, "slowdown": 1.25}]})
+    reported = took_ps(workload=step | {"micro_batch": 8, "stragglers": [{"rank": 1, "slowdown": 1.25}]})
     fault = {"kind": "gpu_slow", "target": "gpu-1-0", "factor": 1.25}
-    assert took_ps(fault, workload=step | {"micro_batch": 8}) == pytest.approx(told, rel=0.01)
-    assert told > 1.2 * took_ps(workload=step | {"micro_batch": 8})
+    assert took_ps(fault, workload=step | {"micro_batch": 8}) == pytest.approx(reported, rel=0.01)
+    assert reported > 1.2 * took_ps(workload=step | {"micro_batch": 8})
 
 
 def test_a_gpu_that_computes_slowly_is_found_by_what_its_host_counted() -> None:
@@ -178,7 +178,7 @@ LONGER: dict[str, tuple[dict[str, Any], float, float]] = {
 
 
 @pytest.mark.parametrize("kind", LONGER)
-def test_a_flow_takes_longer_by_what_the_fault_is_told(kind: str) -> None:
+def test_a_flow_takes_longer_by_what_the_fault_is_reported(kind: str) -> None:
     fault, least_us, most_us = LONGER[kind]
     (well_us, _), (broken_us, status) = flow_us(), flow_us({"kind": kind} | fault)
     assert status == "success"
@@ -203,8 +203,8 @@ def test_a_job_fails_within_what_its_retries_allow(
     kind: str, target: str, status: str, most_us: float
 ) -> None:
     fault = {"kind": kind, "target": target, "at": "50us"}
-    took_us, told = flow_us(fault | ({"for": "10ms"} if kind == "nic_reset" else {}))
-    assert told == status
+    took_us, reported = flow_us(fault | ({"for": "10ms"} if kind == "nic_reset" else {}))
+    assert reported == status
     assert 50 <= took_us <= 50 + most_us + 10
 
 

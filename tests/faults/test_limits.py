@@ -40,21 +40,21 @@ def refusal(fault: dict[str, Any], **more: Any) -> str:
 @pytest.mark.parametrize("kind", [kind for kind in RECURRING if kind not in ELSEWHERE])
 def test_what_comes_again_too_often_is_refused_with_the_number(kind: str) -> None:
     keys, _ = (CASES_AND_MORE | OTHERS)[kind]
-    told = refusal({"kind": kind} | keys | AGAIN, **(MARKS | NEEDS.get(kind, {})))
-    assert f"{MOST_OCCURRENCES + 1:,} times at each of" in told
-    assert f"accepted: at most {MOST_OCCURRENCES:,}" in told
+    reported = refusal({"kind": kind} | keys | AGAIN, **(MARKS | NEEDS.get(kind, {})))
+    assert f"{MOST_OCCURRENCES + 1:,} times at each of" in reported
+    assert f"accepted: at most {MOST_OCCURRENCES:,}" in reported
 
 
 def test_flaps_of_every_link_are_counted_with_the_links() -> None:
     flap = {"kind": "link_flap", "for": None, "down": "1us", "up": "1us", "flaps": 65_536}
-    told = refusal(flap | {"target": "*:*"})
-    assert "65,536 times at each of 12 places: 786,432 occurrences" in told
+    reported = refusal(flap | {"target": "*:*"})
+    assert "65,536 times at each of 12 places: 786,432 occurrences" in reported
 
 
 def test_few_faults_of_many_links_are_counted_by_their_events() -> None:
     fabric = {"kind": "ai_zone", "racks": 128, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 8}
     crash = {"kind": "switch_crash", "target": "ctsw-0", "at": "1us", "count": 200}
-    told = refusal(crash | AGAIN, topology=fabric)
+    reported = refusal(crash | AGAIN, topology=fabric)
     events = 200 * 2 * (2 * 128 + 128 * (128 + 8))
-    assert f"200 times at each of 1 places: {events:,} events at devices" in told
+    assert f"200 times at each of 1 places: {events:,} events at devices" in reported
     assert events > MOST_FAULT_EVENTS

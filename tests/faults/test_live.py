@@ -96,8 +96,8 @@ def test_a_fork_a_report_and_a_diagnosis_have_what_was_injected_live(case: str, 
         rows = [row["bars"][0][0] for row in time_rows(read_recording(out)) if row["label"].startswith(kind)]
         assert rows == [fault.at_ps]
     found = [(one.cause, one.place, one.back_ps) for one in result.summary.diagnosis]
-    _, told = diagnose_directory(out, emulate=True)
-    assert [(one.cause, one.place, one.back_ps) for one in told] == found
+    _, reported = diagnose_directory(out, emulate=True)
+    assert [(one.cause, one.place, one.back_ps) for one in reported] == found
     with pytest.raises(UsageError, match="a live run cannot be resumed"):
         reopen(out)
 

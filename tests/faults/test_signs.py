@@ -74,11 +74,11 @@ def test_a_drift_is_counted_while_it_lasts_and_not_before_or_afterwards(kind: st
 
 def test_a_port_without_pfc_tells_nobody_to_stop() -> None:
     drifted = Broken({"kind": "pfc_drift", "target": "rtsw-0>nic-0-0"}, **SMALL)
-    told = []
+    reported = []
     for us in (20, 60, 90):
         drifted.to(us)
-        told.append(drifted.counted("pfc_transmit_xoff_frames", "rtsw-0", "nic-0-0"))
-    assert told[0] == told[1] < told[2]
+        reported.append(drifted.counted("pfc_transmit_xoff_frames", "rtsw-0", "nic-0-0"))
+    assert reported[0] == reported[1] < reported[2]
 
 
 def test_what_a_wrong_map_moves_waits_in_another_queue() -> None:

@@ -347,7 +347,7 @@ def test_interpreted_and_compiled_have_one_digest() -> None:
     )
     scenarios = [one | {"fidelity": "flow"} for one in (TREE, *(CASES[name] for name in names))]
     scenarios.append(CASES["trees"] | {"fidelity": "auto"})
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", DIGESTS],
         input=json.dumps(scenarios),
         env=os.environ | {"EMU_INTERPRETED": "1" if emu.is_compiled() else "0"},
@@ -356,7 +356,7 @@ def test_interpreted_and_compiled_have_one_digest() -> None:
         check=True,
     )
     found = [run(one, local=True).summary.digest for one in scenarios]
-    assert told.stdout.split() == found
+    assert reported.stdout.split() == found
 
 
 def test_classes_of_data_are_refused() -> None:

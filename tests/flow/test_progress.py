@@ -76,11 +76,11 @@ def seen(kind: type[Progress], seed: int, buffers: Buffers | None, *, windows: b
     """When transfers that are drawn end, and all rates then; and of how many they were worked out."""
     dice = random.Random(seed)
     progress = kind([LINE] * LINKS + [LINE] * (kind is Whole), buffers)
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def note(name: int) -> None:
         rates = [(work.shape, work.rate) for work in progress._works]
-        told.append((name, progress.now_ps, sorted(rates)))
+        reported.append((name, progress.now_ps, sorted(rates)))
 
     kinds = shapes(dice, windows=windows)
     for name in range(40):
@@ -88,7 +88,7 @@ def seen(kind: type[Progress], seed: int, buffers: Buffers | None, *, windows: b
         begin = partial(progress.begin, dice.choice(kinds), bits, partial(note, name))
         progress.at(dice.randrange(2 * 10**9), begin)
     assert progress.run(10**15)
-    return told, progress.touched
+    return reported, progress.touched
 
 
 def small_buffers() -> Buffers:

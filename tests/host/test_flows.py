@@ -26,7 +26,7 @@ def rows(toy: Toy) -> list[list[int]]:
     return [row for host in toy.topology.hosts for row in toy.host(host).results()["flows"]]
 
 
-def test_a_flow_is_one_write_unless_told_otherwise() -> None:
+def test_a_flow_is_one_write_unless_reported_otherwise() -> None:
     toy = Toy(scenario([flows((0, 1, "16MiB", "0ns"))])).run()
     assert writes(toy) == [(0, 16 << 20)]
 

@@ -39,20 +39,20 @@ class Recorder(Program):
 
     def __init__(self, job: int, start_ps: int) -> None:
         super().__init__(job, start_ps)
-        self.told: list[tuple[int, str, int]] = []
+        self.reported: list[tuple[int, str, int]] = []
 
     def on_begin(self, host: Host, operation: int, now: int) -> None:
-        self.told.append((now, "begin", operation))
+        self.reported.append((now, "begin", operation))
 
     def on_completion(self, host: Host, context: int, message: Message, now: int) -> None:
-        self.told.append((now, "completion", context))
+        self.reported.append((now, "completion", context))
         host.post(self.number, NIC_PORT, message.a, 77, 4096, 0, 0)
 
     def on_copied(self, host: Host, message: Message, now: int) -> None:
-        self.told.append((now, "copied", message.a))
+        self.reported.append((now, "copied", message.a))
 
     def on_timer(self, host: Host, subject: int, now: int) -> bool:
-        self.told.append((now, "timer", subject))
+        self.reported.append((now, "timer", subject))
         return True
 
 
@@ -88,19 +88,19 @@ def test_a_completion_reaches_the_program_that_owns_the_queue_pair() -> None:
     host.bind(NIC_PORT, 2, 0, 3)
     arrive(kernel, 100, NIC_PORT, completion(4))
     kernel.run(1 << 61, 100)
-    assert one.told == []
-    assert other.told == [(100, "completion", 9)]
+    assert one.reported == []
+    assert other.reported == [(100, "completion", 9)]
     assert listeners[NIC].heard == [(100 + LINK_PS, POST, [4, 77, 4096])]
 
 
-def test_the_first_operation_begins_at_the_job_s_start_and_the_next_when_told() -> None:
+def test_the_first_operation_begins_at_the_job_s_start_and_the_next_when_reported() -> None:
     one, other = Recorder(0, 0), Recorder(1, 5_000)
     kernel, host, _ = fabric(0, one, other)
     host.start()
     arrive(kernel, 9_000, 2047, Message(BEGIN, 1, 1, 0, 0, 0, 0))
     kernel.run(1 << 61, 100)
-    assert one.told == [(0, "begin", 0)]
-    assert other.told == [(5_000, "begin", 0), (9_000, "begin", 1)]
+    assert one.reported == [(0, "begin", 0)]
+    assert other.reported == [(5_000, "begin", 0), (9_000, "begin", 1)]
 
 
 def test_timers_and_copies_come_back_to_whoever_asked() -> None:
@@ -110,7 +110,7 @@ def test_timers_and_copies_come_back_to_whoever_asked() -> None:
     host.copy(0, GPU_PORT, 6, 1024, 0, 0, 0)
     arrive(kernel, 400, GPU_PORT, Message(COPIED, 6, 1024, 0, 0, 0, 0))
     kernel.run(1 << 61, 100)
-    assert (one.told, other.told) == ([(400, "copied", 6)], [(300, "timer", 12)])
+    assert (one.reported, other.reported) == ([(400, "copied", 6)], [(300, "timer", 12)])
     assert listeners[GPU].heard == [(LINK_PS, COPY, [6, 1024, 0])]
 
 
@@ -131,8 +131,8 @@ def test_a_proxy_takes_its_cost_for_every_completion_and_post_in_turn() -> None:
         arrive(kernel, at_ps, NIC_PORT, completion(pair))
     kernel.run(1 << 61, 100)
     # The line of the first program: completion 0, completion 1, post for 0, post for 1.
-    assert one.told == [(11_000, "completion", 0), (21_000, "completion", 1)]
-    assert other.told == [(13_000, "completion", 2)]
+    assert one.reported == [(11_000, "completion", 0), (21_000, "completion", 1)]
+    assert other.reported == [(13_000, "completion", 2)]
     assert [(at, heard[0]) for at, _, heard in listeners[NIC].heard] == [
         (23_000 + LINK_PS, 2),
         (31_000 + LINK_PS, 0),
@@ -157,7 +157,7 @@ def test_a_saved_proxy_goes_on_with_its_line() -> None:
     for event in kernels[0].queue.pending():
         kernels[1].queue.push(event)
     kernels[1].run(1 << 61, 100)
-    assert programs[1].told == [(11_000, "completion", 5), (21_000, "completion", 6)]
+    assert programs[1].reported == [(11_000, "completion", 5), (21_000, "completion", 6)]
 
 
 def test_a_receive_that_was_taken_is_posted_again_one_after_the_other_per_nic() -> None:

@@ -410,8 +410,8 @@ def test_tshark_dissects_every_packet_without_options(tmp_path: Path, snap_lengt
     names = ("frame.protocols", "_ws.malformed", "infiniband.bth.psn", "frame.len", "_ws.col.Info")
     fields = [f"-e{name}" for name in names]
     words = [TSHARK, "-r", str(tmp_path / "run/captures/0.pcapng"), "-Tfields", *fields]
-    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    rows = [line.split("\t") for line in told]
+    reported = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [line.split("\t") for line in reported]
     assert [row[1] for row in rows] == [""] * len(file.packets)
     kinds = Counter(row[0] for row in rows)
     roce = sum(one.roce for one in file.packets)

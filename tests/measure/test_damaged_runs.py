@@ -85,15 +85,15 @@ def test_a_damaged_file_is_named_in_one_line(
             (run / name).unlink()
         else:
             (run / name).write_bytes(content)
-        told = (words, name, damage)
+        reported = (words, name, damage)
         command = words.replace("RUN", str(run)).replace("WHOLE", str(whole))
         try:
             status = main(command.split())
         except Exception as error:
-            raise AssertionError((*told, repr(error))) from error
+            raise AssertionError((*reported, repr(error))) from error
         err = capsys.readouterr().err
-        assert status in (0, 1, 2) or "it broke off" in err, (*told, status, err)
+        assert status in (0, 1, 2) or "it broke off" in err, (*reported, status, err)
         if status == 2:
             line, *_ = err.splitlines()
-            assert line.startswith("emu: "), (*told, err)
-            assert f"{run}/{name}" in line or (content is None and str(run) in line), (*told, err)
+            assert line.startswith("emu: "), (*reported, err)
+            assert f"{run}/{name}" in line or (content is None and str(run) in line), (*reported, err)

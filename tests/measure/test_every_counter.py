@@ -236,7 +236,7 @@ SWITCH: Final = {
     "pfc_receive_xon_frames": "ports.1.pfc.received_resumes.3",
     "pfc_transmit_transitions": "ports.1.pfc.stops.3",
     "pfc_receive_transitions": "ports.1.pfc.pauses.3",
-    "pfc_transmit_paused_ps": "ports.1.pfc.told_ps.3",
+    "pfc_transmit_paused_ps": "ports.1.pfc.signalled_ps.3",
     "pfc_paused_ps": "ports.1.pfc.paused_ps.3",
     "pfc_watchdog_storms": "watches.1.storms.3",
     "queue_marked_frames": "ports.1.aqms.3.marked",

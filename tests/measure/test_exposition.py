@@ -64,8 +64,8 @@ def test_series_of_an_unused_priority_shows_up_once_it_is_not_zero() -> None:
     exposition = Exposition([("rtsw-0", series)], priorities=(3, 6))
     quiet = check_format(exposition.render(tally_of([[0] * 8])).decode())
     assert [name[-3] for name in quiet] == ["3", "6"]
-    told = check_format(exposition.render(tally_of([[0, 0, 0, 0, 0, 9, 0, 0]])).decode())
-    assert told['emu_pfc_transmit_xoff_frames_total{device="rtsw-0",port="0",priority="5"}'] == "9"
+    reported = check_format(exposition.render(tally_of([[0, 0, 0, 0, 0, 9, 0, 0]])).decode())
+    assert reported['emu_pfc_transmit_xoff_frames_total{device="rtsw-0",port="0",priority="5"}'] == "9"
 
 
 def test_classes_that_a_scenario_sends_in_are_shown_from_the_beginning() -> None:

@@ -50,7 +50,7 @@ def test_every_fabric_link_is_listed_in_both_directions_and_no_host_link() -> No
     assert not any("host" in link.name or "gpu" in link.name for link in found.links)
 
 
-def test_congestion_drops_are_told_apart() -> None:
+def test_congestion_drops_are_kept_apart() -> None:
     topology = fabric()
     records = [
         record(
@@ -158,7 +158,7 @@ def test_without_a_sample_between_them_the_earlier_fault_has_all() -> None:
     assert losses_by_fault(faults, losses(12, (150, 1), (550, 9))) == [9, 0, 3]
 
 
-def test_faults_are_told_apart_in_whatever_order_they_are_written() -> None:
+def test_faults_are_kept_apart_in_whatever_order_they_are_written() -> None:
     faults = [down(400, 500), down(100, 200)]
     assert losses_by_fault(faults, losses(12, (300, 5))) == [7, 5]
 

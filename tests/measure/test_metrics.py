@@ -86,7 +86,7 @@ def test_time_becomes_seconds_exactly() -> None:
     assert seconds(0) == "0.000000000000"
 
 
-def test_congestion_is_told_apart_from_other_drops() -> None:
+def test_congestion_is_kept_apart_from_other_drops() -> None:
     overruns = {"headroom_overrun", "receive_overrun"}
     assert {"no_shared_room", "egress_limit", "aqm"} | overruns == CONGESTION_REASONS
     assert set(DROP_REASONS) == CONGESTION_REASONS | {"link_down", "no_route", "ttl", "corrupt", "watchdog"}

@@ -34,7 +34,7 @@ def test_row_is_the_mean_of_the_timed_iterations() -> None:
     assert lines[-1].split()[5] == "200.00"
 
 
-def test_row_is_told_once() -> None:
+def test_row_is_reported_once() -> None:
     table = NcclTable([all_reduce_plan()])
     row = [0, 0, 0, 100_000_000, 0]
     assert len(table.take([row])) == 4

@@ -161,6 +161,10 @@ def test_command_prints_json_and_nothing_else(tmp_path: Path, capsys: pytest.Cap
     write_run(RunDirectory.create("handmade", tmp_path / "a"), "a" * 64)
     write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64, second_mix=22)
     assert main(["compare", "--json", str(tmp_path / "a"), str(tmp_path / "b" / "summary.json")]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["same"], told["parting"]["device"], told["parting"]["port"]) == (False, None, None)
-    assert told["numbers"]["virtual time"] == [10**9, 10**9]
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["same"], reported["parting"]["device"], reported["parting"]["port"]) == (
+        False,
+        None,
+        None,
+    )
+    assert reported["numbers"]["virtual time"] == [10**9, 10**9]

@@ -41,16 +41,16 @@ def test_what_one_end_tells_the_other_obeys_as_often_and_as_long(result: api.Res
         for port, end in enumerate(topology.ports(switch)):
             mine, peers = records[switch], records[end.peer]
             for priority in range(8):
-                told = value(mine, "pfc_transmit_transitions", port, priority)
-                assert told == value(peers, "pfc_receive_transitions", end.peer_port, priority)
+                reported = value(mine, "pfc_transmit_transitions", port, priority)
+                assert reported == value(peers, "pfc_receive_transitions", end.peer_port, priority)
                 stopped_ps = value(mine, "pfc_transmit_paused_ps", port, priority)
                 # Both frames of a pause take as long to fly and to be obeyed, so the spans are equal.
                 assert stopped_ps == value(peers, "pfc_paused_ps", end.peer_port, priority)
-                assert (stopped_ps > 0) == (told > 0)
-                assert told <= value(mine, "pfc_transmit_xoff_frames", port, priority)
-                assert told == value(mine, "pfc_transmit_xon_frames", port, priority)
-                assert told == value(peers, "pfc_receive_xon_frames", end.peer_port, priority)
-                stops += told
+                assert (stopped_ps > 0) == (reported > 0)
+                assert reported <= value(mine, "pfc_transmit_xoff_frames", port, priority)
+                assert reported == value(mine, "pfc_transmit_xon_frames", port, priority)
+                assert reported == value(peers, "pfc_receive_xon_frames", end.peer_port, priority)
+                stops += reported
     assert stops > 3
 
 
@@ -75,7 +75,7 @@ def test_a_pause_that_goes_on_is_counted_up_to_now() -> None:
     assert value(record, "pfc_transmit_paused_ps", 0, 3) == 190_000_000
 
 
-def test_a_link_that_goes_down_ends_what_was_told() -> None:
+def test_a_link_that_goes_down_ends_what_was_reported() -> None:
     faults = [
         {"kind": "pause_storm", "at": "10us", "target": "nic-0-0", "for": "100us"},
         {"kind": "nic_down", "at": "50us", "target": "nic-0-0", "for": "20us"},

@@ -155,8 +155,10 @@ class Scraper(Observer):
 
 def reached_ps(pages: list[str]) -> list[float]:
     """How far the run was, by the pages that say so."""
-    told = [line for page in pages for line in page.splitlines()]
-    return [float(line.split()[1]) * 1e12 for line in told if line.startswith("emu_virtual_seconds_total ")]
+    reported = [line for page in pages for line in page.splitlines()]
+    return [
+        float(line.split()[1]) * 1e12 for line in reported if line.startswith("emu_virtual_seconds_total ")
+    ]
 
 
 def test_run_answers_scrapes_while_it_goes_on() -> None:
@@ -194,9 +196,9 @@ def test_quickstart_of_the_bench_is_what_the_quickstart_writes() -> None:
     written = yaml.safe_load(path.read_text())
     theirs = to_mapping(load(path).scenario)
     bench = to_mapping(load_mapping(CASES["quickstart"].scenario()).scenario)
-    told = {key: value for key, value in written.items() if key not in ("description", "expect", "run")}
-    assert {"topology", "jobs", "faults"} <= set(told)
-    assert differing(told, theirs, bench) == []
+    reported = {key: value for key, value in written.items() if key not in ("description", "expect", "run")}
+    assert {"topology", "jobs", "faults"} <= set(reported)
+    assert differing(reported, theirs, bench) == []
 
 
 def test_bench_measures_what_the_run_counted(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_fault_says_what_it_did() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "times", "lost", "told"),
+    ("kind", "times", "lost", "reported"),
     [
         ("switch_crash", 1, 0, "0 frames lost"),
         ("link_flap", 3, 7, "3 times, 7 frames lost"),
@@ -88,7 +88,9 @@ def test_fault_says_what_it_did() -> None:
         ("degrade", 2, 0, "2 times"),
     ],
 )
-def test_frames_lost_are_told_of_what_takes_links_down(kind: str, times: int, lost: int, told: str) -> None:
+def test_frames_lost_are_reported_of_what_takes_links_down(
+    kind: str, times: int, lost: int, reported: str
+) -> None:
     effect = FaultEffect(
         kind=kind,
         target="x",
@@ -98,7 +100,7 @@ def test_frames_lost_are_told_of_what_takes_links_down(kind: str, times: int, lo
         times=times,
         frames_lost=lost,
     )
-    assert fault_lines([effect]) == [f"fault 0: {kind} x at 634.2us: {told}"]
+    assert fault_lines([effect]) == [f"fault 0: {kind} x at 634.2us: {reported}"]
 
 
 def test_expectation_shows_the_value_in_the_unit_it_was_asked_in() -> None:
@@ -204,11 +206,11 @@ def test_nics_that_carried_nothing_are_counted_under_the_table() -> None:
             }
         ],
     }
-    told = api.run(given, local=True).summary
+    reported = api.run(given, local=True).summary
     idle = "2 of 4 NICs of host-0 carried nothing: nic-0-1, nic-0-2; 1 other server has idle NICs too"
-    assert told.jobs["bench"].idle_nics == idle
-    assert f"# bench: {idle}" in closing_lines(told)
-    assert idle in summary_html(told, "ended")
+    assert reported.jobs["bench"].idle_nics == idle
+    assert f"# bench: {idle}" in closing_lines(reported)
+    assert idle in summary_html(reported, "ended")
     spread = api.run(
         given, local=True, overrides={"ncclx.channels": 4, "jobs[0].workload.sizes": ["1MiB"]}
     ).summary

@@ -167,7 +167,7 @@ def test_what_holds_over_its_span_passes(keys: dict[str, Any], actual: str | Non
         ),
     ],
 )
-def test_what_does_not_hold_is_told_with_time_and_value(keys: dict[str, Any], reason: str) -> None:
+def test_what_does_not_hold_is_reported_with_time_and_value(keys: dict[str, Any], reason: str) -> None:
     assert judged(**keys).reason == reason
 
 
@@ -231,7 +231,7 @@ NEVER = {"never": {"at_least": 1}}
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "reported"),
     [
         (
             {"series": "emu_port_droped_frames_total", **NEVER},
@@ -289,9 +289,9 @@ NEVER = {"never": {"at_least": 1}}
         ({"series": DROPS, **NEVER, "from": "2us", "until": "1us"}, "until: is not after from"),
     ],
 )
-def test_what_cannot_be_judged_is_refused_by_name(keys: dict[str, Any], told: str) -> None:
-    separator = "" if told.startswith(":") else "."
-    assert refusal(keys) == f"expect[0]{separator}{told}"
+def test_what_cannot_be_judged_is_refused_by_name(keys: dict[str, Any], reported: str) -> None:
+    separator = "" if reported.startswith(":") else "."
+    assert refusal(keys) == f"expect[0]{separator}{reported}"
 
 
 def bounds(expect: Sequence[dict[str, Any]]) -> tuple[int, ...]:

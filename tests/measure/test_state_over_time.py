@@ -66,11 +66,11 @@ def test_jobs_faults_and_groups_can_be_expected_over_time() -> None:
     assert verdicts(HOLDS) == [""] * len(HOLDS)
 
 
-def test_what_does_not_hold_of_them_is_told_with_its_time() -> None:
+def test_what_does_not_hold_of_them_is_reported_with_its_time() -> None:
     found = verdicts([keys for keys, _ in FAILS])
-    assert [reason.startswith(told) for reason, (_, told) in zip(found, FAILS, strict=True)] == [True] * len(
-        FAILS
-    ), found
+    assert [reason.startswith(reported) for reason, (_, reported) in zip(found, FAILS, strict=True)] == [
+        True
+    ] * len(FAILS), found
 
 
 def test_a_job_that_fails_has_failed_from_then_on() -> None:

@@ -50,7 +50,7 @@ def test_patterns_choose_devices_and_every_thins_the_times(
     assert set(times_ps) < {int(row["virtual_ps"]) for row in every}
 
 
-def test_a_pattern_that_fits_nothing_is_told_the_nearest_name(
+def test_a_pattern_that_fits_nothing_is_reported_the_nearest_name(
     capsys: pytest.CaptureFixture[str], result: api.Result
 ) -> None:
     assert main(["export", "csv", str(result.directory), "--series", "queu_bytes"]) == 2

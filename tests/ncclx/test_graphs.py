@@ -312,7 +312,7 @@ def test_steps_that_are_made_in_turn_are_done_as_if_all_were_there(
     given = scenario([{"name": "bench", "workload": job}], ncclx=ncclx, **fabric)
     most: list[int] = []
 
-    def told() -> tuple[list[list[int]], list[tuple[int, ...]]]:
+    def reported() -> tuple[list[list[int]], list[tuple[int, ...]]]:
         toy = Toy(given)
         walkers = [
             one for program in toy.ranks() for one in program.channels if isinstance(one, GraphChannel)
@@ -326,9 +326,9 @@ def test_steps_that_are_made_in_turn_are_done_as_if_all_were_there(
         most.append(max(largest))
         return toy.controller.operations, [tuple(one.all_mixes()) for one in toy.kernel.hosted()]
 
-    in_turn = told()
+    in_turn = reported()
     monkeypatch.setattr(Schedule, "_loops", lambda *_: (0, 0))
-    assert told() == in_turn
+    assert reported() == in_turn
     assert most[0] < most[1]
 
 

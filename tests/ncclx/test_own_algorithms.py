@@ -177,7 +177,7 @@ def test_over_servers_what_is_slower_of_nics_and_nvlink_decides_for_a_ring_and_t
     assert found == ["halving_doubling", "ring", "halving_doubling", "halving_doubling"]
 
 
-def test_a_slow_pcie_and_a_tuner_told_otherwise_move_where_ring_and_doubling_are_equal() -> None:
+def test_a_slow_pcie_and_a_tuner_reported_otherwise_move_where_ring_and_doubling_are_equal() -> None:
     """With hops of 2 us that is 22 us at 1.25 S: 880 kB at 400G, 44 kB at 20G, 1.76 MB at 800G."""
     slow = {"host__pcie__enabled": True, "host__pcie__rate": "20G"}
     for changes, small, large in (

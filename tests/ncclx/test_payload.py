@@ -252,10 +252,10 @@ def flipped(faults: list[dict[str, Any]], workload: dict[str, Any]) -> api.Resul
     return api.run_prepared(api.prepare(api.load(scenario)), options, diagnose=False)
 
 
-def test_a_bit_that_turns_over_too_soon_is_told() -> None:
+def test_a_bit_that_turns_over_too_soon_is_reported() -> None:
     result = flipped([{"kind": "bit_flip", "target": "gpu-1-0"}], {"sizes": ["1KiB"]})
-    told = [one.reason for one in result.summary.never_fired if one.feature == "faults[0]"]
-    assert told == ["no collective of that GPU was under way"]
+    reported = [one.reason for one in result.summary.never_fired if one.feature == "faults[0]"]
+    assert reported == ["no collective of that GPU was under way"]
     assert row_of(result).wrong == 0
 
 

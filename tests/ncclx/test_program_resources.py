@@ -65,8 +65,8 @@ def test_of_those_that_wait_for_sms_the_highest_priority_is_next() -> None:
     assert counted(urgent, "host_overtaken_calls") == 4
     assert counted(first, "host_overtaken_calls") == 0
     assert counted(first, "host_sm_wait_ps") > 0
-    told = [one.feature for one in urgent.summary.never_fired]
-    assert "jobs[0].workload.communicators" not in told
+    reported = [one.feature for one in urgent.summary.never_fired]
+    assert "jobs[0].workload.communicators" not in reported
 
 
 def test_nobody_passes_who_waits_and_transfers_wait_for_nobody() -> None:

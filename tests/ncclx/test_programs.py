@@ -80,7 +80,7 @@ def test_one_stream_does_one_after_the_other() -> None:
     assert rows(toy)[1][1:] == [0, end_ps, 30 * US, transfer_ps(65_536), 0]
 
 
-def test_an_event_orders_two_streams_and_the_wait_is_told_by_communicator() -> None:
+def test_an_event_orders_two_streams_and_the_wait_is_reported_by_communicator() -> None:
     program = Program(ranks=4)
     pair = program.communicator("pair", [0, 0, -1, -1])
     side = program.stream("side")
@@ -204,8 +204,8 @@ def test_a_communicator_s_traffic_class_shortens_it_on_the_wire() -> None:
     assert urgent_ps(None) > 2 * alone_ps
 
 
-def test_a_priority_that_nothing_waited_for_is_told() -> None:
-    def told(priority: int, *, both: bool) -> list[str]:
+def test_a_priority_that_nothing_waited_for_is_reported() -> None:
+    def reported(priority: int, *, both: bool) -> list[str]:
         program = Program(ranks=4)
         high = program.communicator("high", priority=priority)
         if both:
@@ -215,9 +215,9 @@ def test_a_priority_that_nothing_waited_for_is_told() -> None:
         unfired = api.run(plain(program.scenario(SMALL, **slow)), local=True).summary.never_fired
         return [one.reason for one in unfired if "communicators" in one.feature]
 
-    assert told(0, both=False) == []
-    assert told(1, both=False) == ["no copy or call passed one of a lower priority"]
-    assert told(1, both=True) == []
+    assert reported(0, both=False) == []
+    assert reported(1, both=False) == ["no copy or call passed one of a lower priority"]
+    assert reported(1, both=True) == []
 
 
 @pytest.mark.parametrize(

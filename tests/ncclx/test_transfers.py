@@ -78,7 +78,7 @@ def test_the_first_of_two_sends_that_nobody_receives_is_the_one_that_failed() ->
     assert [(one.rank, one.operation, one.waits_for) for one in job.failures] == [(0, 1, "clear_to_send")]
 
 
-def test_two_roots_of_a_broadcast_are_told() -> None:
+def test_two_roots_of_a_broadcast_are_reported() -> None:
     program = Program(ranks=2)
     program.main.rooted("broadcast", "4KiB", algorithm="direct", root=0, ranks=[0])
     program.main.rooted("broadcast", "4KiB", algorithm="direct", root=1, ranks=[1])
@@ -88,7 +88,7 @@ def test_two_roots_of_a_broadcast_are_told() -> None:
     )
 
 
-def test_both_ranks_sending_first_is_told_with_who_sends_to_whom() -> None:
+def test_both_ranks_sending_first_is_reported_with_who_sends_to_whom() -> None:
     program = Program(ranks=2)
     for rank in (0, 1):
         program.main.send("64MiB", 1 - rank, ranks=[rank])
@@ -100,7 +100,7 @@ def test_both_ranks_sending_first_is_told_with_who_sends_to_whom() -> None:
     assert f"rank 0 is in {first} while others wait for it in {other}" in said
 
 
-def test_another_type_or_reduction_is_told() -> None:
+def test_another_type_or_reduction_is_reported() -> None:
     program = Program(ranks=2)
     program.main.all_reduce("64KiB", dtype="bf16", ranks=[1])
     program.main.all_reduce("64KiB", redop="max", ranks=[0])

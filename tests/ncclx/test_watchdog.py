@@ -180,7 +180,7 @@ def test_a_job_that_ends_well_leaves_no_dumps(tmp_path: Path) -> None:
     assert result.summary.jobs["ring"].suspects == []
 
 
-def test_a_watchdog_that_nothing_trips_changes_nothing_but_is_told() -> None:
+def test_a_watchdog_that_nothing_trips_changes_nothing_but_is_reported() -> None:
     jobs = [collective("all_gather", "64KiB", iterations=3)]
     free = Toy(scenario(jobs)).run()
     watched = Toy(scenario(jobs, ncclx={"watchdog": "1s"})).run()

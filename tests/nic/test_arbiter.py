@@ -121,7 +121,7 @@ def test_a_run_goes_on_from_its_state(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arbiter", "told"),
+    ("arbiter", "reported"),
     [
         ({"kind": "fifo"}, "fifo"),
         ({"kind": "no_such_module:Mine"}, "does not load"),
@@ -130,7 +130,7 @@ def test_a_run_goes_on_from_its_state(policy: str) -> None:
         ({"kind": "weighted", "strict": [6, 6]}, "listed twice"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(arbiter: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(arbiter: dict[str, Any], reported: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario(star(2), nic={"arbiter": arbiter})
-    assert told in str(caught.value)
+    assert reported in str(caught.value)

@@ -213,8 +213,8 @@ def test_a_cnp_leaves_its_delay_after_the_mark_and_the_interval_counts_from_the_
 
 
 def test_a_delay_that_is_no_shorter_than_the_interval_is_refused() -> None:
-    told = "cnp_delay: is no shorter than the interval of 50us between CNPs; accepted: less than"
-    with pytest.raises(ScenarioError, match=told):
+    reported = "cnp_delay: is no shorter than the interval of 50us between CNPs; accepted: less than"
+    with pytest.raises(ScenarioError, match=reported):
         controlled("dcqcn", cnp_delay="50us")
 
 
@@ -305,7 +305,7 @@ def test_a_control_of_ones_own_is_loaded_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("control", "told"),
+    ("control", "reported"),
     [
         ({"kind": "dctcp"}, "dctcp"),
         ({"kind": "no_such_module:Mine"}, "does not load"),
@@ -313,7 +313,7 @@ def test_a_control_of_ones_own_is_loaded_by_name() -> None:
         ({"kind": "dcqcn", "least": 5}, "bare number"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(control: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(control: dict[str, Any], reported: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario(star(2), transport={"congestion_control": control})
-    assert told in str(caught.value)
+    assert reported in str(caught.value)

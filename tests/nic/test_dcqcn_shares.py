@@ -117,15 +117,15 @@ def test_at_40g_two_flows_share_and_the_queue_stays_short_already_after_millisec
 
 
 @pytest.mark.parametrize(
-    ("rate", "additive", "told"), [("40G", "40M", 0), ("400G", "40M", 1), ("400G", "400M", 0)]
+    ("rate", "additive", "reported"), [("40G", "40M", 0), ("400G", "40M", 1), ("400G", "400M", 0)]
 )
-def test_r_ai_that_is_small_for_the_link_is_told_with_what_it_costs(
-    rate: str, additive: str, told: int
+def test_r_ai_that_is_small_for_the_link_is_reported_with_what_it_costs(
+    rate: str, additive: str, reported: int
 ) -> None:
     control = {"kind": "dcqcn", "additive": additive, "hyper": "400M"}
     one = scenario(star(2, {0: rate, 1: rate}), transport={"congestion_control": control})
     lines = control_warnings(one, build_topology(one))
-    assert len(lines) == told
+    assert len(lines) == reported
     # 40 Mb/s each 55 us would take 220 ms for 160 Gb/s; but 10 MB are sent six times in 2.4 ms, and from then
     # on each of both kinds of step adds R_HAI, ten times as much.
     assert all("nine tenths of it after 20 ms" in line for line in lines)

@@ -183,7 +183,7 @@ def test_a_run_goes_on_from_its_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "told"),
+    ("knobs", "reported"),
     [
         ({"base_rtt": "1ns"}, "base_rtt: '1ns' is too small; accepted: 1us to 100us"),
         ({"eta": 2}, "eta: 2 is out of range; accepted: a fraction above 0 and up to 1"),
@@ -191,7 +191,7 @@ def test_a_run_goes_on_from_its_state() -> None:
         ({"kmin": "5KB"}, "unknown key"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(knobs: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(knobs: dict[str, Any], reported: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario(star(2), transport={"congestion_control": {"kind": "hpcc", **knobs}})
-    assert told in str(caught.value)
+    assert reported in str(caught.value)

@@ -202,7 +202,7 @@ class Short(CongestionControl):
     def on_ack(self, packets, rtt_ps, now): ...  # type: ignore[no-untyped-def, override]
 
 
-def test_a_control_of_an_earlier_release_is_told_what_on_ack_takes() -> None:
+def test_a_control_of_an_earlier_release_is_reported_what_on_ack_takes() -> None:
     with pytest.raises(
         ScenarioError, match=r"on_ack.*other arguments; accepted: on_ack\(self, packets, rtt_ps, now, mark"
     ):

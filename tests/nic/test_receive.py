@@ -55,7 +55,7 @@ XON = 46 * 1_086
 def test_it_pauses_its_leaf_above_xoff_and_lets_it_go_on_at_xon() -> None:
     fabric = slow(buffer="400KB", xoff="100KB", xon=f"{XON}B")
     fabric.post(0, 0, 2**20)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     port = fabric.nics[1].ports()[0]
     pfc = port.pfc
     receive = fabric.nics[1].receive
@@ -63,13 +63,13 @@ def test_it_pauses_its_leaf_above_xoff_and_lets_it_go_on_at_xon() -> None:
     assert receive is not None
     group = receive.groups[3]
     while fabric.run_events(1):
-        if pfc.stopping >> 3 != len(told) % 2:
-            told.append((pfc.stopping >> 3, group.held_bytes))
+        if pfc.stopping >> 3 != len(reported) % 2:
+            reported.append((pfc.stopping >> 3, group.held_bytes))
     # Frames are 1,086 bytes without preamble and gap.
-    assert told[0][0] == 1
-    assert 100_000 < told[0][1] <= 100_000 + 1_086
-    assert [stopped for stopped, _ in told[:4]] == [1, 0, 1, 0]
-    assert all(held == XON for stopped, held in told if not stopped)
+    assert reported[0][0] == 1
+    assert 100_000 < reported[0][1] <= 100_000 + 1_086
+    assert [stopped for stopped, _ in reported[:4]] == [1, 0, 1, 0]
+    assert all(held == XON for stopped, held in reported if not stopped)
     leaf = fabric.switch("switch").ports[1].pfc
     assert leaf is not None
     assert leaf.received[3] >= 2
@@ -145,20 +145,20 @@ def test_a_run_goes_on_from_its_state() -> None:
 
 
 def test_a_buffer_without_room_for_what_may_come_is_warned_of() -> None:
-    for receive, told in (({"buffer": "512KiB"}, 0), ({"buffer": "40KiB"}, 1), ({"xoff": "500KiB"}, 1)):
+    for receive, reported in (({"buffer": "512KiB"}, 0), ({"buffer": "40KiB"}, 1), ({"xoff": "500KiB"}, 1)):
         one = scenario(star(2), nic={"receive": {"enabled": True, **receive}})
-        assert len(receive_warnings(one, build_topology(one))) == told
+        assert len(receive_warnings(one, build_topology(one))) == reported
 
 
 @pytest.mark.parametrize(
-    ("receive", "told"),
+    ("receive", "reported"),
     [
         ({"xoff": "1MB"}, "not below the buffer's size"),
         ({"xoff": "64KiB", "xon": "65KiB"}, "lies above xoff"),
         ({"rate": 100}, "bare number"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(receive: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(receive: dict[str, Any], reported: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario(star(2), nic={"receive": {"enabled": True, **receive}})
-    assert told in str(caught.value)
+    assert reported in str(caught.value)

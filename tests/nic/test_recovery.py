@@ -237,14 +237,14 @@ def test_adaptive_retransmission_begins_short_and_doubles_and_counts_no_retry_be
 
 
 @pytest.mark.parametrize(
-    ("transport", "told"),
+    ("transport", "reported"),
     [
         ({"recovery": {"kind": "go_back"}}, "go_back"),
         ({"recovery": {"kind": "selective_repeat", "window": "1KiB"}}, "holds no packet"),
         ({"timeout": 1, "adaptive_retransmission": {"enabled": True, "least": "9us"}}, "longer than"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(transport: dict[str, Any], told: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(transport: dict[str, Any], reported: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario(star(2), transport=transport)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)

@@ -81,8 +81,10 @@ def test_every_message_ends_once_and_in_order(
     for end, posts in zip(ends, (there, back), strict=True):
         done = [c for c in fabric.completions(end) if c.kind == COMPLETED_SEND]
         assert [(c.number, c.status) for c in done] == [(number, 0) for number in range(len(posts))]
-        told = [c for c in fabric.completions(end.reversed()) if c.kind == COMPLETED_RECEIVE]
-        assert [c.size_bytes for c in told] == [size for size, flags in posts if flags in (WITH_IMM, SEND)]
+        reported = [c for c in fabric.completions(end.reversed()) if c.kind == COMPLETED_RECEIVE]
+        assert [c.size_bytes for c in reported] == [
+            size for size, flags in posts if flags in (WITH_IMM, SEND)
+        ]
         pair, peer = fabric.pair(end), fabric.pair(end.reversed())
         assert pair.una_psn == pair.end_psn == peer.expected_psn
         assert (pair.reads, pair.pending) == (0, None)

@@ -224,15 +224,15 @@ def test_a_run_goes_on_from_its_state_while_a_requester_waits() -> None:
 def test_the_nak_carries_the_code_and_the_psn() -> None:
     fabric = short_of_receives(rnr_timer=17)
     fabric.set_first_psn(0, 0xFFFFFF)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     def look(frame: Any) -> bool:
         if frame.opcode == ACKNOWLEDGE:
-            told.append((frame.syndrome, frame.psn))
+            reported.append((frame.syndrome, frame.psn))
         return False
 
     fabric.tap("nic-1", 0, look)
     for _ in range(2):
         fabric.post(0, 0, 100, flags=SEND)
     fabric.run(100 * US)
-    assert told == [(0x1F, 0xFFFFFF), (0x20 | 17, 0)]
+    assert reported == [(0x1F, 0xFFFFFF), (0x20 | 17, 0)]

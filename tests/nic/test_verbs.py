@@ -101,8 +101,10 @@ def test_a_send_is_delivered_sixteen_bytes_sooner_than_a_write_and_tells_the_rec
     fabric.run()
     delivered = 2 * (4178 * 20 + 500_000)
     assert [d.time_ps for d in fabric.deliveries(0)] == [delivered] == [1_167_120]
-    told = fabric.completions(fabric.connections[0].reversed())
-    assert told == [Completion(delivered + HOST_LINK_PS, 0, 0, 0, 4096, COMPLETED_RECEIVE, STATUS_SUCCESS)]
+    reported = fabric.completions(fabric.connections[0].reversed())
+    assert reported == [
+        Completion(delivered + HOST_LINK_PS, 0, 0, 0, 4096, COMPLETED_RECEIVE, STATUS_SUCCESS)
+    ]
     completed = delivered + 2 * (86 * 20 + 500_000) + HOST_LINK_PS
     assert fabric.completions(0) == [Completion(completed, 0, 0, 0, 4096, COMPLETED_SEND, STATUS_SUCCESS)]
 
@@ -279,8 +281,8 @@ def test_every_verb_ends_once_and_in_order_whatever_is_lost(
         done = [c for c in fabric.completions(end) if c.kind == COMPLETED_SEND]
         assert [c.number for c in done] == list(range(len(listed)))
         assert [c.status for c in done] == [0] * len(listed)
-        told = [c for c in fabric.completions(end.reversed()) if c.kind == COMPLETED_RECEIVE]
-        assert len(told) == sum(flags & READ == 0 and flags != 0 for _, flags, _ in listed)
+        reported = [c for c in fabric.completions(end.reversed()) if c.kind == COMPLETED_RECEIVE]
+        assert len(reported) == sum(flags & READ == 0 and flags != 0 for _, flags, _ in listed)
     assert fabric.total("nic_delivered_bytes") == fabric.posted_bytes
     assert fabric.broken(at_rest=True) == []
 

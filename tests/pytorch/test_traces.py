@@ -141,7 +141,7 @@ def test_collectives_are_emulated_between_measured_kernels(tmp_path: Path, ranks
 
 def test_waits_found_by_order_are_those_that_were_written_down() -> None:
     """Of the same two streams, once with the waiting stream in the trace and once without."""
-    told, found = (
+    reported, found = (
         [
             (type(one), one.stream, getattr(one, "event", None), getattr(one, "op", None))
             for one in step_of(f"two_streams_{name}.json.gz").operations
@@ -149,8 +149,8 @@ def test_waits_found_by_order_are_those_that_were_written_down() -> None:
         ]
         for name in ("sync", "plain")
     )
-    assert told == found
-    waits = [one for one in told if one[0] is Wait]
+    assert reported == found
+    waits = [one for one in reported if one[0] is Wait]
     assert [stream for _, stream, _, _ in waits] == [20, 20, 20, 0]
 
 

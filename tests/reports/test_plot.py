@@ -95,7 +95,7 @@ def test_axes_that_are_not_named_are_lines_of_their_own(tmp_path: Path, x: str, 
     assert not any("with_x" in row["line"] for row in rows)
 
 
-def test_more_lines_than_can_be_told_apart_are_refused(
+def test_more_lines_than_can_be_kept_apart_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = "".join(f"{at % 2},{at // 2},1,{at}\n" for at in range(42))

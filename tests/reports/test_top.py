@@ -92,9 +92,9 @@ def test_what_is_no_run_and_what_broke_off_is_said_in_one_line(
     (tmp_path / "scenario.yaml").write_bytes((run / "scenario.yaml").read_bytes())
     monkeypatch.setattr(top, "SILENCE_S", -1.0)
     assert main(["top", str(tmp_path), "--once"]) == 4
-    told = capfd.readouterr().err.splitlines()
-    assert "no run; accepted" in told[0]
-    assert "broke off" in told[1]
+    reported = capfd.readouterr().err.splitlines()
+    assert "no run; accepted" in reported[0]
+    assert "broke off" in reported[1]
 
 
 def test_a_step_that_takes_a_fifth_longer_than_the_median_has_a_line_of_its_own() -> None:

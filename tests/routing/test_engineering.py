@@ -206,7 +206,7 @@ def test_messages_alone_take_the_controller_from_collisions_to_a_path_for_everyo
     assert parts.digest == first.digest
 
 
-def test_a_controller_that_finds_nothing_to_place_is_told() -> None:
+def test_a_controller_that_finds_nothing_to_place_is_reported() -> None:
     knobs = {"kind": "traffic_engineering", "interval": "1s"}
     never = [
         one.feature
@@ -220,7 +220,7 @@ def test_a_change_names_a_leaf_an_ingress_a_prefix_and_a_port() -> None:
     assert answer.changes == [Change(topology().node_named("rtsw-1").number, 3, 0, 4)]
 
 
-def test_a_run_that_stands_still_is_told_although_the_controller_asks_for_ever() -> None:
+def test_a_run_that_stands_still_is_reported_although_the_controller_asks_for_ever() -> None:
     knobs = {"kind": "traffic_engineering", "interval": "40us"}
     cut = {"kind": "link_down", "target": "nic-0-0:rtsw-0", "at": "50us"}
     patient = {"transport": {"timeout": 0}, "run": {"stall_after": "1ms", "max_time": "20ms"}}

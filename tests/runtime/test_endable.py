@@ -16,7 +16,7 @@ def handlers() -> list[object]:
 
 
 @endable()
-def told(number: signal.Signals) -> None:
+def reported(number: signal.Signals) -> None:
     signal.raise_signal(number)
     raise AssertionError("nothing is done after that")
 
@@ -52,7 +52,7 @@ def destroyed(number: signal.Signals) -> None:
 
 @pytest.mark.filterwarnings("error")
 @BOTH
-@pytest.mark.parametrize("work", [told, deaf, mistaken, destroyed])
+@pytest.mark.parametrize("work", [reported, deaf, mistaken, destroyed])
 def test_a_signal_ends_it_whatever_becomes_of_the_exception(work: object, number: signal.Signals) -> None:
     before = [*handlers(), sys.unraisablehook]
     assert callable(work)
@@ -61,7 +61,7 @@ def test_a_signal_ends_it_whatever_becomes_of_the_exception(work: object, number
     assert [*handlers(), sys.unraisablehook] == before
 
 
-def test_a_failure_without_a_signal_is_told() -> None:
+def test_a_failure_without_a_signal_is_reported() -> None:
     with pytest.raises(RuntimeError, match="no room"), endable():
         raise RuntimeError("no room")
 

@@ -236,7 +236,7 @@ def test_what_is_left_to_send_is_flushed() -> None:
     theirs.close()
 
 
-def test_last_words_of_a_peer_that_closed_are_read_before_its_end_is_told() -> None:
+def test_last_words_of_a_peer_that_closed_are_read_before_its_end_is_reported() -> None:
     """A frame that fills the first read to the byte, behind which the connection has ended already."""
     exchange, theirs = pair()
     words = b"w" * (QUIET_BYTES - LENGTH.size)

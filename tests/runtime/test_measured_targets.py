@@ -200,7 +200,7 @@ def test_the_target_of_an_injected_fault_is_measured_just_after_and_replays(tmp_
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "reported"),
     [
         ({"kind": "gpu_hung", "target": "busiest gpu"}, "a gpu sends nothing by itself"),
         ({"kind": "link_up", "target": "busiest rtsw:ctsw"}, "a link_up does not hit what is measured"),
@@ -209,12 +209,12 @@ def test_the_target_of_an_injected_fault_is_measured_just_after_and_replays(tmp_
         ({"kind": "link_down", "target": "busiest downlink", "at": "63us"}, "at the same time as fault 0"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(fault: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_measured_is_refused(fault: dict[str, Any], reported: str) -> None:
     with pytest.raises(ScenarioError) as refused:
         api.prepare(scenario([FAULTS[0], {"at": "70us"} | fault]))
     (problem,) = refused.value.problems
     assert problem.key.startswith("faults[1].")
-    assert told in str(problem)
+    assert reported in str(problem)
 
 
 def test_of_equals_the_first_is_taken() -> None:

@@ -225,7 +225,7 @@ def test_keys_and_values_arrive_when_the_workload_serving_says(beside: list[dict
         "ncclx": {"channels": 1, "protocol": "simple"},
     }
     scenario = {**fabric, "jobs": [SERVING, *beside]}
-    told = api.run(scenario, local=True, diagnose=False).summary.jobs["chat"].flows
+    reported = api.run(scenario, local=True, diagnose=False).summary.jobs["chat"].flows
     facts = api.prepare(scenario).jobs[0].facts
     assert isinstance(facts, ServingFacts)
     kv = {"name": "kv", "ranks": [0, 3], "workload": {"kind": "open"}}
@@ -241,8 +241,8 @@ def test_keys_and_values_arrive_when_the_workload_serving_says(beside: list[dict
     proxy_ps = prepared.scenario.host.proxy_cost_ps
     hears_ps = message_lookahead_ps(link.rate_bps, link.delay_ps) + proxy_ps
     slack_ps = (4096 + 82) * 20
-    assert len(there) == len(told) == 6
-    for key, flow in enumerate(told):
+    assert len(there) == len(reported) == 6
+    for key, flow in enumerate(reported):
         assert flow.delivered_ps is not None
         assert hears_ps <= there[key] - flow.delivered_ps <= hears_ps + (slack_ps if beside else 6 * 80), key
 
@@ -259,8 +259,8 @@ def test_a_table_has_the_benchmarks_times_and_states_its_error_between_them() ->
         run = api.open(RACK)
         run.collective("all_reduce", isqrt(low * high), range(4), at_ps=0)
         measured_ps = run.next().at_ps
-        told_ps = time_ps(table, "all_reduce", "all", isqrt(low * high))
-        errors.append(abs(told_ps - measured_ps) / measured_ps)
+        reported_ps = time_ps(table, "all_reduce", "all", isqrt(low * high))
+        errors.append(abs(reported_ps - measured_ps) / measured_ps)
     assert entry["error"] == max(errors)
     assert 0 < entry["error"] < 1
     loaded = cost_table(RACK, ["all_reduce"], sizes[2:], {"all": range(4)}, beside=[(0, 1, 1 << 20)])

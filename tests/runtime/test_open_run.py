@@ -39,7 +39,7 @@ class Script:
     def __init__(self, run: OpenRun, seed: int, posts: int) -> None:
         self.run, self.dice, self.left = run, random.Random(seed), posts
         self.asked: list[Asked] = []
-        self.told: list[Completion] = []
+        self.reported: list[Completion] = []
 
     def one(self) -> None:
         dice, now_ps = self.dice, self.run.now_ps
@@ -69,7 +69,7 @@ class Script:
         for _ in range(3):
             self.one()
         while self.run.outstanding:
-            self.told.append(self.run.next())
+            self.reported.append(self.run.next())
             if self.left:
                 self.one()
         return self.run.close()
@@ -77,12 +77,12 @@ class Script:
 
 def replayed(fabric: dict[str, Any], asked: list[Asked], parts: int = 1) -> tuple[list[Completion], str]:
     """All posts known from the start, in the order of a program that knows the future."""
-    run, told = api.open(fabric, parts=parts), []
+    run, reported = api.open(fabric, parts=parts), []
     for name, args, keys in asked:
         getattr(run, name)(*args, **keys)
     while run.outstanding:
-        told.append(run.next())
-    return told, run.close()
+        reported.append(run.next())
+    return reported, run.close()
 
 
 @pytest.mark.parametrize("fabric", [FABRIC, NVLINK], ids=["fabric", "nvlink"])
@@ -92,12 +92,12 @@ def test_the_answer_is_that_of_posts_and_times_in_any_parts_and_known_however_ea
 ) -> None:
     script = Script(api.open(fabric), seed, 12)
     digest = script.play()
-    assert script.told == sorted(script.told, key=lambda one: one.at_ps)
-    assert all(one.ok for one in script.told)
-    told, again = replayed(fabric, script.asked)
-    assert (told, again) == (script.told, digest)
+    assert script.reported == sorted(script.reported, key=lambda one: one.at_ps)
+    assert all(one.ok for one in script.reported)
+    reported, again = replayed(fabric, script.asked)
+    assert (reported, again) == (script.reported, digest)
     other = Script(api.open(fabric, parts=2 + seed), seed, 12)
-    assert (other.play(), other.told) == (digest, script.told)
+    assert (other.play(), other.reported) == (digest, script.reported)
     later = [(*one[:2], one[2] | {"note": None}) for one in script.asked]
     name, args, keys = later[0]
     moved = (
@@ -176,17 +176,21 @@ def test_a_fork_goes_on_as_the_run_does_and_as_it_would_have() -> None:
     for _ in range(3):
         half.one()
     for _ in range(5):
-        half.told.append(half.run.next())
+        half.reported.append(half.run.next())
         half.one()
     twin = Script(half.run.fork(), 0, half.left)
     twin.dice.setstate(half.dice.getstate())
     for script in (half, twin):
         while script.run.outstanding:
-            script.told.append(script.run.next())
+            script.reported.append(script.run.next())
             if script.left:
                 script.one()
         assert script.run.close() == digest
-    assert half.told == whole.told == half.told[: len(half.told) - len(twin.told)] + twin.told
+    assert (
+        half.reported
+        == whole.reported
+        == half.reported[: len(half.reported) - len(twin.reported)] + twin.reported
+    )
 
 
 GO_ON = """
@@ -216,7 +220,7 @@ def test_a_run_that_was_saved_goes_on_in_another_process_in_any_parts(
     for _ in range(3):
         half.one()
     for _ in range(5):
-        half.told.append(half.run.next())
+        half.reported.append(half.run.next())
         half.one()
     saved, dice = tmp_path / "run", tmp_path / "dice"
     half.run.save(saved)
@@ -262,14 +266,14 @@ def test_a_fault_that_is_injected_is_the_fault_of_a_scenario_at_that_time(parts:
     assert run.inject(link) == 0
     run.post(0, 1, "256KiB", at_ps=2000)
     injected = run.next()
-    told, digest = replayed(
+    reported, digest = replayed(
         {**RACK, "faults": [{**link, "at": "1ns"}]}, [("post", (0, 1, "256KiB"), {"at_ps": 2000})]
     )
-    assert injected.at_ps == told[0].at_ps
+    assert injected.at_ps == reported[0].at_ps
     assert run.close() == digest
 
 
-def test_who_waits_for_whom_is_told_where_nothing_moves() -> None:
+def test_who_waits_for_whom_is_reported_where_nothing_moves() -> None:
     run = api.open(FABRIC)
     run.collective("all_reduce", 4096, [0, 2], rank=0, algorithm="ring")
     with pytest.raises(

@@ -87,14 +87,14 @@ def test_a_program_over_a_socket_has_the_answer_of_one_in_the_process(tmp_path: 
     with served.client() as client:
         for name, args, keys in whole.asked[:3]:
             getattr(client, name)(*args, **keys)
-        told = []
+        reported = []
         asked = iter(whole.asked[3:])
         while client.outstanding:
-            told.append(client.next())
+            reported.append(client.next())
             for name, args, keys in [one for one in [next(asked, None)] if one is not None]:
                 getattr(client, name)(*args, **keys)
     assert served.end() == digest
-    assert [tuple(one) for one in told] == [tuple(one[:-1]) for one in whole.told]
+    assert [tuple(one) for one in reported] == [tuple(one[:-1]) for one in whole.reported]
 
 
 def two(served: Served, first: str, second: str, last: Callable[[Client], None]) -> None:
@@ -243,9 +243,9 @@ def test_a_caller_in_another_language_has_the_same_answer(tmp_path: Path) -> Non
     served = Served(str(tmp_path / "s"))
     command = [str(binary), str(served.address), served.server.token, "3"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout
-    run, told = api.open(FABRIC), []
+    run, reported = api.open(FABRIC), []
     for _ in range(3):
         run.post(0, 3, 4096, tell="delivered")
-        told.append(run.next().at_ps)
-    assert list(map(int, printed.split())) == told
+        reported.append(run.next().at_ps)
+    assert list(map(int, printed.split())) == reported
     assert served.end() == run.close()

@@ -26,14 +26,14 @@ def half_played(workers: int | None) -> Script:
     for _ in range(3):
         half.one()
     for _ in range(5):
-        half.told.append(half.run.next())
+        half.reported.append(half.run.next())
         half.one()
     return half
 
 
 def to_its_end(script: Script) -> str:
     while script.run.outstanding:
-        script.told.append(script.run.next())
+        script.reported.append(script.run.next())
         if script.left:
             script.one()
     return script.run.close()
@@ -49,9 +49,9 @@ def test_one_answer_in_this_process_in_parts_and_on_ray(
     whole = Script(api.open(fabric), 2, 12)
     digest = whole.play()
     there = Script(api.open(fabric, workers=workers, placement=placement), 2, 12)
-    assert (there.play(), there.told) == (digest, whole.told)
+    assert (there.play(), there.reported) == (digest, whole.reported)
     parts = Script(api.open(fabric, parts=workers), 2, 12)
-    assert (parts.play(), parts.told) == (digest, whole.told)
+    assert (parts.play(), parts.reported) == (digest, whole.reported)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, None), (None, 2), (2, 2)])
@@ -78,7 +78,7 @@ def test_a_fork_and_a_fault_on_ray_are_those_in_this_process() -> None:
     assert digests[0][0] != digests[0][1]
 
 
-def test_a_stall_and_a_worker_that_dies_are_told_and_end_the_run() -> None:
+def test_a_stall_and_a_worker_that_dies_are_reported_and_end_the_run() -> None:
     run = api.open(FABRIC, workers=2)
     run.collective("all_reduce", 4096, [0, 2], rank=0, algorithm="ring")
     with pytest.raises(

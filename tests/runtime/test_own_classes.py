@@ -243,7 +243,7 @@ def test_a_class_that_does_not_fit_is_refused_by_key(place: Place, key: str, nam
         (ARBITER, "WrongClass", [r"WrongClass of NIC \d+ chose class 5, of 0x08 that are ready"]),
     ],
 )
-def test_a_class_that_fails_in_the_run_is_told_with_its_place(
+def test_a_class_that_fails_in_the_run_is_reported_with_its_place(
     place: Place, key: str, name: str, said: list[str]
 ) -> None:
     place("mine", MINE)
@@ -339,7 +339,7 @@ def test_an_unexpected_failure_is_one_of_the_runtime_and_keeps_its_traceback(tmp
     (tmp_path / "breaks.py").write_text(BREAKS, encoding="utf-8")
     own = {**FLOWS, "nic": {"arbiter": {"kind": "breaks:Breaks"}}}
     (tmp_path / "own.yaml").write_text(json.dumps(own), encoding="utf-8")
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "emu.cli.main", "run", "own.yaml", "--local"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"},
@@ -347,8 +347,8 @@ def test_an_unexpected_failure_is_one_of_the_runtime_and_keeps_its_traceback(tmp
         text=True,
         check=False,
     )
-    assert told.returncode == 4
-    assert told.stderr.splitlines()[-1].startswith("TypeError: ")
+    assert reported.returncode == 4
+    assert reported.stderr.splitlines()[-1].startswith("TypeError: ")
 
 
 FORGETS = """

@@ -202,13 +202,13 @@ def test_worker_left_behind_at_a_recovery_is_refused_though_it_knows_the_secret(
 
 
 def test_incarnation_is_in_every_proof() -> None:
-    told = Handshake(RunIdentity("run", SECRET, 3, incarnation=1), 1, connects=True)
+    reported = Handshake(RunIdentity("run", SECRET, 3, incarnation=1), 1, connects=True)
     listener = Handshake(RunIdentity("run", SECRET, 3, incarnation=2), 0, connects=False)
-    claimed = told.hello[:8] + b"\x02\x00\x00\x00" + told.hello[12:]
+    claimed = reported.hello[:8] + b"\x02\x00\x00\x00" + reported.hello[12:]
     listener.take_hello(claimed)
-    told.take_hello(listener.hello[:8] + b"\x01\x00\x00\x00" + listener.hello[12:])
+    reported.take_hello(listener.hello[:8] + b"\x01\x00\x00\x00" + listener.hello[12:])
     with pytest.raises(ProtocolError, match="does not know the secret"):
-        listener.check_proof(told.proof())
+        listener.check_proof(reported.proof())
 
 
 def test_secret_is_in_no_text_about_the_run() -> None:

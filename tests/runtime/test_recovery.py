@@ -216,7 +216,7 @@ def test_a_worker_that_stands_still_for_good_is_ended_and_replaced(worker: int) 
 
 
 @pytest.mark.provokes("there is no room for a snapshot")
-def test_a_snapshot_for_which_there_is_no_room_is_told_once_and_the_one_before_still_counts(
+def test_a_snapshot_for_which_there_is_no_room_is_reported_once_and_the_one_before_still_counts(
     tmp_path: Path,
 ) -> None:
     """The disk is full for one worker from a third on; the other dies at two thirds, once that is told."""
@@ -238,13 +238,13 @@ def test_a_snapshot_for_which_there_is_no_room_is_told_once_and_the_one_before_s
     # The worker is kept for the next test.
     resource.prlimit(full[0], resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     check(outcome, vandal)
-    told, back = vandal.notes[:2]
+    reported, back = vandal.notes[:2]
     standing = re.fullmatch(
         r"a snapshot could not be written: .*/worker-1: File too large; "
         r"the run goes on, and the one of (\S+) still counts",
-        told,
+        reported,
     )
-    assert standing is not None, told
+    assert standing is not None, reported
     assert back.endswith(f"; the run goes back to {standing[1]}")
 
 

@@ -45,7 +45,7 @@ def test_what_an_item_raises_is_raised_here() -> None:
         list(side_by_side(refuses, [1, 2], 2))
 
 
-def test_a_process_that_dies_is_told_with_its_status() -> None:
+def test_a_process_that_dies_is_reported_with_its_status() -> None:
     with pytest.raises(RuntimeFailure, match="status -9"):
         list(side_by_side(dies, [1, 2], 2))
 

@@ -98,7 +98,7 @@ def test_what_is_under_way_when_the_run_goes_back_never_counts(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("within_s", [0.0, 60.0])
-def test_what_cannot_be_copied_is_told_once_and_does_not_count(tmp_path: Path, within_s: float) -> None:
+def test_what_cannot_be_copied_is_reported_once_and_does_not_count(tmp_path: Path, within_s: float) -> None:
     notes = Notes()
     snapshot_coordinator = snapshot_coordinator_at(tmp_path, notes, Copying(3, "no room there"))
     save(snapshot_coordinator, 7)

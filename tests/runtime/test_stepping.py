@@ -65,7 +65,7 @@ def test_a_submitted_operation_begins_one_management_delay_after_it_was_submitte
     assert again.digest() == run.digest()
 
 
-def test_when_a_job_is_told_what_to_do_decides_the_answer_and_parts_do_not() -> None:
+def test_when_a_job_is_reported_what_to_do_decides_the_answer_and_parts_do_not() -> None:
     answers = []
     for parts, pause_ps in ((1, MS), (2, MS), (3, 2 * MS)):
         run = submitted(parts)

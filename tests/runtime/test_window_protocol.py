@@ -82,7 +82,7 @@ def test_nobody_runs_beyond_the_next_act_of_who_is_listened_to_and_all_stand_beh
     for machine in group:
         machine.hears_after_ps = 300
 
-    def told(next_ps: int, acts_ps: int, pause_ps: int = NEVER_PS) -> list[Contribution]:
+    def reported(next_ps: int, acts_ps: int, pause_ps: int = NEVER_PS) -> list[Contribution]:
         """The last worker has the event and hosts who is listened to; the first one is told to pause."""
         mine = [idle(workers) for _ in range(workers)]
         mine[0].pause_ps = pause_ps
@@ -91,15 +91,15 @@ def test_nobody_runs_beyond_the_next_act_of_who_is_listened_to_and_all_stand_beh
         return mine
 
     # Events at 1000 and an act at 1200; then what may act after a message; then the act itself.
-    assert set(bounds(one_round(group, told(1000, 1200)))) == {1200}
-    assert set(bounds(one_round(group, told(1000, NEVER_PS)))) == {1300}
-    assert set(bounds(one_round(group, told(1300, 1300)))) == {1301}
-    steps = one_round(group, told(1301, 1450, pause_ps=1301))
+    assert set(bounds(one_round(group, reported(1000, 1200)))) == {1200}
+    assert set(bounds(one_round(group, reported(1000, NEVER_PS)))) == {1300}
+    assert set(bounds(one_round(group, reported(1300, 1300)))) == {1301}
+    steps = one_round(group, reported(1301, 1450, pause_ps=1301))
     assert [(step.sync.time_ps, step.sync.requested) for step in steps if step.sync] == [
         (1301, True)
     ] * workers
     assert set(bounds(steps)) == {1301}
-    assert set(bounds(one_round(group, told(1301, 1450)))) == {1450}
+    assert set(bounds(one_round(group, reported(1301, 1450)))) == {1450}
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 5, 9])

@@ -70,14 +70,14 @@ def with_override(override: str) -> str:
     ],
 )
 def test_an_override_is_refused_by_its_line_as_the_section_itself_is(override: str, said: str) -> None:
-    (told,) = refusals(with_override(override))
-    assert told.startswith(f"file:7: overrides[0]{said}")
+    (reported,) = refusals(with_override(override))
+    assert reported.startswith(f"file:7: overrides[0]{said}")
 
 
 def test_a_gpu_without_an_sm_beside_its_channels_is_refused() -> None:
     text = with_override("devices: gpu-0-0, gpu: {sms: 2}")
-    (told,) = refusals(text, "ncclx.sms_per_channel=1", "ncclx.channels=2")
-    assert told.startswith("file:7: overrides[0].gpu.sms: 2 channels take all 2 SMs of a GPU")
+    (reported,) = refusals(text, "ncclx.sms_per_channel=1", "ncclx.channels=2")
+    assert reported.startswith("file:7: overrides[0].gpu.sms: 2 channels take all 2 SMs of a GPU")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_gpu_without_an_sm_beside_its_channels_is_refused() -> None:
     ],
 )
 def test_an_override_for_what_the_fabric_has_not_is_refused_by_its_line(override: str, said: str) -> None:
-    (told,) = unresolvable(with_override(override))
-    assert told.startswith(f"file:7: overrides[0]{said}")
+    (reported,) = unresolvable(with_override(override))
+    assert reported.startswith(f"file:7: overrides[0]{said}")
 
 
 def test_overrides_that_are_each_right_and_not_together_are_refused() -> None:
@@ -103,8 +103,8 @@ def test_overrides_that_are_each_right_and_not_together_are_refused() -> None:
         "  - {devices: rtsw-0, switch: {ecn: {kmin: 3MB}}}\n"
         "  - {devices: 'rtsw-*', switch: {ecn: {kmax: 1MB}}}\n"
     )
-    (told,) = unresolvable(both)
-    assert told.startswith(
+    (reported,) = unresolvable(both)
+    assert reported.startswith(
         "file:8: overrides[1]: the overrides of rtsw-0 do not go together: kmin lies above"
     )
 

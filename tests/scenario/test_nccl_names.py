@@ -216,7 +216,7 @@ def test_the_table_of_another_tuner_is_named_with_the_reason() -> None:
     )
 
 
-def test_an_unknown_variable_is_told_its_neighbour() -> None:
+def test_an_unknown_variable_is_reported_its_neighbour() -> None:
     (line,) = refusals({"NCCL_BUFSIZE": 1})
     assert line == "ncclx.env.NCCL_BUFSIZE: unknown variable; did you mean 'NCCL_BUFFSIZE'?"
 
@@ -266,7 +266,7 @@ def test_a_key_that_says_the_same_is_none() -> None:
     assert found.ncclx.buffsize_bytes == 1_048_576
 
 
-def test_two_variables_that_contradict_one_another_are_told() -> None:
+def test_two_variables_that_contradict_one_another_are_reported() -> None:
     (line,) = refusals({"NCCL_IB_QPS_PER_CONNECTION": 2, "NCCL_CTRAN_IB_MAX_QPS": 4})
     assert line == "ncclx.env.NCCL_CTRAN_IB_MAX_QPS: means ncclx.qps_per_connection: 4, which is 2"
 

@@ -81,8 +81,8 @@ def test_what_follows_from_a_set_value_names_the_set() -> None:
 
 @pytest.mark.parametrize("section", ["", "ncclx: {channels: 2}\n", "ncclx: {chanels: 2}\n"])
 def test_a_key_that_was_set_is_refused_where_it_was_set_whether_the_file_has_it_or_not(section: str) -> None:
-    (told,) = refusals(SMALL + section, "ncclx.chanels=3")
-    assert told.startswith("--set ncclx.chanels=3: ncclx.chanels: unknown key; did you mean 'channels'?")
+    (reported,) = refusals(SMALL + section, "ncclx.chanels=3")
+    assert reported.startswith("--set ncclx.chanels=3: ncclx.chanels: unknown key; did you mean 'channels'?")
 
 
 def test_an_alias_is_changed_in_one_place_only() -> None:

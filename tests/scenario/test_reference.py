@@ -146,8 +146,8 @@ def test_the_scenarios_on_the_pages_are_valid() -> None:
         assert refusals(text) == [], block
 
 
-def test_the_errors_on_the_page_are_the_errors_told() -> None:
+def test_the_errors_on_the_page_are_the_errors_reported() -> None:
     text = (ROOT / "docs/scenario.md").read_text(encoding="utf-8")
     (wrong_one,) = re.findall(r"```yaml-wrong\n(.*?)```", text, re.DOTALL)
-    (told,) = re.findall(r"```text-told\n(.*?)```", text, re.DOTALL)
-    assert refusals(wrong_one) == told.replace("small.yaml:", "file:").splitlines()
+    (reported,) = re.findall(r"```text-told\n(.*?)```", text, re.DOTALL)
+    assert refusals(wrong_one) == reported.replace("small.yaml:", "file:").splitlines()

@@ -11,10 +11,10 @@ from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, SMALL, refusals
 KINDS = "ai_zone, llama3, hpn, dcn_plus, megascale, multi_plane, fat_tree, rail_only, star, graph, file"
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_everything_wrong_is_reported_at_once() -> None:
     text = (GOLDEN / "everything_wrong.yaml").read_text(encoding="utf-8")
-    told = "\n".join(refusals(text, *EVERYTHING_WRONG)) + "\n"
-    assert told == (GOLDEN / "everything_wrong.txt").read_text(encoding="utf-8")
+    reported = "\n".join(refusals(text, *EVERYTHING_WRONG)) + "\n"
+    assert reported == (GOLDEN / "everything_wrong.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_everything_wrong_is_told_at_once() -> None:
     ],
 )
 def test_each_wrong_value_is_refused_by_key(assignment: str, said: str) -> None:
-    told = refusals(SMALL, assignment)
-    assert len(told) == 1
-    assert told[0].startswith(f"--set {assignment}: {said}")
+    reported = refusals(SMALL, assignment)
+    assert len(reported) == 1
+    assert reported[0].startswith(f"--set {assignment}: {said}")
 
 
 def test_unknown_keys_come_with_the_nearest_known_one() -> None:
@@ -168,8 +168,8 @@ def test_unknown_keys_come_with_the_nearest_known_one() -> None:
 
 
 def test_more_nics_than_a_leaf_has_addresses_for_are_refused() -> None:
-    (told,) = refusals(SMALL.replace("gpus_per_host: 2", "gpus_per_host: 600"))
-    where, _, accepted = told.partition("; accepted: ")
+    (reported,) = refusals(SMALL.replace("gpus_per_host: 2", "gpus_per_host: 600"))
+    where, _, accepted = reported.partition("; accepted: ")
     assert where == "file:2: topology.hosts_per_rack: 1200 NICs under one leaf are too many"
     assert accepted == "hosts_per_rack x gpus_per_host of at most 1024"
 
@@ -193,9 +193,9 @@ def test_two_jobs_need_two_names() -> None:
     ],
 )
 def test_what_is_no_mapping_at_all_is_one_line(text: str, said: str) -> None:
-    told = refusals(text)
-    assert len(told) == 1
-    assert told[0].startswith(said)
+    reported = refusals(text)
+    assert len(reported) == 1
+    assert reported[0].startswith(said)
 
 
 def test_files_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:

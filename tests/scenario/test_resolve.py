@@ -93,11 +93,11 @@ def test_a_graph_is_built_node_by_node() -> None:
     ],
 )
 def test_what_the_fabric_does_not_have_is_refused_by_key(assignment: str, said: str) -> None:
-    (told,) = unresolvable(FLOWS, assignment)
-    assert told.startswith(f"--set {assignment}: {said}")
+    (reported,) = unresolvable(FLOWS, assignment)
+    assert reported.startswith(f"--set {assignment}: {said}")
 
 
-def test_everything_that_does_not_fit_is_told_at_once_with_its_line() -> None:
+def test_everything_that_does_not_fit_is_reported_at_once_with_its_line() -> None:
     text = FLOWS.replace("fan_in: 2", "fan_in: 20") + (
         "faults:\n  - {kind: link_down, at: 0, target: 'a:b'}\n  - {kind: link_up, at: 1us, target: 'c:d'}\n"
     )
@@ -111,12 +111,12 @@ def test_everything_that_does_not_fit_is_told_at_once_with_its_line() -> None:
 def test_a_graph_that_cannot_be_is_refused_with_its_line() -> None:
     text = (ROOT / "scenarios/fabrics/graph.yaml").read_text(encoding="utf-8")
     line = next(at for at, one in enumerate(text.splitlines(), 1) if "a: nic-b" in one)
-    (told,) = unresolvable(text.replace("a: nic-b", "a: nic-bb"))
-    assert told.startswith(
+    (reported,) = unresolvable(text.replace("a: nic-b", "a: nic-bb"))
+    assert reported.startswith(
         f"file:{line}: topology.links[1].a: no device is named 'nic-bb'; did you mean 'nic-b'?"
     )
-    (told,) = unresolvable(text, "topology.links[1].b=nic-a", "topology.links[3].b=top")
-    assert "not connected" in told or "hangs on no link" in told
+    (reported,) = unresolvable(text, "topology.links[1].b=nic-a", "topology.links[3].b=top")
+    assert "not connected" in reported or "hangs on no link" in reported
 
 
 def test_gpus_and_nics_need_a_host_and_nobody_else_has_one() -> None:
@@ -151,7 +151,7 @@ def test_a_table_becomes_flows_that_remember_their_lines(tmp_path: Path) -> None
         (None, "file:5: jobs[0].workload.file: {table}: there is no such file"),
     ],
 )
-def test_what_is_wrong_in_a_table_is_told_with_its_own_line(
+def test_what_is_wrong_in_a_table_is_reported_with_its_own_line(
     tmp_path: Path, table: str | None, said: str
 ) -> None:
     if table is not None:
@@ -159,13 +159,13 @@ def test_what_is_wrong_in_a_table_is_told_with_its_own_line(
     text = SMALL.replace(
         "{kind: collective, op: all_reduce, sizes: [1MiB]}", "{kind: flow_table, file: t.csv}"
     )
-    (told,) = refusals(text, directory=tmp_path)
-    assert told.startswith(said.format(table=tmp_path / "t.csv"))
+    (reported,) = refusals(text, directory=tmp_path)
+    assert reported.startswith(said.format(table=tmp_path / "t.csv"))
 
 
 def test_links_and_devices_that_switch_sections_name_must_exist() -> None:
     half = "overrides=[{devices: rtsw-0, switch: {pfc: {ignores: [nic-9-9]}}}]"
-    told = unresolvable(SMALL, "routing.link_weights=[{link: 'rtsw-0:ctsw-9', weight: 2}]", half)
-    assert len(told) == 2
-    assert "routing.link_weights[0].link: no link is named 'rtsw-0:ctsw-9'" in told[0]
-    assert "overrides[0].switch.pfc.ignores[0]: no link leads to 'nic-9-9'" in told[1]
+    reported = unresolvable(SMALL, "routing.link_weights=[{link: 'rtsw-0:ctsw-9', weight: 2}]", half)
+    assert len(reported) == 2
+    assert "routing.link_weights[0].link: no link is named 'rtsw-0:ctsw-9'" in reported[0]
+    assert "overrides[0].switch.pfc.ignores[0]: no link leads to 'nic-9-9'" in reported[1]

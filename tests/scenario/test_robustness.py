@@ -85,5 +85,5 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
 def test_any_assignment_is_made_or_refused(text: str) -> None:
     if problems_of(lambda: parse_override(text)):
         return
-    told = problems_of(lambda: loaded(SMALL, text))
-    assert all(problem.file in (f"--set {text}", "file") for problem in told)
+    reported = problems_of(lambda: loaded(SMALL, text))
+    assert all(problem.file in (f"--set {text}", "file") for problem in reported)

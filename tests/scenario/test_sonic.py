@@ -36,7 +36,7 @@ def switch(directory: Path, config: object, more: str = "") -> SwitchSection:
     return load_text(TEXT + more, "box.yaml", directory).scenario.switch
 
 
-def told(directory: Path, config: object) -> list[str]:
+def reported(directory: Path, config: object) -> list[str]:
     """What it is refused for."""
     with pytest.raises(ScenarioError) as caught:
         switch(directory, config)
@@ -325,7 +325,7 @@ def test_what_is_filled_in_is_noted(tmp_path: Path) -> None:
 
 def test_a_file_of_buffers_alone_is_refused_for_what_it_lacks(tmp_path: Path) -> None:
     config = {"BUFFER_PROFILE": PROFILES, "BUFFER_QUEUE": {"Ethernet0|0-2": {"profile": "queue"}}}
-    (line,) = told(tmp_path, config)
+    (line,) = reported(tmp_path, config)
     assert line.startswith(
         "config_db.json:26: switch.config_db: BUFFER_QUEUE: which priorities are lossless is in PORT_QOS_MAP"
         " (pfc_enable), which the file lacks; accepted: one file of both"
@@ -404,7 +404,7 @@ DIFFER = {"Ethernet0": {"pfc_enable": "3,4"}, "Ethernet4": {"pfc_enable": "3"}}
 def test_what_does_not_fit_is_refused_by_file_and_line(
     tmp_path: Path, config: object, line: int, said: str
 ) -> None:
-    first = told(tmp_path, config)[0]
+    first = reported(tmp_path, config)[0]
     assert first.startswith(f"config_db.json:{line}: {said}"), first
 
 

@@ -50,7 +50,7 @@ def fabric_in(directory: Path, file_format: str, content: str) -> Topology:
     return build_topology(load_text(text_of(file_format), "x.yaml", directory).scenario)
 
 
-def told(directory: Path, file_format: str, content: str) -> list[str]:
+def reported(directory: Path, file_format: str, content: str) -> list[str]:
     """What a file is refused for."""
     (directory / "fabric.txt").write_text(content, encoding="utf-8")
     loaded = None
@@ -126,18 +126,18 @@ def test_line_breaks_mean_nothing(tmp_path: Path) -> None:
         (6, "0 3 400Gbps 2us 0", "topology.links: the fabric is not connected"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_by_its_line(
+def test_what_is_wrong_with_a_file_is_reported_by_its_line(
     tmp_path: Path, line: int, text: str, said: str
 ) -> None:
     lines = NS3.splitlines()
     lines[line - 1] = text
-    (first, *_) = told(tmp_path, "ns3", "\n".join(lines))
+    (first, *_) = reported(tmp_path, "ns3", "\n".join(lines))
     assert said in first
     assert first.startswith("fabric.txt:" if said[0].isdigit() else "x.yaml:5:")
 
 
 def test_servers_that_do_not_divide_are_refused(tmp_path: Path) -> None:
-    (line,) = told(tmp_path, "simai", SIMAI.replace("10 2 2 4 12", "10 3 2 4 12"))
+    (line,) = reported(tmp_path, "simai", SIMAI.replace("10 2 2 4 12", "10 3 2 4 12"))
     assert line.startswith("fabric.txt:1: topology.path: 4 GPUs do not divide into servers of 3")
 
 
@@ -149,7 +149,7 @@ def test_a_file_that_is_not_there_is_refused_at_its_key(tmp_path: Path) -> None:
     assert "there is no such file" in line
 
 
-def test_a_section_that_is_wrong_itself_is_told_as_any_other(tmp_path: Path) -> None:
+def test_a_section_that_is_wrong_itself_is_reported_as_any_other(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as error:
         load_text(text_of("htsim") + "", "x.yaml", tmp_path)
     assert "x.yaml:4: topology.format: 'htsim' is not one of the choices" in str(error.value)
@@ -238,7 +238,7 @@ def test_hpcc_s_flows_are_read_with_the_numbers_of_its_topology(tmp_path: Path) 
         ),
     ],
 )
-def test_a_flow_that_does_not_fit_is_told_by_its_line(tmp_path: Path, wrong: str, said: str) -> None:
+def test_a_flow_that_does_not_fit_is_reported_by_its_line(tmp_path: Path, wrong: str, said: str) -> None:
     (tmp_path / "fabric.txt").write_text(HPCC.replace("5 2 3", "5 2 4"))
     (tmp_path / "flow.txt").write_text(FLOWS.replace("0 2 3 100 200000 2", wrong))
     text = text_of("ns3").replace("kind: permutation, size: 1MiB", "kind: flow_table, file: flow.txt")

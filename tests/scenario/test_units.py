@@ -11,6 +11,7 @@ from emu.base.errors import QuantityError, ScenarioError
 from emu.base.units import (
     MAX_QUANTITY,
     about_time,
+    distinct_texts,
     format_rate,
     format_size,
     format_time,
@@ -19,7 +20,6 @@ from emu.base.units import (
     parse_size,
     parse_time,
     shown_time,
-    told_apart,
 )
 from emu.scenario.load import load_text
 
@@ -72,7 +72,7 @@ def test_rates_count_bits_unless_the_b_is_capital(text: str, rate_bps: int) -> N
     assert parse_rate(text) == rate_bps
 
 
-def test_times_are_told_in_days_and_hours_too() -> None:
+def test_times_are_reported_in_days_and_hours_too() -> None:
     assert (parse_time("1.5h"), parse_time("53d")) == (5_400 * 10**12, 4_579_200 * 10**12)
 
 
@@ -194,7 +194,7 @@ def test_devices_calculate_the_same_time_in_native_integers(size_bytes: int, rat
 
 
 @pytest.mark.parametrize("start_s", [10, 61, 10_800, 86_400 * 30])
-def test_what_follows_at_once_late_in_a_run_is_told_from_it(start_s: int) -> None:
+def test_what_follows_at_once_late_in_a_run_is_reported_from_it(start_s: int) -> None:
     """A fault, its loss and its notice within a millisecond, at any second of a run."""
     shown = [shown_time(start_s * 10**12 + us * 10**6) for us in (0, 200, 430, 627)]
     assert shown == [f"{start_s}s", f"{start_s}.0002s", f"{start_s}.00043s", f"{start_s}.000627s"]
@@ -204,7 +204,7 @@ def test_what_follows_at_once_late_in_a_run_is_told_from_it(start_s: int) -> Non
 def test_times_of_one_line_look_different_where_they_are(apart_ps: list[int], start_ps: int) -> None:
     """Near zero, and late in a run where four digits are the same."""
     for times_ps in (apart_ps, [start_ps + one % 10**9 for one in apart_ps]):
-        shown = told_apart(times_ps)
+        shown = distinct_texts(times_ps)
         assert len(set(shown)) == len(set(times_ps))
         for text, time_ps in zip(shown, times_ps, strict=True):
             assert abs(parse_time(text) - time_ps) * 2000 <= time_ps
@@ -212,6 +212,6 @@ def test_times_of_one_line_look_different_where_they_are(apart_ps: list[int], st
 
 def test_as_many_digits_as_it_takes_are_shown() -> None:
     late_ps = 10_800 * 10**12
-    assert told_apart([late_ps + 627_000_000, late_ps + 200_000_000]) == ["10800.000627s", "10800.0002s"]
-    assert told_apart([1_234_567_890, 1_234_599_999], about_time) == ["1234.57us", "1234.6us"]
-    assert told_apart([5, 5]) == ["5ps", "5ps"]
+    assert distinct_texts([late_ps + 627_000_000, late_ps + 200_000_000]) == ["10800.000627s", "10800.0002s"]
+    assert distinct_texts([1_234_567_890, 1_234_599_999], about_time) == ["1234.57us", "1234.6us"]
+    assert distinct_texts([5, 5]) == ["5ps", "5ps"]

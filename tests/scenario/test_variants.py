@@ -9,7 +9,7 @@ from emu.base.errors import ScenarioError
 from emu.base.shipped import scenario_names, scenarios_in
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
-from tests.cli.telling import Captured, told
+from tests.cli.telling import Captured, reported
 from tests.scenario.scenarios import ROOT, SMALL
 
 TEXT = (
@@ -96,23 +96,23 @@ def test_a_wrong_variant_is_refused_with_its_line(variants: str, variant: str, s
     assert line.startswith(said)
 
 
-def test_a_variant_is_run_by_its_name_and_by_its_file_and_a_mistyped_one_is_told_the_nearest(
+def test_a_variant_is_run_by_its_name_and_by_its_file_and_a_mistyped_one_is_reported_the_nearest(
     capsys: Captured, tmp_path: Path
 ) -> None:
     file = ROOT / "scenarios/routing/spray.yaml"
-    by_name = told(capsys, "validate", "--effective", "spray_collapse")
-    assert by_name == told(capsys, "validate", "--effective", str(file), "--variant", "collapse")
+    by_name = reported(capsys, "validate", "--effective", "spray_collapse")
+    assert by_name == reported(capsys, "validate", "--effective", str(file), "--variant", "collapse")
     assert (by_name[0], by_name[1][0]) == (0, "name: spray_collapse")
-    status, _, err = told(capsys, "validate", "spray_colapse")
+    status, _, err = reported(capsys, "validate", "spray_colapse")
     assert (status, err[0].endswith("did you mean 'spray_collapse'?")) == (2, True)
-    status, _, err = told(capsys, "run", "spray", "--variant", "colapse", "--local")
+    status, _, err = reported(capsys, "run", "spray", "--variant", "colapse", "--local")
     assert (status, err[0].partition("variants: ")[2]) == (
         2,
         "there is no variant 'colapse'; did you mean 'collapse'?; accepted: collapse",
     )
     small = tmp_path / "small.yaml"
     small.write_text(TEXT + "  wrong: {ncclx.chanels: 2}\n", encoding="utf-8")
-    status, out, err = told(capsys, "validate", str(small))
+    status, out, err = reported(capsys, "validate", str(small))
     assert [line.split(": valid: ")[1].split(",")[0] for line in out] == ["small", "small_more", "other"]
     assert err == [f"emu: {small}:10: ncclx.chanels: unknown key; did you mean 'channels'?"]
 

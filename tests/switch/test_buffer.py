@@ -86,7 +86,7 @@ def test_what_others_hold_lowers_the_threshold() -> None:
     assert is_stopped(buffer.groups[1])
 
 
-def test_a_lossy_group_drops_what_would_pass_its_threshold_and_nobody_is_told() -> None:
+def test_a_lossy_group_drops_what_would_pass_its_threshold_and_nobody_is_reported() -> None:
     buffer = buffer_of(9_000, Fraction(1, 2), 0, {"reserve": 500})
     assert buffer.admit(0, 4_500, 0) == ADMITTED  # 1/2 x 9,000, as it was when the frame arrived
     assert buffer.admit(0, 501, 0) == NO_SHARED_ROOM

@@ -31,7 +31,7 @@ class Sides:
         switch: Section = {"pfc": {"quanta": quanta}}
         self.fabric = Fabric(scenario(star(2), switch=switch, nic=nic or {}))
         self.teller: Port = self.fabric.port(self.fabric.topology.switches[0], 0)
-        self.told: Port = self.fabric.port(self.fabric.topology.nics[0], 0)
+        self.reported: Port = self.fabric.port(self.fabric.topology.nics[0], 0)
 
     def pfc(self) -> Pfc:
         """The telling side's flow control."""
@@ -40,8 +40,8 @@ class Sides:
 
     def heard(self) -> Pfc:
         """The told side's."""
-        assert self.told.pfc is not None
-        return self.told.pfc
+        assert self.reported.pfc is not None
+        return self.reported.pfc
 
     def at(self, now_ps: int) -> None:
         """Execute everything before `now_ps`, and let that be the time."""
@@ -67,11 +67,11 @@ class Sides:
     def blocked(self, before_ps: int) -> int:
         """What the told port may not send, after everything before a time."""
         self.at(before_ps)
-        return self.told.blocked
+        return self.reported.blocked
 
     def frames_under_way(self) -> list[Message]:
         """The pause frames that were sent and not yet obeyed."""
-        nic = self.told.owner.number
+        nic = self.reported.owner.number
         return [
             event
             for event in self.fabric.queue.pending()
@@ -154,7 +154,7 @@ def test_a_quantum_is_rounded_up_where_a_bit_time_is_no_whole_number() -> None:
     assert port.blocked == 0
 
 
-def test_while_a_class_stays_stopped_the_peer_is_told_again_at_half_the_quanta() -> None:
+def test_while_a_class_stays_stopped_the_peer_is_reported_again_at_half_the_quanta() -> None:
     sides = Sides(quanta=1000)  # 1,280 ns, so every 640 ns
     sides.stop(0, 3)
     for moment_ps in range(FLIGHT_PS + 1, 20_000_000, 100_000):
@@ -186,7 +186,7 @@ def test_a_link_that_goes_down_makes_both_sides_forget_and_one_that_comes_up_tel
     assert sides.blocked(1_000_000) == 1 << 3 | 1 << 6
     assert sides.blocked(1_000_001) == 0
     sides.resume(1_500_000, 6)
-    assert sides.pfc().told == 0
+    assert sides.pfc().signalled == 0
     assert sides.blocked(2_000_000) == 0
     # Both are held after link-up, for a frame of 4,198 B (83,960 ps), the pause frame (1,680) and the link
     # (500,000); a pause takes over one of them. A hold counts as nobody's pause.
@@ -239,7 +239,7 @@ class Conversation(RuleBasedStateMachine):
             settled_ps = max(self.since_ps[priority], self.up_since_ps) + SETTLED_PS
             if self.up and self.now_ps > settled_ps:
                 wanted = self.sides.pfc().stopping >> priority & 1
-                assert self.sides.told.blocked >> priority & 1 == wanted, (priority, self.now_ps)
+                assert self.sides.reported.blocked >> priority & 1 == wanted, (priority, self.now_ps)
 
     @rule(priority=st.sampled_from(CLASSES))
     def stop(self, priority: int) -> None:
@@ -271,7 +271,7 @@ class Conversation(RuleBasedStateMachine):
         if not hasattr(self, "sides"):
             return
         pending = Pending(self.sides.fabric.queue.pending())
-        for port in (self.sides.teller, self.sides.told):
+        for port in (self.sides.teller, self.sides.reported):
             assert list(_pauses(port, pending, at_rest=False)) == []
 
     def teardown(self) -> None:
@@ -283,7 +283,7 @@ class Conversation(RuleBasedStateMachine):
             self.resume(priority)
         self.pass_time(10_000_000)
         self.sides.fabric.run()
-        for port in (self.sides.teller, self.sides.told):
+        for port in (self.sides.teller, self.sides.reported):
             assert list(_pauses(port, Pending([]), at_rest=True)) == []
 
 
@@ -308,11 +308,11 @@ def run_both(fabric: Fabric) -> None:
 def test_a_port_that_does_not_obey_counts_the_pauses_and_goes_on_until_headroom_is_full() -> None:
     fabric = half("nic-0", ignores=["*"])
     run_both(fabric)
-    told, deaf = fabric.switch("switch").ports[0], fabric.port(fabric.topology.nics[0], 0).pfc
+    reported, deaf = fabric.switch("switch").ports[0], fabric.port(fabric.topology.nics[0], 0).pfc
     assert deaf is not None
     assert deaf.received[3] > 0
     assert deaf.paused_ps[3] == 0
-    assert told.dropped[2] > 0
+    assert reported.dropped[2] > 0
     # The other NIC obeys and loses nothing.
     other = fabric.switch("switch").ports[1]
     assert (other.dropped[1], other.dropped[2]) == (0, 0)
@@ -337,6 +337,6 @@ def test_half_of_pfc_that_is_none_or_towards_nobody_is_refused() -> None:
     with pytest.raises(ScenarioError, match=r"ignores\[0\]: with 'switch' in silent_to is no PFC in either"):
         half("nic-0", ignores=["switch"], silent_to=["switch"])
     own = [{"devices": "nic-0", "switch": {"pfc": {"silent_to": ["nic-*"]}}}]
-    told = r"overrides\[0\].switch.pfc.silent_to\[0\]: no link leads to 'nic-\*'"
-    with pytest.raises(ScenarioError, match=told):
+    reported = r"overrides\[0\].switch.pfc.silent_to\[0\]: no link leads to 'nic-\*'"
+    with pytest.raises(ScenarioError, match=reported):
         resolve(scenario(star(2), overrides=own), Fabric(scenario(star(2))).topology)

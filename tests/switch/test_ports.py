@@ -40,7 +40,7 @@ def test_nor_does_it_delay_a_pause_frame_longer_than_itself() -> None:
     fabric.run(FULL_PS + 1)
     assert port.pfc.pending_stop == 1 << 3
     fabric.run(2 * FULL_PS + 1)
-    assert port.pfc.told == 1 << 3
+    assert port.pfc.signalled == 1 << 3
     assert port.free_ps == 2 * FULL_PS + 84 * 20
 
 

@@ -14,13 +14,13 @@ from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 
 
-def test_a_headroom_below_the_formula_is_told_for_the_worst_port() -> None:
+def test_a_headroom_below_the_formula_is_reported_for_the_worst_port() -> None:
     # 2 x 500 ns at 400G is 50,000 B; three frames of 4,178 B and a pause of 84 B more.
     exact = {"buffer": {"headroom": f"{50_000 + 3 * 4178 + 84}B"}}
     less = {"buffer": {"headroom": f"{50_000 + 3 * 4178 + 83}B"}}
-    for switch, told in ((exact, 0), (less, 1)):
+    for switch, reported in ((exact, 0), (less, 1)):
         one = scenario(star(3), switch=switch)
-        assert len(headroom_warnings(one, build_topology(one))) == told
+        assert len(headroom_warnings(one, build_topology(one))) == reported
     one = scenario(zone(2, 1, 1, uplink_delay="5us"), switch=exact)
     (line,) = headroom_warnings(one, build_topology(one))
     assert line == (
@@ -70,7 +70,7 @@ def test_groups_have_the_first_profile_that_names_them_and_the_rest_the_section(
     assert fabric.switch("rtsw-1").buffer.pool_bytes == 64_000_000 - 2 * (6 * 4096 + 2 * 70_000)
 
 
-def test_the_headroom_of_each_profile_is_told_where_it_is_too_small() -> None:
+def test_the_headroom_of_each_profile_is_reported_where_it_is_too_small() -> None:
     one = scenario(zone(2, 1, 1), switch={"buffer": {"profiles": PROFILES[1:]}}, overrides=ONE_MORE)
     # Without latencies a port needs 62,618 B (see above).
     (line,) = headroom_warnings(one, build_topology(one))
@@ -80,13 +80,13 @@ def test_the_headroom_of_each_profile_is_told_where_it_is_too_small() -> None:
     )
 
 
-def test_headroom_that_is_shared_leaves_more_and_is_told_if_all_may_need_more_of_it() -> None:
+def test_headroom_that_is_shared_leaves_more_and_is_reported_if_all_may_need_more_of_it() -> None:
     # Without latencies a port needs 62,618 B for each of two classes (see above).
-    told = (
+    reported = (
         "switch.buffer.headroom_pool: 375707B for all ports is less than the 375708B that switch may"
         " need if all are stopped at once: lossless classes may drop"
     )
-    for shared_bytes, lines in ((2 * 3 * 62_618, []), (2 * 3 * 62_618 - 1, [told])):
+    for shared_bytes, lines in ((2 * 3 * 62_618, []), (2 * 3 * 62_618 - 1, [reported])):
         one = scenario(star(3), switch={"buffer": {"headroom_pool": f"{shared_bytes}B"}})
         topology = build_topology(one)
         (switch,) = topology.switches

@@ -100,7 +100,7 @@ MISTAKES = {
 }
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, list[str]]:
+def reported(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, list[str]]:
     status = main(arguments)
     out, err = capsys.readouterr()
     return status, out, err.splitlines()
@@ -112,7 +112,7 @@ def test_a_mistake_in_a_scenario_is_one_line_and_status_2(
 ) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(text, encoding="utf-8")
-    status, out, err = told(capsys, "run", str(file), "--local", "--out", str(tmp_path / "out"))
+    status, out, err = reported(capsys, "run", str(file), "--local", "--out", str(tmp_path / "out"))
     assert (status, out) == (2, "")
     assert len(err) == 1, err
     assert err[0].startswith("emu: " + said.replace("FILE", str(file)))
@@ -125,7 +125,7 @@ def test_files_that_are_none_are_one_line_and_status_2(
 ) -> None:
     (tmp_path / "binary.yaml").write_bytes(bytes(range(256)))
     for name in ("none.yaml", "binary.yaml", "."):
-        status, out, err = told(capsys, "run", str(tmp_path / name), "--local")
+        status, out, err = reported(capsys, "run", str(tmp_path / name), "--local")
         assert (status, out, len(err)) == (2, "", 1)
         assert err[0].startswith(f"emu: {tmp_path / name}:")
 
@@ -170,7 +170,7 @@ def test_a_port_in_use_is_one_line_and_status_4(
 ) -> None:
     with listening(b"") as port:
         options = ("--quiet", f"--discovery-port={port}", "--out", str(tmp_path / "out"))
-        status, out, err = told(capsys, "run", "tiny_flap", how, *options)
+        status, out, err = reported(capsys, "run", "tiny_flap", how, *options)
     said = f"emu: port {port} of 127.0.0.1 cannot be had for the discovery page: Address already in use"
     assert (status, out, err) == (4, "", [said])
 
@@ -182,19 +182,19 @@ def test_a_ray_cluster_that_is_not_there_is_one_line_and_status_4(
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         for address, reason in ((f"127.0.0.1:{port}", "Connection refused"), ("nowhere.invalid:1", "")):
-            status, out, err = told(
+            status, out, err = reported(
                 capsys, "run", "tiny_flap", "--quiet", "--address", address, "--out", str(tmp_path / "out")
             )
             assert (status, out, len(err)) == (4, "", 1)
             assert err[0].startswith(f"emu: no Ray cluster at {address}: {reason}")
 
 
-def test_something_else_than_ray_at_an_address_is_told_at_once(
+def test_something_else_than_ray_at_an_address_is_reported_at_once(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         address = f"127.0.0.1:{port}"
-        status, out, err = told(
+        status, out, err = reported(
             capsys, "run", "tiny_flap", "--quiet", "--address", address, "--out", str(tmp_path / "out")
         )
     said = f"emu: no Ray cluster at {address}: something else listens there"
@@ -205,7 +205,7 @@ def test_something_else_than_ray_at_an_address_is_told_at_once(
 def test_what_is_no_address_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, address: str
 ) -> None:
-    status, _, err = told(
+    status, _, err = reported(
         capsys, "run", "tiny_flap", "--quiet", "--address", address, "--out", str(tmp_path / "out")
     )
     assert (status, err) == (

@@ -35,8 +35,8 @@ def left_of(place: Path) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                told = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-                if os.fsencode(place) in told:
+                reported = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                if os.fsencode(place) in reported:
                     found.append(f"{entry.name} {(entry / 'cmdline').read_bytes()[:200]!r}")
     return found
 

@@ -100,8 +100,8 @@ def test_a_worker_that_the_memory_monitor_ends_is_one_line_that_says_what_to_do(
     doomed: dict[str, Doomed],
 ) -> None:
     line = doomed["memory"].end()
-    told = r"emu: worker [01] .*died.*: Ray ended it, because its node ran short of memory \([\d.]+GB of "
-    assert re.match(told, line), line
+    reported = r"emu: worker [01] .*died.*: Ray ended it, because its node ran short of memory \([\d.]+GB of "
+    assert re.match(reported, line), line
     assert "accepted: fewer --workers, a smaller scenario, more memory" in line
 
 
@@ -138,8 +138,8 @@ def test_a_worker_that_raises_is_one_line_and_its_traceback_is_in_the_run_direct
     with pytest.raises(RuntimeFailure) as raised:
         disturbed(vandal, directory=tmp_path)
     details = tmp_path / "worker-1.txt"
-    told = rf"worker 1: \w*Error: .*Too many open files.* \(details in {re.escape(str(details))}\)"
-    assert re.fullmatch(told, str(raised.value)), str(raised.value)
+    reported = rf"worker 1: \w*Error: .*Too many open files.* \(details in {re.escape(str(details))}\)"
+    assert re.fullmatch(reported, str(raised.value)), str(raised.value)
     text = details.read_text("utf-8")
     assert "in where\n" in text
     assert "\x1b" not in text
@@ -203,21 +203,21 @@ def test_a_directory_that_cannot_be_written_is_bad_input(
 
 @pytest.mark.provokes("`--out` holds an earlier run, or something else")
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("summary.json", "holds the results of an earlier run"),
         ("thesis.tex", "holds other things than a run"),
     ],
 )
 def test_a_directory_that_holds_something_is_bad_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reported: str
 ) -> None:
     for each in ("journal.jsonl", name):
         (tmp_path / each).write_text("ten years", encoding="utf-8")
     assert main(["run", str(TINY), "--local", "--quiet", "--out", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{tmp_path}: " in line
-    assert told in line
+    assert reported in line
     assert (tmp_path / name).read_text("utf-8") == "ten years"
 
 

@@ -36,16 +36,18 @@ def seen(out: Path, scenario: str, *options: str, columns: int = 200) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "told"),
+    ("scenario", "reported"),
     [
         ("tiny_all_reduce", r"ring: [0-9]+ done, all_reduce 256KiB [0-9.]+Gbps"),
         ("training_step", r"train: step [0-9]+ done, [0-9.]+[mu]s"),
         ("tiny_flap", r"delivering .*faults [0-9] active of 3"),
     ],
 )
-def test_the_status_line_says_how_far_each_kind_of_job_is(scenario: str, told: str, tmp_path: Path) -> None:
+def test_the_status_line_says_how_far_each_kind_of_job_is(
+    scenario: str, reported: str, tmp_path: Path
+) -> None:
     text = seen(tmp_path / "run", scenario, "--pace", "2ms/s", "--for", "2ms", "--set", "expect=[]")
-    assert re.search(told, text), text
+    assert re.search(reported, text), text
     assert " a second)" in text
 
 
@@ -62,6 +64,6 @@ def test_the_status_line_goes_on_below_where_the_terminal_is_narrow(tmp_path: Pa
     assert re.search(r"faults\s+[0-9]\s+active\s+of\s+3", text), text
 
 
-def test_what_a_fault_on_the_busiest_hits_is_told_as_it_strikes(tmp_path: Path) -> None:
+def test_what_a_fault_on_the_busiest_hits_is_reported_as_it_strikes(tmp_path: Path) -> None:
     text = seen(tmp_path / "run", "busiest_uplink", "--pace", "max", "--for", "2ms", "--set", "expect=[]")
     assert re.search(r"fault 0 hits [a-z]+-[0-9]+[:>][a-z]+-[0-9]+ at ", text), text

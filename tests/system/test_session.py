@@ -65,7 +65,7 @@ def test_a_worker_that_is_gone_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize(("cpus", "needed"), [(2, 64), (16, 120)])
-def test_a_limit_of_open_files_that_ray_cannot_start_with_is_told_at_once(
+def test_a_limit_of_open_files_that_ray_cannot_start_with_is_reported_at_once(
     monkeypatch: pytest.MonkeyPatch, cpus: int, needed: int
 ) -> None:
     limits = [needed, resource.RLIM_INFINITY, needed - 1]

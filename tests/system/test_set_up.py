@@ -101,7 +101,7 @@ def make(place: Path, *words: str, python: str = PYTHON, **more: str) -> subproc
     )
 
 
-def told(running: subprocess.Popen[str]) -> tuple[int, list[str]]:
+def reported(running: subprocess.Popen[str]) -> tuple[int, list[str]]:
     """Its status, and what it said beside what make says of every failure."""
     output, _ = running.communicate(timeout=300)
     return running.returncode, [line for line in output.splitlines() if not line.startswith("make: ***")]
@@ -127,7 +127,7 @@ def together(
     """A clone in which two `make run` began at once, and what each said."""
     place = clone_at(tmp_path_factory.mktemp("clone"))
     both = [make(place, "run", PIP_FIND_LINKS=str(wheels)) for _ in range(2)]
-    return place, [told(one) for one in both]
+    return place, [reported(one) for one in both]
 
 
 Together = tuple[Path, list[tuple[int, list[str]]]]
@@ -142,15 +142,15 @@ def test_of_two_runs_of_a_new_clone_one_installs_and_one_waits(together: Togethe
 
 def test_what_is_installed_is_installed_again_when_what_says_what_changes(together: Together) -> None:
     place, _ = together
-    assert told(make(place, "run")) == (0, ["ran"])
-    assert told(make(place, "--question", ".venv/runnable"))[0] == 0
-    assert told(make(place, "--question", ".venv/installed"))[0] == 1
+    assert reported(make(place, "run")) == (0, ["ran"])
+    assert reported(make(place, "--question", ".venv/runnable"))[0] == 0
+    assert reported(make(place, "--question", ".venv/installed"))[0] == 1
     for name in ("constraints.txt", "pyproject.toml", "setup.py"):
         stamp = (place / ".venv/runnable").stat()
         os.utime(place / name, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 10**9))
-        assert told(make(place, "--question", ".venv/runnable"))[0] == 1, name
+        assert reported(make(place, "--question", ".venv/runnable"))[0] == 1, name
         os.utime(place / name, ns=(stamp.st_atime_ns, stamp.st_mtime_ns - 10**9))
-        assert told(make(place, "--question", ".venv/runnable"))[0] == 0, name
+        assert reported(make(place, "--question", ".venv/runnable"))[0] == 0, name
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_without_network_set_up_ends_in_one_line(
     (place / ".venv/runnable").unlink()
     (place / "constraints.txt").write_text("setuptools==2\nuv==2\n", encoding="utf-8")
     (tmp_path / "empty").mkdir()
-    status, lines = told(make(place, "run", PIP_FIND_LINKS=str(tmp_path / "empty"), **index))
+    status, lines = reported(make(place, "run", PIP_FIND_LINKS=str(tmp_path / "empty"), **index))
     log = place / ".venv/install.log"
     assert (status, lines[0]) == (2, "set-up: installing the pinned versions into .venv")
     (line,) = lines[1:]
@@ -193,7 +193,7 @@ def shared() -> Iterator[Path]:
         os.umask(umask)
 
 
-def test_a_clone_that_may_not_be_written_is_told_in_one_line(shared: Path) -> None:
+def test_a_clone_that_may_not_be_written_is_reported_in_one_line(shared: Path) -> None:
     place = clone_at(shared / "clone")
     place.chmod(0o555)
     as_whom: dict[str, Any] = {}
@@ -228,11 +228,11 @@ def python_of_3_9(directory: Path, *names: str) -> Path:
     return directory
 
 
-def test_a_python_that_is_too_old_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_python_that_is_too_old_is_reported_in_one_line(tmp_path: Path) -> None:
     place = clone_at(tmp_path / "clone")
     old = python_of_3_9(tmp_path / "bin", *NAMES)
     for python in ("", str(old / "python3")):
-        status, lines = told(make(place, "run", python=python, PATH=f"{old}:{os.environ['PATH']}"))
+        status, lines = reported(make(place, "run", python=python, PATH=f"{old}:{os.environ['PATH']}"))
         (line,) = lines
         assert (status, line.startswith("make: needs Python >= 3.11 with venv and pip")) == (2, True)
         assert not (place / ".venv").exists()

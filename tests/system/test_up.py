@@ -161,13 +161,13 @@ def test_another_user_is_not_let_in_and_not_answered_either(tmp_path: Path) -> N
     (tmp_path / "journal.jsonl").touch()
     served = ControlSocket(tmp_path, api.Steering(prepared.scenario, prepared.topology))
     try:
-        for open_to_all, told in ((False, "not let in"), (True, "not answered")):
+        for open_to_all, reported in ((False, "not let in"), (True, "not answered")):
             if open_to_all:  # Then it is the kernel's word alone that keeps the stranger out.
                 tmp_path.chmod(0o755)
                 (tmp_path / "control.sock").chmod(0o666)
             command = [sys.executable, "-c", STRANGER, str(tmp_path)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            assert done.stdout.strip() == told
+            assert done.stdout.strip() == reported
         assert ask(tmp_path, {"do": "list"})["virtual_ps"] == 0
     finally:
         served.close()
@@ -209,19 +209,19 @@ def test_clients_that_say_no_line_keep_nobody_waiting(
     prepared = api.prepare(TINY)
     (tmp_path / "journal.jsonl").touch()
     served = ControlSocket(tmp_path, api.Steering(prepared.scenario, prepared.topology))
-    told = ""
+    reported = ""
     try:
         with ExitStack() as opened:
             silent(tmp_path, opened, b'{"do":')
             silent(tmp_path, opened, b"")
             assert ask(tmp_path, {"do": "list"})["virtual_ps"] == 0
-            while not told:
+            while not reported:
                 silent(tmp_path, opened, b"")
                 try:
                     ask(tmp_path, {"do": "list"})
                 except UsageError as error:
-                    told = str(error)
-        assert told == "32 requests are under way already"
+                    reported = str(error)
+        assert reported == "32 requests are under way already"
     finally:
         served.close()
 

@@ -163,9 +163,9 @@ def test_links_of_the_description_lead_somewhere_without_the_repository(installe
     assert "](" in README
     assert "](" not in text
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
-    told = re.findall(r"`emu docs (\w+)`", text)
-    assert set(told) <= pages
-    assert len(told) == len(re.findall(r"\]\(docs/\w+\.md", README))
+    reported = re.findall(r"`emu docs (\w+)`", text)
+    assert set(reported) <= pages
+    assert len(reported) == len(re.findall(r"\]\(docs/\w+\.md", README))
 
 
 def test_links_and_urls_are_absolute_where_the_builder_names_the_address(

@@ -138,18 +138,20 @@ def test_environment_keeps_the_source(built: Path) -> None:
 
 
 @needs_compiler
-def test_a_process_runs_the_build_that_it_is_told_of_and_none_that_became_ready_meanwhile(
+def test_a_process_runs_the_build_that_it_is_reported_of_and_none_that_became_ready_meanwhile(
     built: Path,
 ) -> None:
     ask = ASK.replace("emu.compiled_state()", "emu.compiled_state(), choice().rpartition('/')[2]")
     ask = f"from actors.compiled.finder import choice; {ask}"
     (directory,) = (record.parent for record in built.glob("emu/_ext/*/build.json"))
     assert python(built, "-c", ask) == f"43 compiled {directory.name} True"
-    told = {name: str(directory.parent / name) for name in ("none", "gone", directory.name)}
+    reported = {name: str(directory.parent / name) for name in ("none", "gone", directory.name)}
     interpreted = "43 interpreted (as the process that started this one) none False"
-    assert python(built, "-c", ask, EMU_BUILD=told["none"]) == interpreted
-    assert python(built, "-c", ask, EMU_BUILD=told["gone"]).startswith("43 interpreted (not compiled;")
-    assert python(built, "-c", ask, EMU_BUILD=told[directory.name]) == f"43 compiled {directory.name} True"
+    assert python(built, "-c", ask, EMU_BUILD=reported["none"]) == interpreted
+    assert python(built, "-c", ask, EMU_BUILD=reported["gone"]).startswith("43 interpreted (not compiled;")
+    assert (
+        python(built, "-c", ask, EMU_BUILD=reported[directory.name]) == f"43 compiled {directory.name} True"
+    )
     of_others = "/elsewhere/emu/_ext/none"
     assert python(built, "-c", ask, EMU_BUILD=of_others) == f"43 compiled {directory.name} True"
 
@@ -219,8 +221,8 @@ def test_what_failed_in_the_background_is_said_and_not_begun_again_before_an_edi
     assert "begun" in python(root, *begin)
     until(lambda: "the compile failed" in (root / "emu/_ext/background.log").read_text())
     for _ in range(2):
-        told = until(lambda: [line for line in [python(root, *begin)] if "goes on" not in line])
-        assert told == [f"compile: the compile failed (see {root}/emu/_ext/compile.log); {INTERPRETED}"]
+        reported = until(lambda: [line for line in [python(root, *begin)] if "goes on" not in line])
+        assert reported == [f"compile: the compile failed (see {root}/emu/_ext/compile.log); {INTERPRETED}"]
     (root / "actors/walk.py").touch()
     assert "begun" in python(root, *begin)
     until(lambda: "the compile failed" in (root / "emu/_ext/background.log").read_text())

@@ -9,7 +9,7 @@ def test_every_mutant_breaks_one_line_that_is_there_and_names_tests_that_are() -
     assert len(found) == 75
 
 
-def test_a_text_that_is_gone_is_told_by_the_rule_and_the_file() -> None:
+def test_a_text_that_is_gone_is_reported_by_the_rule_and_the_file() -> None:
     one = mutants.listed()[0]
     gone = one._replace(old="no such line", tests=("tests/nowhere.py::test_it",))
     assert list(mutants.faults([gone, one._replace(file="emu/nowhere.py"), one._replace(new=one.old)])) == [

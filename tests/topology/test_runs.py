@@ -145,11 +145,11 @@ def test_one_queue_pair_sends_by_one_port_and_a_line_says_so() -> None:
     fabric = {"kind": "hpn", **FABRICS["hpn of one plane"]}
     work = {"kind": "flows", "flows": [{"src": 0, "dst": 4, "size": "64KiB"}]}
     given = {"name": "one", "topology": fabric, "jobs": [{"name": "flow", "workload": work}]}
-    told = run(given, local=True)
-    assert payload_of_ports(told)["nic-0-0"] == [65_536, 0]
+    reported = run(given, local=True)
+    assert payload_of_ports(reported)["nic-0-0"] == [65_536, 0]
     says = "1 of 1 NICs send data by some of their ports only: nic-0-0 has 1 queue pair for data and 2 ports"
-    assert told.summary.jobs["flow"].idle_ports == says
-    assert f"# flow: {says}" in closing_lines(told.summary)
+    assert reported.summary.jobs["flow"].idle_ports == says
+    assert f"# flow: {says}" in closing_lines(reported.summary)
     two = run(given, local=True, overrides={"jobs[0].workload.qps": 2})
     assert payload_of_ports(two)["nic-0-0"] == [32_768, 32_768]
     assert two.summary.jobs["flow"].idle_ports == ""

@@ -40,7 +40,7 @@ def ran(page: str, large: bool = False) -> tuple[str, list[str]]:
     return executed(PAGES[page].read_text(encoding="utf-8"), large)
 
 
-def told(page: str, run: bool) -> list[Shown]:
+def reported(page: str, run: bool) -> list[Shown]:
     """The commands of a page with their output: as it stands there, or of runs."""
     large = page == "tutorial_loads" and emu.is_compiled()
     return commands(ran(page, large)[0] if run else PAGES[page].read_text(encoding="utf-8"))
@@ -171,7 +171,7 @@ CONCLUSIONS: dict[str, Callable[[Sequence[Shown]], None]] = {
 @pytest.mark.parametrize("run", [False, True], ids=["page", "run"])
 @pytest.mark.parametrize("page", CONCLUSIONS)
 def test_the_conclusions_of_a_tutorial_hold(page: str, run: bool) -> None:
-    CONCLUSIONS[page](told(page, run))
+    CONCLUSIONS[page](reported(page, run))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -196,7 +196,7 @@ def test_a_command_fails_only_where_the_page_says_so(page: str) -> None:
     ids=["page", "run"],
 )
 def test_the_pod_of_512_gpus_has_the_order_of_its_four_racks(run: bool) -> None:
-    shown = commands(ran("tutorial_pod", True)[0]) if run else told("tutorial_pod", False)
+    shown = commands(ran("tutorial_pod", True)[0]) if run else reported("tutorial_pod", False)
     policies, thresholds = sweeps(shown, large=True)
     ring, uneven = columns(policies, "ring.end_ps", "fabric.worst_max_over_mean")
     small_ring, small_uneven = columns(sweeps(shown)[0], "ring.end_ps", "fabric.worst_max_over_mean")

@@ -130,10 +130,10 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @given(st.lists(frames(), max_size=6), st.lists(messages(), max_size=6))
-def test_batch_comes_out_as_it_went_in(sent: list[Frame], told: list[Message]) -> None:
-    decoded = reader(loaded=True).decode(batch_of(*sent, *told), SINCE_PS)
-    assert [fields_of(event) for event in decoded] == [fields_of(event) for event in [*sent, *told]]
-    assert [type(event) for event in decoded] == [Frame] * len(sent) + [Message] * len(told)
+def test_batch_comes_out_as_it_went_in(sent: list[Frame], reported: list[Message]) -> None:
+    decoded = reader(loaded=True).decode(batch_of(*sent, *reported), SINCE_PS)
+    assert [fields_of(event) for event in decoded] == [fields_of(event) for event in [*sent, *reported]]
+    assert [type(event) for event in decoded] == [Frame] * len(sent) + [Message] * len(reported)
 
 
 def test_frame_is_eight_little_endian_integers() -> None:

@@ -106,7 +106,7 @@ def test_incasts_are_drawn_apart_from_the_background_and_by_seed_and_job() -> No
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "reported"),
     [
         ({"fan_in": 4}, "workload.fan_in: 4 senders, but the job has 3 other ranks; accepted: at most 3"),
         ({"load": 2}, "workload.load: 2 is above 1; accepted: a fraction above 0 and up to 1"),
@@ -117,7 +117,7 @@ def test_incasts_are_drawn_apart_from_the_background_and_by_seed_and_job() -> No
         ({"tx_depth": 0}, "workload.tx_depth: "),
     ],
 )
-def test_incasts_that_cannot_be_are_refused(keys: dict[str, object], told: str) -> None:
+def test_incasts_that_cannot_be_are_refused(keys: dict[str, object], reported: str) -> None:
     workload = {"kind": "poisson_incasts", "fan_in": 2, "size": "1KB", "incasts": 1, **keys}
     mapping = {
         "name": "incasts",
@@ -126,4 +126,4 @@ def test_incasts_that_cannot_be_are_refused(keys: dict[str, object], told: str) 
     }
     with pytest.raises(ScenarioError) as caught:
         prepare(mapping)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)

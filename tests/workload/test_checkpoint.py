@@ -83,8 +83,8 @@ def test_a_checkpoint_takes_its_bytes_over_the_rate_of_its_bottleneck(
     assert job.status == "success"
     assert (job.end_ps or 0) / 1e12 == pytest.approx(expected_s, rel=0.05)
     assert job.storage is not None
-    told_ps = job.storage.staged_ps
-    assert told_ps == (pytest.approx(staged_s * 1e12, rel=0.01) if direction == "save" else None)
+    reported_ps = job.storage.staged_ps
+    assert reported_ps == (pytest.approx(staged_s * 1e12, rel=0.01) if direction == "save" else None)
 
 
 def test_training_takes_as_long_with_a_checkpoint_beside_it_to_the_picosecond() -> None:

@@ -53,11 +53,11 @@ from actors.wire.frame import (
     LAST_OPCODES,
     PSN_MASK,
     READ_REQUEST,
+    REPORTED_OPCODES,
     SEND_ONLY_IMM,
     SYNDROME_ACK,
     SYNDROME_NAK_ACCESS,
     SYNDROME_RNR,
-    TOLD_OPCODES,
     WRITE_FIRST,
     WRITE_MIDDLE,
     Frame,
@@ -185,7 +185,7 @@ class Responder(Requester):
         pair.message_bytes = 0
         pair.receive_taken = False
         pair.message_psn = pair.expected_psn
-        if (TOLD_OPCODES >> i64(frame.opcode)) & 1:
+        if (REPORTED_OPCODES >> i64(frame.opcode)) & 1:
             done = Message(
                 COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0
             )

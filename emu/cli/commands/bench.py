@@ -130,7 +130,7 @@ def command(
     columns: Sequence[tuple[str, int]] = SINGLE if workers is None else PAIR
     if snapshots or scrapes or posts or whole:
         columns = SNAPSHOT if snapshots else SCRAPE if scrapes else POSTS if posts else WHOLE_COMMAND
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     if not as_json:
         click.echo(f"packet path: {emu.compiled_state()}; medians")
         click.echo(_row([name for name, _ in columns], columns))
@@ -150,9 +150,9 @@ def command(
             result, cells = _pairs(case, repeat or PAIRS, workers)
         if not as_json:
             click.echo(_row(cells, columns))
-        told.append(result)
+        reported.append(result)
     if as_json:
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(reported, indent=2))
 
 
 def _row(cells: Sequence[str], columns: Sequence[tuple[str, int]]) -> str:
@@ -194,7 +194,7 @@ def _single(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     wall_s = median(run.wall_s for run in runs)
     peak_bytes = max(run.peak_rss_bytes for run in runs)
     ratio = median(run.hops_per_cpu_s / loop for run, loop in zip(runs, loops, strict=True))
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "case": case.name,
         "title": case.title,
         "compiled": runs[0].compiled,
@@ -217,7 +217,7 @@ def _single(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     }
     cells = [f"{runs[0].packet_hops / 1e6:.2f}", f"{rate / 1e6:.3f}", f"{data_rate / 1e6:.3f}"]
     cells.append(f"{event_rate / 1e6:.3f}")
-    return told, [case.name, *cells, f"{wall_s:.2f}", about_size(peak_bytes), f"{ratio:.3f}"]
+    return reported, [case.name, *cells, f"{wall_s:.2f}", about_size(peak_bytes), f"{ratio:.3f}"]
 
 
 def _pairs(case: Case, repeat: int, workers: int) -> tuple[dict[str, Any], list[str]]:
@@ -226,7 +226,7 @@ def _pairs(case: Case, repeat: int, workers: int) -> tuple[dict[str, Any], list[
     wall_one_s = median(one.wall_s for one, _ in pairs)
     wall_many_s = median(many.wall_s for _, many in pairs)
     speedups = [one.wall_s / many.wall_s for one, many in pairs]
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "case": case.name,
         "title": case.title,
         "compiled": pairs[0][0].compiled,
@@ -238,7 +238,7 @@ def _pairs(case: Case, repeat: int, workers: int) -> tuple[dict[str, Any], list[
         "speedups": speedups,
         "digest": only_digest(case, [run for pair in pairs for run in pair]),
     }
-    return told, [case.name, f"{wall_one_s:.2f}", f"{wall_many_s:.2f}", f"{median(speedups):.2f}"]
+    return reported, [case.name, f"{wall_one_s:.2f}", f"{wall_many_s:.2f}", f"{median(speedups):.2f}"]
 
 
 def _posts(case: PostCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
@@ -247,7 +247,7 @@ def _posts(case: PostCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
     each_s = median(run.cpu_s / run.posts for run in runs)
     wall_s = median(run.wall_s for run in runs)
     peak_bytes = max(run.peak_rss_bytes for run in runs)
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "case": case.name,
         "title": case.title,
         "compiled": runs[0].compiled,
@@ -261,7 +261,7 @@ def _posts(case: PostCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
         "digest": only_digest(case, runs),
     }
     cells = [str(case.posts), str(case.outstanding), f"{each_s * 1e6:.1f}", f"{wall_s:.2f}"]
-    return told, [case.name, *cells, about_size(peak_bytes)]
+    return reported, [case.name, *cells, about_size(peak_bytes)]
 
 
 def _whole(case: WholeCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
@@ -271,7 +271,7 @@ def _whole(case: WholeCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
     engine_s = median(run.engine_cpu_s for run in runs)
     wall_s = median(run.wall_s for run in runs)
     peak_bytes = max(run.peak_rss_bytes for run in runs)
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "case": case.name,
         "title": case.title,
         "repeats": repeat,
@@ -283,7 +283,7 @@ def _whole(case: WholeCase, repeat: int) -> tuple[dict[str, Any], list[str]]:
         "peak_rss_bytes": peak_bytes,
         "digest": only_digest(case, runs),
     }
-    return told, [case.name, f"{cpu_s:.2f}", f"{engine_s:.2f}", f"{wall_s:.2f}", about_size(peak_bytes)]
+    return reported, [case.name, f"{cpu_s:.2f}", f"{engine_s:.2f}", f"{wall_s:.2f}", about_size(peak_bytes)]
 
 
 def _snapshots(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
@@ -292,7 +292,7 @@ def _snapshots(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     wall_s = median(run.wall_s for run in runs)
     each_s = median(run.snapshots_s / max(run.snapshots, 1) for run in runs)
     share = median(run.snapshots_s / run.wall_s for run in runs)
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "case": case.name,
         "title": case.title,
         "compiled": runs[0].compiled,
@@ -304,7 +304,7 @@ def _snapshots(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
         "digest": only_digest(case, runs),
     }
     taken = f"{median(run.snapshots for run in runs):g}"
-    return told, [case.name, f"{wall_s:.2f}", taken, f"{each_s * 1000:.1f}", f"{share:.1%}"]
+    return reported, [case.name, f"{wall_s:.2f}", taken, f"{each_s * 1000:.1f}", f"{share:.1%}"]
 
 
 def _scrapes(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
@@ -318,7 +318,7 @@ def _scrapes(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     page_s = rendering_s()
     cost = median(other.cpu_s / one.cpu_s for one, other in pairs) - 1
     each_s = median((other.cpu_s - one.cpu_s) / max(other.scrapes, 1) for one, other in pairs)
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "case": case.name,
         "title": case.title,
         "compiled": pairs[0][0].compiled,
@@ -331,8 +331,14 @@ def _scrapes(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
         "cost": cost,
         "digest": only_digest(case, [run for pair in pairs for run in pair]),
     }
-    cells = [f"{page_s * 1000:.1f}", f"{told['cpu_s']:.2f}", f"{told['scraped_cpu_s']:.2f}"]
-    return told, [case.name, *cells, f"{median(told['scrapes']):g}", f"{each_s * 1000:.1f}", f"{cost:.1%}"]
+    cells = [f"{page_s * 1000:.1f}", f"{reported['cpu_s']:.2f}", f"{reported['scraped_cpu_s']:.2f}"]
+    return reported, [
+        case.name,
+        *cells,
+        f"{median(reported['scrapes']):g}",
+        f"{each_s * 1000:.1f}",
+        f"{cost:.1%}",
+    ]
 
 
 def only_digest(case: Case | PostCase | WholeCase, runs: Sequence[Measured | Posted | Waited]) -> str:

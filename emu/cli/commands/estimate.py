@@ -40,7 +40,7 @@ def command(
         click.echo(json.dumps([{"scenario": name, **one._asdict()} for name, one in found], indent=2))
         return
     rows = [["scenario", "packet-hops", "memory", f"wall time, {_how()}, idle machine"]]
-    rows += [[name, *_told(one)] for name, one in found]
+    rows += [[name, *_reported(one)] for name, one in found]
     click.echo("\n".join(aligned(rows, indent="")))
 
 
@@ -66,7 +66,7 @@ def _round_ms() -> float:
     return (time.process_time() - begun_s) * 1000
 
 
-def _told(one: Estimate) -> list[str]:
+def _reported(one: Estimate) -> list[str]:
     memory, wall = about_size(one.memory_bytes), about_wall(one.wall_s)
     return ["flow level", f">= {memory}", f">= {wall}"] if one.least else [f"{one.hops:,}", memory, wall]
 

@@ -81,11 +81,11 @@ def _print_table(rows: Iterable[tuple[str, str]]) -> None:
     table = list(rows)
     width = max((len(name) for name, _ in table), default=0)
     columns = max(shutil.get_terminal_size().columns, width + NARROWEST)
-    for name, told in table:
+    for name, reported in table:
         first = f"{name:<{width}}  "
         click.echo(
             textwrap.fill(
-                told,
+                reported,
                 columns,
                 initial_indent=first,
                 subsequent_indent=" " * len(first),
@@ -102,8 +102,8 @@ def _row(run: str, found: tuple[Path, str]) -> dict[str, str]:
     try:
         scenario = load(path, variant=variant).scenario
     except ScenarioError as error:
-        told = f"not valid: {error.problems[0]}"
-        return {**row, "name": "", "question": told, "description": told}
+        reported = f"not valid: {error.problems[0]}"
+        return {**row, "name": "", "question": reported, "description": reported}
     description = " ".join(scenario.description.split())
     first = path.read_text("utf-8").partition("\n")[0]
     commented = first.startswith("# ") and not variant

@@ -22,7 +22,7 @@ import yaml
 from pydantic import ValidationError
 
 from emu.base.errors import UsageError
-from emu.base.units import about_rate, about_size, about_time, percent, told_apart
+from emu.base.units import about_rate, about_size, about_time, distinct_texts, percent
 from emu.measure.digest import OTHER_RELEASE
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
 from emu.results.summary import SCHEMA_VERSION, Job, Summary
@@ -274,7 +274,7 @@ def parting_lines(one: Run, other: Run) -> list[str]:
     if found.device is not None and found.at_ps is not None:
         others = f", and {found.others} more devices" if found.others else ""
         where = found.device if found.port is None else f"{found.device} port {found.port}"
-        after, at = told_apart([found.after_ps, found.at_ps])
+        after, at = distinct_texts([found.after_ps, found.at_ps])
         lines.append(f"first to differ: {where}, between the sync points {after} and {at}{others}")
     elif not one.points or not other.points:
         lines.append("where they part cannot be said: no mixes (digests.jsonl) of both runs")

@@ -130,7 +130,7 @@ _TIMED_OUT: Final = status_name(STATUS_TIMED_OUT)
 _WORDS: Final = {"data": "data", "clear_to_send": "a clear-to-send", "acknowledgement": "an acknowledgement"}
 
 
-def told(
+def with_failures(
     topology: Topology,
     plans: Sequence[JobPlan],
     jobs: Mapping[str, Job],

@@ -257,7 +257,7 @@ def judge_series(
     if followers:
         last = {record.number: list(chain(*enumerate(record.counters))) for record in records}
         _follow(followers, chain(history(), [Changed(end_ps, last)]))
-    return [_told(one, judge) for one, judge in zip(expectations, judges, strict=True)]
+    return [_reported(one, judge) for one, judge in zip(expectations, judges, strict=True)]
 
 
 def _follow(followers: Sequence[tuple[Follower, Judge]], records: Iterable[Changed]) -> None:
@@ -267,7 +267,7 @@ def _follow(followers: Sequence[tuple[Follower, Judge]], records: Iterable[Chang
                 judge.take(point)
 
 
-def _told(one: SeriesExpectation, judge: Judge | str) -> Verdict:
+def _reported(one: SeriesExpectation, judge: Judge | str) -> Verdict:
     found, reason = ("", judge) if isinstance(judge, str) else judge.verdict()
     level = str(one.recovers_to) if one.relation == "recovers_to" else _shown_bound(one.bound)
     return Verdict(

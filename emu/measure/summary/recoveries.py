@@ -1,6 +1,6 @@
 """What an operator did: each restart of the job it tends, what every part of it took, and where time went.
 
-Time is told from the operator's own rows (`actors.control.operator`): a part lasts from its row to the next.
+Times follow from the operator's own rows (`actors.control.operator`): a part lasts from its row to the next.
 A step that was done several times counts the last time; the others, and the one that was under way at an
 alarm, are work done again.
 """
@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from actors.control import operator as told
+from actors.control import operator as noted
 from actors.fabric.model import Topology
-from emu.base.units import about_time, shown_time, told_apart
+from emu.base.units import about_time, distinct_texts, shown_time
 from emu.measure.collected import DeviceRecord, JobPlan, TendedFacts
 from emu.results.summary import (
     HostHealth,
     OperatorResult,
     Recovery,
     RecoveryTimes,
+    ReportedHost,
     SavedCheckpoint,
     SelfCheck,
     TimeSpent,
-    ToldHost,
 )
 
 RULES: Final[tuple[Literal["missed", "failed", "silent", "rows", "straggler", "stalled"], ...]] = (
@@ -51,15 +51,15 @@ WORDS: Final = (
     "left_out",
     "done",
     "gave_up",
-    "told",
+    "reported",
 )
 """What a row tells, in the words of the journal."""
 REASONS: Final[tuple[Literal["no_spare", "no_restart"], ...]] = ("no_spare", "no_restart")
 
 
-PARTS: Final = (told.BEGUN, told.STOPPED, told.CHECKED, told.LAUNCHED, told.MET, told.RESUMED)
+PARTS: Final = (noted.BEGUN, noted.STOPPED, noted.CHECKED, noted.LAUNCHED, noted.MET, noted.RESUMED)
 """Rows that end a part of a recovery."""
-STEPPED: Final = (told.STOPPED, told.RESUMED, told.SAVING, told.SAVED, told.LOADED, told.LEFT_OUT)
+STEPPED: Final = (noted.STOPPED, noted.RESUMED, noted.SAVING, noted.SAVED, noted.LOADED, noted.LEFT_OUT)
 """Rows that name a step."""
 
 
@@ -82,15 +82,15 @@ def operator_entries(
         return
     for at_ps, what, a, b in rows:
         entry: dict[str, Any] = {"job": facts.job, "what": WORDS[what]}
-        if what in (told.NOTICED, told.TOLD):
+        if what in (noted.NOTICED, noted.REPORTED):
             entry |= {"rule": RULES[a]} | ({"host": names[b].name} if b >= 0 else {})
-        elif what == told.CHECKED:
+        elif what == noted.CHECKED:
             entry |= {"test": facts.tests[a], "failed": b}
-        elif what == told.EVICTED:
+        elif what == noted.EVICTED:
             entry |= {"host": names[a].name}
-        elif what == told.PLACED:
+        elif what == noted.PLACED:
             entry |= {"host": names[a].name, "for": names[b].name}
-        elif what == told.GAVE_UP:
+        elif what == noted.GAVE_UP:
             entry |= {"why": REASONS[a]}
         elif what in STEPPED:
             entry |= {"step": a}
@@ -118,36 +118,36 @@ def operator_result(
     (job, step, start_ps, end_ps, status) in their order.
     """
     begun_ps = rows[0][0] if rows else 0
-    last = rows[-1] if rows else (0, told.BEGUN, 0, 0)
-    ended = last[1] in (told.DONE, told.GAVE_UP)
+    last = rows[-1] if rows else (0, noted.BEGUN, 0, 0)
+    ended = last[1] in (noted.DONE, noted.GAVE_UP)
     end_ps = last[0] if ended else max(virtual_ps, begun_ps)
     steps = {row[1]: (row[2], row[3]) for row in operations}
     recoveries = list(_recoveries(facts, rows, operations, names))
     saved = [
-        SavedCheckpoint(step=row[2], begun_ps=row[0], whole_ps=None) for row in rows if row[1] == told.SAVING
+        SavedCheckpoint(step=row[2], begun_ps=row[0], whole_ps=None) for row in rows if row[1] == noted.SAVING
     ]
     for at, one in enumerate(saved):
         until_ps = saved[at + 1].begun_ps if at + 1 < len(saved) else end_ps
         whole = [
             row[0]
             for row in rows
-            if row[1:3] == [told.SAVED, one.step] and one.begun_ps <= row[0] <= until_ps
+            if row[1:3] == [noted.SAVED, one.step] and one.begun_ps <= row[0] <= until_ps
         ]
         saved[at] = one.model_copy(update={"whole_ps": whole[0] if whole else None})
     return OperatorResult(
         job=facts.job,
-        ending="done" if last[1] == told.DONE else "gave_up" if last[1] == told.GAVE_UP else "unfinished",
-        reason=REASONS[last[2]] if last[1] == told.GAVE_UP else None,
+        ending="done" if last[1] == noted.DONE else "gave_up" if last[1] == noted.GAVE_UP else "unfinished",
+        reason=REASONS[last[2]] if last[1] == noted.GAVE_UP else None,
         begun_ps=begun_ps,
         end_ps=end_ps,
         steps=len(steps),
         restarts=recoveries,
         checkpoints=saved,
-        left_out=sum(row[1] == told.LEFT_OUT for row in rows),
-        told=[
-            ToldHost(rule=RULES[rule], host=names[host], at_ps=at_ps)
+        left_out=sum(row[1] == noted.LEFT_OUT for row in rows),
+        reported=[
+            ReportedHost(rule=RULES[rule], host=names[host], at_ps=at_ps)
             for at_ps, what, rule, host in rows
-            if what == told.TOLD
+            if what == noted.REPORTED
         ],
         health=[
             HostHealth(
@@ -194,13 +194,13 @@ def _recoveries(
     names: Mapping[int, str],
 ) -> Iterator[Recovery]:
     """Each alarm, and what followed until the next one."""
-    begins = [at for at, row in enumerate(rows) if row[1] == told.STOPPED]
+    begins = [at for at, row in enumerate(rows) if row[1] == noted.STOPPED]
     for number, at in enumerate(begins):
         until = begins[number + 1] if number + 1 < len(begins) else len(rows)
-        alarm = max(place for place in range(at) if rows[place][1] == told.NOTICED)
+        alarm = max(place for place in range(at) if rows[place][1] == noted.NOTICED)
         after = rows[at:until]
         if number + 1 < len(begins):  # the next alarm is not a part of this
-            after = [row for row in after if row[1] != told.NOTICED]
+            after = [row for row in after if row[1] != noted.NOTICED]
         yield _recovery(facts, rows[:alarm], rows[alarm], after, operations, names)
 
 
@@ -219,15 +219,15 @@ def _recovery(
     at_ps = {row[1]: row[0] for row in after}
     checks, last_ps = [], stopped_ps
     for row in after:
-        if row[1] == told.CHECKED:
+        if row[1] == noted.CHECKED:
             checks.append(SelfCheck(test=facts.tests[row[2]], failed=row[3], took_ps=row[0] - last_ps))
             last_ps = row[0]
-    launched_ps = at_ps.get(told.LAUNCHED)
-    met_ps = at_ps.get(told.MET, launched_ps)
-    resumed_ps = at_ps.get(told.RESUMED)
+    launched_ps = at_ps.get(noted.LAUNCHED)
+    met_ps = at_ps.get(noted.MET, launched_ps)
+    resumed_ps = at_ps.get(noted.RESUMED)
     done_ps = [row[3] for row in operations if row[3] <= noticed_ps]
     parts_ps = [row[0] for row in before if row[1] in PARTS]
-    first = [row[2] for row in after if row[1] == told.RESUMED]
+    first = [row[2] for row in after if row[1] == noted.RESUMED]
     again = [
         row[3] for row in operations if resumed_ps is not None and row[2] >= resumed_ps and row[1] == step - 1
     ]
@@ -239,8 +239,8 @@ def _recovery(
         noticed_ps=noticed_ps,
         stopped_ps=stopped_ps,
         checks=checks,
-        evicted=[names[row[2]] for row in after if row[1] == told.EVICTED],
-        placed=[f"{names[row[2]]} for {names[row[3]]}" for row in after if row[1] == told.PLACED],
+        evicted=[names[row[2]] for row in after if row[1] == noted.EVICTED],
+        placed=[f"{names[row[2]]} for {names[row[3]]}" for row in after if row[1] == noted.PLACED],
         resumed_ps=resumed_ps,
         from_step=first[0] if first else None,
         lost_steps=step - first[0] if first else None,
@@ -261,8 +261,10 @@ def operator_lines(result: OperatorResult | None) -> list[str]:
     if result is None:
         return []
     lines = [
-        f"# {result.job}: told of {one.host}, {one.rule}, at {at}"
-        for one, at in zip(result.told, told_apart([one.at_ps for one in result.told]), strict=True)
+        f"# {result.job}: reported {one.host}, {one.rule}, at {at}"
+        for one, at in zip(
+            result.reported, distinct_texts([one.at_ps for one in result.reported]), strict=True
+        )
     ]
     for one in result.restarts:
         where = f" on {one.host}" if one.host else ""
@@ -276,7 +278,7 @@ def operator_lines(result: OperatorResult | None) -> list[str]:
         ]
         said = ", ".join(f"{part} {about_time(ps)}" for part, ps, done in parts if done or ps > 0)
         moments = [one.alarm_ps, one.noticed_ps, *([] if one.resumed_ps is None else [one.resumed_ps])]
-        alarm, noticed, *resumed = told_apart(moments)
+        alarm, noticed, *resumed = distinct_texts(moments)
         when = f"noticed at {alarm}"
         if one.rule in PLANNED:
             when += f", stopped after a checkpoint at {noticed}"

@@ -13,7 +13,7 @@ from typing import Final
 
 from actors.fabric.model import Topology
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
-from emu.measure.summary.blame import told
+from emu.measure.summary.blame import with_failures
 from emu.measure.summary.expectations import History, judge_series
 from emu.measure.summary.fabric import (
     LinkLosses,
@@ -144,7 +144,7 @@ def summarise(
             one.model_copy(update={"loss_time_ps": time_ps})
             for one, time_ps in zip(effects, times_ps, strict=True)
         ]
-    rows = told(topology, jobs, job_rows(jobs, records), records)
+    rows = with_failures(topology, jobs, job_rows(jobs, records), records)
     fabric = fabric_of(topology, counts, ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat))
     if scenario.frontend.storage.servers:
         loads = server_loads(topology, scenario.frontend, fabric)
@@ -157,8 +157,8 @@ def summarise(
     for plan in jobs:
         if plan.enabled and records:
             idle = idle_nics(topology, plan.gpus, fabric.links)
-            told_of_nics = {"idle_nics": idle, "idle_ports": plan.idle_ports}
-            rows[plan.name] = rows[plan.name].model_copy(update=told_of_nics)
+            unused_nics = {"idle_nics": idle, "idle_ports": plan.idle_ports}
+            rows[plan.name] = rows[plan.name].model_copy(update=unused_nics)
     for plan in jobs:
         rows[plan.name] = _with_kpis(plan, rows[plan.name], topology, alone_ps.get(plan.name))
     fabric = fabric.model_copy(update=_fabric_kpis(topology, jobs, fabric, records, flow_counts))

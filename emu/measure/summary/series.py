@@ -310,7 +310,7 @@ def _fits(one: SeriesExpectation, labels: Labels) -> bool:
 
 
 def _collectives(one: SeriesExpectation, state: State) -> Iterator[Came]:
-    told = {plan.name for plan in state.plans if plan.collectives}
+    reported = {plan.name for plan in state.plans if plan.collectives}
     plans = {plan.job: plan for plan in state.plans}
     for number, operation, start_ps, end_ps, status in state.operations:
         plan = plans.get(number)
@@ -318,7 +318,9 @@ def _collectives(one: SeriesExpectation, state: State) -> Iterator[Came]:
             done = plan.collectives[operation % len(plan.collectives)]
             if not done.warmup:
                 yield Came(end_ps, _operation_labels(plan.name, done), _came_to(one, done, end_ps - start_ps))
-    rows = [(name, row) for name, job in state.jobs.items() if name not in told for row in job.collectives]
+    rows = [
+        (name, row) for name, job in state.jobs.items() if name not in reported for row in job.collectives
+    ]
     for name, row in rows:
         if row.end_ps is not None and row.start_ps is not None and row.status == SUCCESS:
             yield Came(

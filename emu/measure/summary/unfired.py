@@ -58,7 +58,7 @@ from actors.kernel.counters import (
 )
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.base.spelling import listed
-from emu.base.units import about_size, counted, format_time, shown_time, told_apart
+from emu.base.units import about_size, counted, distinct_texts, format_time, shown_time
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.device_state import PAIR_ERROR
 from emu.results.summary import Drops, Fabric, FaultEffect, Unfired
@@ -393,7 +393,7 @@ def idle_faults(
         if effect.kind == "random" and not effect.target:
             reason = "none was drawn: raise acceleration or within"
         elif not effect.happened:
-            ended, _ = told_apart([virtual_ps, effect.at_ps])
+            ended, _ = distinct_texts([virtual_ps, effect.at_ps])
             reason = f"the run ended at {ended}, before {format_time(effect.at_ps)}"
         elif effect.kind == "link_up" and not any(
             other.kind != "link_up" and other.at_ps <= effect.at_ps and other.target == effect.target
@@ -407,9 +407,9 @@ def idle_faults(
         elif effect.kind in _HASHES and not _chosen(fabric):
             reason = NO_CHOICE
         elif effect.kind in _UNMOVED:
-            seen, told = _UNMOVED[effect.kind]
+            seen, reported = _UNMOVED[effect.kind]
             if not any(counts.total(one) or _drops(fabric).by_reason.get(one) for one in seen):
-                reason = told
+                reason = reported
         if reason:
             yield Unfired(feature=f"faults[{at}]", reason=reason)
 

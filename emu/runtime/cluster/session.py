@@ -196,10 +196,10 @@ def endable() -> Iterator[None]:
 
     def tell(unraisable: sys.UnraisableHookArgs) -> None:
         if unraisable.exc_type is not KeyboardInterrupt:
-            told(unraisable)
+            usual(unraisable)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    told, sys.unraisablehook = sys.unraisablehook, tell
+    usual, sys.unraisablehook = sys.unraisablehook, tell
     try:
         yield
     except SystemExit:
@@ -212,7 +212,7 @@ def endable() -> Iterator[None]:
         for number, handler in before.items():
             if handler is not None:  # which was there before Python
                 signal.signal(number, handler)
-        sys.unraisablehook = told
+        sys.unraisablehook = usual
     if asked:
         raise KeyboardInterrupt
 

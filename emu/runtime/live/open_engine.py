@@ -1,6 +1,7 @@
-"""The devices of an open run, and how they advance: to a time, or to the first at which something was told.
+"""The devices of an open run, and how they advance: to a time, or to the first at which something was
+reported.
 
-Whoever posts may do so at the very time of what it was told, so nothing after that time may have been
+Whoever posts may do so at the very time of what was reported to it, so nothing after that time may have been
 executed anywhere. With one part the queue stops by itself. Of several, wherever they live, each might be
 ahead of the others by the lookahead between them. So they listen to the hosts (`actors.kernel.watch`): nobody
 runs beyond the time at which the next host acts.
@@ -31,7 +32,7 @@ from emu.runtime.waiting import Wait, waits_of
 _BUDGET: Final = 1 << 14
 """Events of a slice: so many are a few milliseconds."""
 
-Told = list[list[int]]
+Reports = list[list[int]]
 """What came of posts: number, rank, begun_ps, end_ps, status."""
 
 
@@ -76,7 +77,7 @@ class Engine(Protocol):
     def change(self, text: str) -> None:
         """Make a change to the scenario (`emu.scenario.live_changes`), as JSON, at `through_ps`."""
 
-    def advance(self, limit_ps: int) -> Told:
+    def advance(self, limit_ps: int) -> Reports:
         """Execute everything before `limit_ps`, or everything up to the first time at which something comes
         of a post; returns what came then."""
 
@@ -125,7 +126,7 @@ class OpenPart:
         self._topology = plan.topology
         self._made = 0
         if alone:
-            self.site.stop_when_told()
+            self.site.stop_at_reports()
         else:
             self.process.watch = partition.kernel.watch([int(host.number) for host in self.site.hosts])
             kinds = (FABRIC, NVLINK)
@@ -248,7 +249,7 @@ class LocalEngine:
         for part in self._parts:
             part.change(text, self.through_ps, self.now_ps)
 
-    def advance(self, limit_ps: int) -> Told:
+    def advance(self, limit_ps: int) -> Reports:
         """See `Engine`."""
         if len(self._parts) == 1:
             return self._advance_alone(limit_ps)
@@ -256,29 +257,29 @@ class LocalEngine:
             part.settle(self.through_ps)
         if self._together.advance(limit_ps) is not None:
             raise RuntimeFailure("the controller ended an open run")
-        told = [row for part in self._parts for row in part.site.take_told()]
+        reported = [row for part in self._parts for row in part.site.take_reports()]
         self.through_ps = self._parts[0].machine.sync_ps
-        self.now_ps = self.through_ps - 1 if told else self.through_ps
+        self.now_ps = self.through_ps - 1 if reported else self.through_ps
         for part in self._parts:
             part.stand(self.now_ps)
-        return told
+        return reported
 
-    def _advance_alone(self, limit_ps: int) -> Told:
+    def _advance_alone(self, limit_ps: int) -> Reports:
         partition, site = self._parts[0].partition, self._parts[0].site
         while partition.run(limit_ps, _BUDGET) >= _BUDGET:
             self._growth.look()
-        told: Told = []
+        reported: Reports = []
         if partition.stop_ps() < limit_ps:
-            told = site.take_told()
-            if not told:
+            reported = site.take_reports()
+            if not reported:
                 raise RuntimeFailure("the controller ended an open run")
-            self.now_ps = told[0][3]
+            self.now_ps = reported[0][3]
             self.through_ps = self.now_ps + 1
         else:
             self.now_ps = self.through_ps = limit_ps
-            told = site.take_told()
+            reported = site.take_reports()
         partition.kernel.stop_at(int(NEVER_PS))
-        return told
+        return reported
 
     def records(self) -> list[DeviceRecord]:
         """See `Engine`."""

@@ -246,9 +246,9 @@ class Caller:
         bytes_ = _size(what, size)
         if tell not in TELLS:
             raise UsageError(f"{what}: tell={tell!r}; accepted: {listed(tuple(TELLS))}")
-        told = TELLS[tell]
-        open_post = self._opened(MOVE, note, 2 if tell == "both" else 1, told, src)
-        self._line_up(at, [MOVE, 0, src, dst, bytes_, str(qp), told], open_post)
+        reported = TELLS[tell]
+        open_post = self._opened(MOVE, note, 2 if tell == "both" else 1, reported, src)
+        self._line_up(at, [MOVE, 0, src, dst, bytes_, str(qp), reported], open_post)
         return open_post.number
 
     def compute(self, rank: int, duration: int | str, at_ps: int | None = None, note: Any = None) -> int:
@@ -999,11 +999,11 @@ class OpenRun:
                 f"run.max_time ({format_time(self._max_time_ps)}) passed with {len(self._by_applied)} posts "
                 "outstanding; accepted: a longer run.max_time"
             )
-        told = engine.advance(target_ps)
-        if told:
+        reported = engine.advance(target_ps)
+        if reported:
             self._moved_ps = engine.now_ps
-            told.sort()
-            for row in told:
+            reported.sort()
+            for row in reported:
                 self._tell(row)
         elif looks:
             self._look(limit_ps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from actors.control import operator as told
+from actors.control import operator as noted
 from actors.control.controller import Controller
 from actors.host.host import Host
 from actors.kernel.device import Device
@@ -30,9 +30,11 @@ from emu.runtime.blueprint import RunPlan
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.spans import plane_names, port_labels
 
-WORKS: Final = frozenset((told.TRAINS, told.STAGES, told.HOLDS))
+WORKS: Final = frozenset((noted.TRAINS, noted.STAGES, noted.HOLDS))
 """What an operator is at while its job does steps, or saves."""
-RECOVERS: Final = frozenset((told.STOPS, told.CHECKS, told.LAUNCHES, told.MEETS, told.LOADS, told.UNLOADS))
+RECOVERS: Final = frozenset(
+    (noted.STOPS, noted.CHECKS, noted.LAUNCHES, noted.MEETS, noted.LOADS, noted.UNLOADS)
+)
 
 Rows = dict[str, list[tuple[tuple[str, ...], int]]]
 """By key of the series: values of its labels, and its value."""
@@ -154,7 +156,7 @@ class StateReading:
         operator = controller.operator
         if operator is None or plan.tended is None or operator.at not in RECOVERS:
             return False
-        noticed = [row[2] for row in operator.rows if row[1] == told.NOTICED]
+        noticed = [row[2] for row in operator.rows if row[1] == noted.NOTICED]
         return bool(noticed) and RULES[noticed[-1]] not in PLANNED
 
     def _add_operator(self, found: Rows, controller: Controller, now_ps: int) -> None:
@@ -172,12 +174,12 @@ class StateReading:
         }
         for _, what, a, b in operator.rows:
             key = {
-                told.NOTICED: ("operator_notices", (job, RULES[a % len(RULES)], names.get(b, ""))),
-                told.TOLD: ("operator_told", (job, RULES[a % len(RULES)], names.get(b, ""))),
-                told.STOPPED: ("operator_restarts", (job,)),
-                told.EVICTED: ("operator_evictions", (job, names.get(a, ""))),
-                told.SAVED: ("operator_checkpoints", (job, "saved")),
-                told.LEFT_OUT: ("operator_checkpoints", (job, "left_out")),
+                noted.NOTICED: ("operator_notices", (job, RULES[a % len(RULES)], names.get(b, ""))),
+                noted.REPORTED: ("operator_reported", (job, RULES[a % len(RULES)], names.get(b, ""))),
+                noted.STOPPED: ("operator_restarts", (job,)),
+                noted.EVICTED: ("operator_evictions", (job, names.get(a, ""))),
+                noted.SAVED: ("operator_checkpoints", (job, "saved")),
+                noted.LEFT_OUT: ("operator_checkpoints", (job, "left_out")),
             }.get(what)
             if key is not None:
                 counts[key] = counts.get(key, 0) + 1

@@ -61,7 +61,7 @@ class SnapshotCoordinator:
         """Which scenario it is of."""
         self.files = SnapshotFiles(self.directory, self.scenario)
         self.clock = SnapshotClock(workers, options.snapshot_every_s)
-        self._told = False
+        self._reported = False
         self._under_way: list[_UnderWay] = []
         """In the order in which they were taken."""
 
@@ -140,14 +140,14 @@ class SnapshotCoordinator:
     def _count(self, sync_ps: int, digests: Sequence[bytes]) -> None:
         self._observer.settle()
         self.files.count(sync_ps, digests, pinned=sync_ps in self.at_ps)
-        self._told = False
+        self._reported = False
         if 0 <= self._options.until_ps <= sync_ps:
             self.until_passed = True
 
     def _tell(self, sync_ps: int, error: str) -> None:
         self.files.drop(sync_ps)
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             self._observer.noted(f"a snapshot could not be written: {error}; {self._what_counts()}")
 
     def _what_counts(self) -> str:

@@ -448,7 +448,7 @@ class _RayRun:
                 delivered_bytes = sum(one.delivered_bytes for one in found)
                 self._measured = max((one.measured for one in found), key=len)
                 tended = tuple(row for one in found for row in one.operator)
-                told = Progress(
+                reported = Progress(
                     virtual_ps,
                     delivered_bytes,
                     rows,
@@ -456,7 +456,7 @@ class _RayRun:
                     self._measured,
                     operator=tended,
                 )
-                self._observer.progressed(told)
+                self._observer.progressed(reported)
                 self._refusals = []
             if self._snapshot_coordinator.due():
                 self._worker_group.actors[0].snapshot.remote()

@@ -24,7 +24,7 @@ from emu.measure.collected import DeviceRecord
 from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.cluster.lost_servers import ClusterWatch, WorkerFault, watch_of_cluster
 from emu.runtime.cluster.session import Interruption, ray_session
-from emu.runtime.live.open_engine import Outlook, Told, together
+from emu.runtime.live.open_engine import Outlook, Reports, together
 from emu.runtime.live.open_run import OpenRun, check_open, open_job, run_of
 from emu.runtime.outcome import RunOptions
 from emu.runtime.recovery.rules import named
@@ -147,15 +147,15 @@ class RayEngine:
         """See `Engine`."""
         self._orders.append(("change", (text, self.through_ps, self.now_ps)))
 
-    def advance(self, limit_ps: int) -> Told:
+    def advance(self, limit_ps: int) -> Reports:
         """See `Engine`."""
         answers = self._call("advance", self.through_ps, limit_ps)
-        told: Told = [row for _, rows, _ in answers for row in rows]
+        reported: Reports = [row for _, rows, _ in answers for row in rows]
         self._outlook = together([outlook for _, _, outlook in answers])
         self.through_ps = answers[0][0]
-        self.now_ps = self.through_ps - 1 if told else self.through_ps
+        self.now_ps = self.through_ps - 1 if reported else self.through_ps
         self._orders.append(("stand", (self.now_ps,)))
-        return told
+        return reported
 
     def records(self) -> list[DeviceRecord]:
         """See `Engine`."""

@@ -48,7 +48,7 @@ from emu.build.devices import draw
 from emu.measure.collected import CapturedRows, DeviceRecord
 from emu.runtime.blueprint import spread
 from emu.runtime.live.changes import LOOK_S, Changes
-from emu.runtime.live.open_engine import OpenPart, Outlook, Told
+from emu.runtime.live.open_engine import OpenPart, Outlook, Reports
 from emu.runtime.outcome import Blame, Made, Progress, Report
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.pages.state_series import StateReading
@@ -393,7 +393,7 @@ class Worker:
             answer = self._advance(part, *arguments) if name == "advance" else getattr(part, name)(*arguments)
         return list(map(to_plain, answer)) if orders[-1][0] == "records" else answer
 
-    def _advance(self, part: OpenPart, through_ps: int, limit_ps: int) -> tuple[int, Told, Outlook]:
+    def _advance(self, part: OpenPart, through_ps: int, limit_ps: int) -> tuple[int, Reports, Outlook]:
         """As `Engine.advance`: where the run stands, what came here, and what is pending. Raises
         RuntimeFailure.
         """
@@ -403,7 +403,7 @@ class Worker:
         report = self._simulation.advance(limit_ps)
         if report.fault is not Blame.NONE or not part.process.stands:
             raise RuntimeFailure(report.message or "the open run was ended")
-        return part.machine.sync_ps, part.site.take_told(), part.outlook()
+        return part.machine.sync_ps, part.site.take_reports(), part.outlook()
 
     async def progress(self, heard_ps: int) -> tuple[Progress, list[Share], list[Saved], list[int]]:
         """How far this worker is, its shares of samples after `heard_ps`, of snapshots since the last call,

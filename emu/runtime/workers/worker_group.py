@@ -69,15 +69,15 @@ class WorkerPlacement:
     def _nodes(self) -> list[Node]:
         """The nodes that are left. Raises RuntimeFailure if none comes in time."""
         begun_s = time.monotonic()
-        told = False
+        reported = False
         while True:
             nodes = [node for node in cluster_nodes() if answering(node)]
             if nodes or self._interruption.asked:
                 return nodes
             if time.monotonic() > begun_s + NODE_WAIT_S:
                 raise RuntimeFailure(f"no node of the Ray cluster with a CPU came within {NODE_WAIT_S:.0f} s")
-            if not told:
-                told = True
+            if not reported:
+                reported = True
                 self.tell(f"no node with a CPU is left; the run waits up to {NODE_WAIT_S:.0f} s for one")
             time.sleep(NODE_LOOK_S)
 
@@ -230,7 +230,7 @@ class WorkerGroup:
         refs = [call(worker, actor) for worker, actor in enumerate(self.actors)]
         of = {ref: worker for worker, ref in enumerate(refs)}
         answers: dict[int, Any] = {}
-        told = what != START or not self._lacks_cpus
+        reported = what != START or not self._lacks_cpus
         begun_s = time.monotonic()
         deadline_s = begun_s + within_s
         probe_s = time.monotonic() + PROBE_S
@@ -239,8 +239,8 @@ class WorkerGroup:
             done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_S)
             for ref in done:
                 answers[of[ref]] = self.answer(of[ref], ref)
-            if waiting and not told and time.monotonic() > begun_s + PATIENCE_S:
-                told = True
+            if waiting and not reported and time.monotonic() > begun_s + PATIENCE_S:
+                reported = True
                 self.placement.tell(_lack_of_cpus(len(waiting)))
             if waiting and time.monotonic() > probe_s:
                 probe_s = time.monotonic() + PROBE_S
@@ -380,5 +380,5 @@ def cluster_cpus() -> int:
 
 def _last_line(error: Exception) -> str:
     """The last line of a traceback that is told in an error."""
-    told = [line for line in str(error).splitlines() if line and line[0].isalpha()]
-    return (told or [type(error).__name__])[-1][:300]
+    reported = [line for line in str(error).splitlines() if line and line[0].isalpha()]
+    return (reported or [type(error).__name__])[-1][:300]

@@ -93,10 +93,10 @@ class Convergence:
             if switch in heard:
                 continue
             heard[switch] = at_ps
-            told_ps = self._tick_ps(switch, at_ps) + self._bgp.hop_ps
+            arrives_ps = self._tick_ps(switch, at_ps) + self._bgp.hop_ps
             for link, peer in self._around(switch):
                 if peer not in heard and link not in dead:
-                    heappush(edge, (told_ps, peer))
+                    heappush(edge, (arrives_ps, peer))
         return heard
 
     def _tick_ps(self, switch: int, at_ps: int) -> int:

@@ -41,7 +41,7 @@ class SamplesSection(Section):
     every_ps: TimePs = 0
     """From look to look at what NICs have acknowledged. 0: never."""
     stalled_ps: TimePs = 0
-    """A host whose NICs had nothing acknowledged for so long, though bytes were under way, is told. 0: no
+    """A host whose NICs had nothing acknowledged for so long, though bytes were under way, is reported. 0: no
     such rule."""
 
 

@@ -35,7 +35,7 @@ from emu.scenario.sections.graph import (
     by_default,
     own_algorithm,
 )
-from emu.scenario.workloads.workload import MisfitError, Picks, Scripts, Site, Workload, told_by_rank
+from emu.scenario.workloads.workload import MisfitError, Picks, Scripts, Site, Workload, needs_every_rank
 from emu.scenario.yaml.values import PositiveSizeBytes
 from emu.workload.program import BenchmarkPlan
 
@@ -121,7 +121,7 @@ class CollectiveWorkload(Workload):
         """Only some collectives go on without ranks, and one communicator."""
         if self.split:
             yield "the job has several communicators", "without `split`"
-        yield from told_by_rank(self.op, bool(self.counts), self.algorithm)
+        yield from needs_every_rank(self.op, bool(self.counts), self.algorithm)
 
     def recovered(self) -> Iterator[tuple[str, str]]:
         """As `shrink`."""

@@ -32,7 +32,7 @@ from emu.scenario.workloads.workload import (
     Scripts,
     Site,
     Workload,
-    told_by_rank,
+    needs_every_rank,
     training_steps,
 )
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
@@ -212,7 +212,7 @@ class ProgramWorkload(Workload):
         """Each collective has to go on without ranks."""
         for one in self.operations:
             if one.talks and one.do not in PEERED:
-                yield from told_by_rank(one.do, bool(one.counts), one.algorithm)
+                yield from needs_every_rank(one.do, bool(one.counts), one.algorithm)
 
     @property
     def prioritised(self) -> bool:

@@ -289,7 +289,7 @@ def training_steps(steps: int) -> tuple[Operation, ...]:
     return tuple(Operation("training_step", "", 0, step, warmup=False) for step in range(steps))
 
 
-def told_by_rank(op: str, counts: bool, algorithm: str) -> Iterator[tuple[str, str]]:
+def needs_every_rank(op: str, counts: bool, algorithm: str) -> Iterator[tuple[str, str]]:
     """Why a collective cannot be done without some of its ranks, and what can."""
     if op in ROOTED or counts:
         accepted = "of all_reduce, all_gather, reduce_scatter, all_to_all, sendrecv or barrier"

@@ -32,13 +32,13 @@ def command(one: Path, other: Path, as_json: bool) -> int:
     found = parting(first, second)
     numbers = main_numbers(first.summary, second.summary)
     if as_json:
-        told = {
+        reported = {
             "same": found is None,
             "digests": [first.summary.digest, second.summary.digest],
             "parting": None if found is None else found._asdict(),
             "numbers": {row.name: [row.one, row.other] for row in numbers},
         }
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(reported, indent=2))
     else:
         for line in parting_lines(first, second):
             say(line)

@@ -77,7 +77,7 @@ _NAMES: Final = {
         "faults_active",
         "operator_working",
         "operator_notices",
-        "operator_told",
+        "operator_reported",
         "operator_restarts",
         "operator_checkpoint_step",
         "operator_goodput_ppm",
@@ -111,7 +111,7 @@ class Look:
     operator: dict[str, float] = field(default_factory=dict)
     """What the operator of a job has, by key."""
     noticed: list[str] = field(default_factory=list)
-    """What it noticed and told of."""
+    """What it noticed and reported."""
 
     def add(self, page: str) -> None:
         """Take in the page of one worker."""
@@ -147,7 +147,7 @@ class Look:
         self.virtual_ps = max(self.virtual_ps, virtual_ps)
 
     def _add_operator(self, key: str, labels: Labels, value: float) -> None:
-        if key in ("operator_notices", "operator_told"):
+        if key in ("operator_notices", "operator_reported"):
             self.noticed.append(f"{labels['host'] or labels['job_name']} {labels['rule']}")
         elif key != "operator_remapped_rows":
             self.operator[key] = value
