@@ -149,5 +149,5 @@ def test_the_scenarios_on_the_pages_are_valid() -> None:
 def test_the_errors_on_the_page_are_the_errors_reported() -> None:
     text = (ROOT / "docs/scenario.md").read_text(encoding="utf-8")
     (wrong_one,) = re.findall(r"```yaml-wrong\n(.*?)```", text, re.DOTALL)
-    (reported,) = re.findall(r"```text-told\n(.*?)```", text, re.DOTALL)
+    (reported,) = re.findall(r"```text-errors\n(.*?)```", text, re.DOTALL)
     assert refusals(wrong_one) == reported.replace("small.yaml:", "file:").splitlines()
