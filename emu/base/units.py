@@ -60,6 +60,7 @@ RATE_BPS: Final[dict[str, int]] = {
 
 TIME_ACCEPTED: Final = 'a time with its unit (ps, ns, us, ms, s, min, h, d), like "500ns", or 0'
 SIZE_ACCEPTED: Final = 'a size with its unit (B, KB, KiB, MB, MiB, GB, GiB, TB, TiB), like "4KiB", or 0'
+BITS_OF_GB: Final = 8 * 10**9
 RATE_ACCEPTED: Final = 'a rate with its unit, like "400G" or "400Gbps" (bits), "267MB/s" (bytes), or 0'
 FRACTION_ACCEPTED: Final = 'a fraction, like "1/8", 0.125 or "12.5%"'
 
@@ -283,6 +284,11 @@ def about_rate(rate_bps: int) -> str:
         if rate_bps >= factor:
             return f"{_four_digits(rate_bps, factor)}{unit}bps"
     return f"{rate_bps}bps"
+
+
+def about_bandwidth(rate_bps: int) -> str:
+    """The bandwidth of a collective (algbw, busbw) to four digits, in the unit of nccl-tests."""
+    return f"{_four_digits(rate_bps, BITS_OF_GB)}GB/s"
 
 
 def percent(part: float | None) -> str:

@@ -18,6 +18,7 @@ from html import escape
 from typing import Final
 
 from emu.base.units import (
+    about_bandwidth,
     about_rate,
     about_size,
     about_time,
@@ -63,6 +64,8 @@ CUTS: Final = frozenset(
 """Kinds of fault that take links down, so that frames may be lost on them."""
 MOST_CAUSES: Final = 3
 """Causes of a diagnosis that are shown, at most."""
+BANDWIDTHS: Final = (".algbw", ".busbw")
+"""Ends of the places that are bandwidths."""
 MOST_RANKS: Final = 8
 """Ranks that gave up and are named, at most."""
 
@@ -227,8 +230,10 @@ def _uncompared_lines(events: int | None) -> list[str]:
     return [f"not compared with the same jobs on the intended fabric, {another}; {how}"]
 
 
-def _like(bound: object, actual: object) -> str:
+def _like(bound: object, actual: object, is_bandwidth: bool) -> str:
     """`actual` in the kind of unit that `bound` was written in; a time so that it is told from the bounds."""
+    if is_bandwidth and isinstance(actual, int):
+        return about_bandwidth(actual)
     bounds = [quantity(one) for one in bound.split(" and ")] if isinstance(bound, str) else [None]
     measured = [one for one in bounds if one is not None]
     if not measured or not isinstance(actual, int) or isinstance(actual, bool):
@@ -242,7 +247,11 @@ def _like(bound: object, actual: object) -> str:
 def expectation_line(one: Expectation) -> str:
     """PASS or FAIL, what was expected, and what it is."""
     verdict = "PASS" if one.passed else "FAIL"
-    shown = str(one.actual) if one.relation in RELATIONS else f"is {_like(one.expected, one.actual)}"
+    shown = (
+        str(one.actual)
+        if one.relation in RELATIONS
+        else f"is {_like(one.expected, one.actual, one.value.endswith(BANDWIDTHS))}"
+    )
     found = shown if one.passed else one.reason
     return f"{verdict} {one.value} {one.relation} {one.expected}: {found}"
 
@@ -407,8 +416,8 @@ def _html_cells(job: str, one: Collective) -> list[str]:
         format_size(one.bytes),
         str(one.iteration),
         about_time(time_ps) if time_ps is not None else "",
-        about_rate(one.algbw) if one.algbw is not None else "",
-        about_rate(one.busbw) if one.busbw is not None else "",
+        about_bandwidth(one.algbw) if one.algbw is not None else "",
+        about_bandwidth(one.busbw) if one.busbw is not None else "",
         one.status,
     ]
 

@@ -28,7 +28,7 @@ from urllib.parse import parse_qs, urlsplit
 from actors.kernel.counters import NIC_RETRANSMITTED_FRAMES, PORT_DROPPED_FRAMES
 from actors.wire.message import STATUS_SUCCESS
 from emu.base.errors import UsageError
-from emu.base.units import about_rate, about_size, about_time
+from emu.base.units import about_bandwidth, about_size, about_time
 from emu.measure.run_directory.run_directory import LineFile
 from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import Column, SampleReader
@@ -212,7 +212,7 @@ class Following:
         equal = [row for row in rows if not size_bytes or self._what(number, row[1]) == (op, size_bytes)]
         took_ps = sorted(row[3] - row[2] for row in equal)
         spread = " / ".join(about_time(took_ps[at]) for at in (0, len(took_ps) // 2, -1))
-        rate = about_rate(size_bytes * 8 * 10**12 // max(end_ps - start_ps, 1)) if size_bytes else "-"
+        rate = about_bandwidth(size_bytes * 8 * 10**12 // max(end_ps - start_ps, 1)) if size_bytes else "-"
         shown = f"{op} {about_size(size_bytes)}" if size_bytes else op
         took = about_time(end_ps - start_ps) if status == STATUS_SUCCESS else "failed"
         return [plan["name"], str(operation + 1), shown, took, spread, rate]

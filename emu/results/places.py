@@ -85,6 +85,7 @@ _ACCEPTED: Final = {
     "time_s": 'a time, like "5us"',
     "size": 'a size, like "4KiB"',
     "rate": 'a rate, like "50Gbps"',
+    "bandwidth": 'a rate, like "50GB/s"',
 }
 
 
@@ -136,7 +137,8 @@ def _present(kind: Any) -> Any:
 
 
 def unit_of(steps: tuple[str | int, ...]) -> str:
-    """What kind of quantity a path leads to: time, time_s, size, rate, or "" for plain values."""
+    """What kind of quantity a path leads to: time, time_s, size, rate, bandwidth (a rate that is shown as
+    nccl-tests shows it), or "" for plain values."""
     name = next((step for step in reversed(steps) if isinstance(step, str)), "")
     if name.endswith("_ps"):
         return "time"
@@ -144,7 +146,9 @@ def unit_of(steps: tuple[str | int, ...]) -> str:
         return "time_s"
     if name.endswith("_bytes") or name == "bytes":
         return "size"
-    return "rate" if name.endswith("_bps") or name in ("algbw", "busbw") else ""
+    if name in ("algbw", "busbw"):
+        return "bandwidth"
+    return "rate" if name.endswith("_bps") else ""
 
 
 def exact(value: float) -> Number:
@@ -160,7 +164,7 @@ def in_unit(bound: float | str, unit: str) -> Number | Unmet:
     if measured is None:
         return Unmet(f"the value is a number, and {bound!r} is a text")
     kind, amount = measured
-    if kind == unit:
+    if kind == unit or (kind == "rate" and unit == "bandwidth"):
         return amount
     if kind == "time" and unit == "time_s":
         return Fraction(amount, PS_PER_S)
@@ -168,4 +172,5 @@ def in_unit(bound: float | str, unit: str) -> Number | Unmet:
 
 
 def _kind_shown(unit: str) -> str:
+    unit = "rate" if unit == "bandwidth" else unit
     return f"a {unit.removesuffix('_s')}" if unit else "a number without a unit"

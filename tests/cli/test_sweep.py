@@ -197,7 +197,7 @@ def test_quantiles_are_those_of_nearest_rank_over_the_seeds() -> None:
 
 
 def test_values_are_shown_in_the_unit_of_their_name() -> None:
-    assert shown_quantity("jobs.a.collectives[-1].busbw", 187_616_324_063) == "187.6Gbps"
+    assert shown_quantity("jobs.a.collectives[-1].busbw", 187_616_324_063) == "23.45GB/s"
     assert shown_quantity("fabric.buffer_peak_bytes", 2048) == "2KiB"
     assert shown_quantity("jobs.a.status", "success") == "success"
     assert shown_quantity("fabric.uplinks[0].max_over_mean", 1.234567) == "1.235"

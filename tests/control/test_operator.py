@@ -135,9 +135,9 @@ def _is_drawn(found: OperatorResult) -> None:
         ("init", spent.init_ps),
         ("load", spent.load_ps),
     ):
-        assert sum(end - begin for begin, end, words, _ in bars if words.startswith(f"{part} (")) == took_ps
-    assert {one.resumed_ps for one in found.restarts} <= {end for _, end, _, _ in bars}
-    assert [(begin, end) for begin, end, words, _ in bars if words.startswith("checkpoint")] == [
+        assert sum(end - begin for begin, end, words, *_ in bars if words.startswith(f"{part} (")) == took_ps
+    assert {one.resumed_ps for one in found.restarts} <= {end for _, end, *_ in bars}
+    assert [(begin, end) for begin, end, words, *_ in bars if words.startswith("checkpoint")] == [
         (one.begun_ps, one.whole_ps or found.end_ps) for one in found.checkpoints
     ]
 

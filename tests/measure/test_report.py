@@ -107,18 +107,18 @@ def test_expectation_shows_the_value_in_the_unit_it_was_asked_in() -> None:
     good = Expectation(
         value="jobs.a.collectives[0].busbw",
         relation="at_least",
-        expected="50Gbps",
+        expected="6.25GB/s",
         actual=51_500_000_000,
         passed=True,
         reason="",
     )
-    bad = good.model_copy(update={"passed": False, "reason": "40Gbps is less than 50Gbps"})
-    assert expectation_line(good) == "PASS jobs.a.collectives[0].busbw at_least 50Gbps: is 51.5Gbps"
-    span = good.model_copy(update={"relation": "between", "expected": "50Gbps and 60Gbps"})
-    assert expectation_line(span).endswith("between 50Gbps and 60Gbps: is 51.5Gbps")
+    bad = good.model_copy(update={"passed": False, "reason": "5GB/s is less than 6.25GB/s"})
+    assert expectation_line(good) == "PASS jobs.a.collectives[0].busbw at_least 6.25GB/s: is 6.438GB/s"
+    span = good.model_copy(update={"relation": "between", "expected": "6.25GB/s and 7.5GB/s"})
+    assert expectation_line(span).endswith("between 6.25GB/s and 7.5GB/s: is 6.438GB/s")
     assert (
         expectation_line(bad)
-        == "FAIL jobs.a.collectives[0].busbw at_least 50Gbps: 40Gbps is less than 50Gbps"
+        == "FAIL jobs.a.collectives[0].busbw at_least 6.25GB/s: 5GB/s is less than 6.25GB/s"
     )
 
 

@@ -197,10 +197,10 @@ SLOWED = operations((0, 100, 100), (100, 200, 90), (200, 350, 40), (350, 450, 96
         ({"recovers_to": "95%", "within": "200us of fault 0"}, ""),
         (
             {"recovers_to": "95%", "within": "60us of fault 0"},
-            f"is 40Gbps at 350us, {LATE.replace('200', '50')}, less than 90.25Gbps",
+            f"is 5GB/s at 350us, {LATE.replace('200', '50')}, less than 11.28GB/s",
         ),
         ({"always": {"at_least": "50Gbps"}, "until": "320us"}, ""),
-        ({"always": {"at_least": "50Gbps"}}, "is 40Gbps at 350us"),
+        ({"always": {"at_least": "50Gbps"}}, "is 5GB/s at 350us"),
         (
             {"never": {"at_least": 0}, "within": "40us of fault 0"},
             "no operation ended between 300us and 340us, so nothing is known of it",

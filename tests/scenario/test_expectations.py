@@ -75,7 +75,7 @@ def test_what_holds_passes(value: str, bound: dict[str, Any]) -> None:
         ("drops.total", {"at_least": 4}, "3 is less than 4"),
         ("drops.total", {"at_most": 2.5}, "3 is more than 2.5"),
         ("virtual_ps", {"at_most": "299.999999us"}, "300us is more than 299.999999us"),
-        ("jobs.bench.collectives[0].busbw", {"at_least": "101G"}, "100Gbps is less than 101G"),
+        ("jobs.bench.collectives[0].busbw", {"at_least": "101G"}, "12.5GB/s is less than 12.62GB/s"),
         ("jobs.bench.collectives[0].bytes", {"between": ("2MiB", "4MiB")}, "1MiB is less than 2MiB"),
         ("jobs.bench.status", {"equals": "unfinished"}, "'success' is not unfinished"),
         ("jobs.bench.status", {"at_least": 3}, "'success' has no order, so it cannot be at_least 3"),
@@ -231,7 +231,7 @@ def test_a_path_that_no_run_of_the_scenario_can_have_is_refused_before_it(
         ),
         (
             "{value: 'jobs.bench.collectives[3].busbw', between: [1Gbps, 1s]}",
-            'between: the value is a rate, and 1s is a time; accepted: a rate, like "50Gbps"',
+            'between: the value is a rate, and 1s is a time; accepted: a rate, like "50GB/s"',
         ),
     ],
 )

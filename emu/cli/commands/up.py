@@ -26,7 +26,15 @@ from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
 from emu.base.errors import UsageError
-from emu.base.units import about_rate, about_size, about_time, format_time, parse_time, shown_time
+from emu.base.units import (
+    about_bandwidth,
+    about_rate,
+    about_size,
+    about_time,
+    format_time,
+    parse_time,
+    shown_time,
+)
 from emu.cli.commands.run import page_of
 from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import forcing, load_scenario, overriding
@@ -212,7 +220,8 @@ class LiveTerminal(Terminal):
                 continue
             plan = job.collectives[operation % len(job.collectives)]
             rate = bandwidth_bps(plan.size_bytes, end_ps - start_ps, bus_factor(plan.op, plan.ranks))
-            shown = about_rate(rate) if rate is not None and status == STATUS_SUCCESS else status_name(status)
+            is_done = rate is not None and status == STATUS_SUCCESS
+            shown = about_bandwidth(rate or 0) if is_done else status_name(status)
             size = about_size(plan.size_bytes)
             spread = self._spread(last[number])
             said.append(f"{job.name}: {operation + 1} done, {plan.op} {size} {shown}{spread}")

@@ -22,7 +22,7 @@ import yaml
 from pydantic import ValidationError
 
 from emu.base.errors import UsageError
-from emu.base.units import about_rate, about_size, about_time, distinct_texts, percent
+from emu.base.units import about_bandwidth, about_size, about_time, distinct_texts, percent
 from emu.measure.digest import OTHER_RELEASE
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
 from emu.results.summary import SCHEMA_VERSION, Job, Summary
@@ -190,7 +190,7 @@ def _of_job(name: str, job: Job) -> Iterator[tuple[str, float | None, Callable[[
         if collective.busbw is not None:
             by_size.setdefault((collective.op, collective.bytes), []).append(collective.busbw)
     for (op, size_bytes), rates in by_size.items():
-        yield f"{name}: {op} {about_size(size_bytes)} busbw", sum(rates) // len(rates), about_rate
+        yield f"{name}: {op} {about_size(size_bytes)} busbw", sum(rates) // len(rates), about_bandwidth
     delivered = [flow.delivered_ps for flow in job.flows if flow.delivered_ps is not None]
     if job.flows:
         yield f"{name}: last flow delivered", max(delivered, default=None), about_time

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.kernel.units import PS_PER_S
-from emu.base.units import about_rate, about_size, about_time, format_time, shown_time
+from emu.base.units import about_bandwidth, about_rate, about_size, about_time, format_time, shown_time
 from emu.measure.collected import Changed, DeviceRecord
 from emu.measure.summary.series import (
     ALL,
@@ -184,7 +184,7 @@ class Judge:
     def _shown(self, value: Number) -> str:
         kind = self._one.quantity
         if kind == "rate":
-            return about_rate(int(value))
+            return (about_bandwidth if "bandwidth" in self._one.series else about_rate)(int(value))
         if kind == "size":
             return about_size(int(value))
         if kind == "time":

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from emu.base.spelling import did_you_mean, listed, shown, shown_location
 from emu.base.units import (
+    about_bandwidth,
     about_rate,
     about_size,
     about_time,
@@ -21,7 +22,7 @@ from emu.base.units import (
     format_size,
     format_time,
 )
-from emu.results.places import Bound, Comparison, Unmet, exact, in_unit, unit_of
+from emu.results.places import Bound, Comparison, Unmet, exact, in_unit, quantity, unit_of
 from emu.results.summary import Expectation as Verdict
 from emu.scenario.expect import Expectation, path_steps
 
@@ -60,7 +61,7 @@ NOTHING: Final = "-"
 
 
 def unit_at(path: str) -> str:
-    """What kind of quantity a path leads to: time, time_s, size, rate, or "" for plain values."""
+    """What kind of quantity a path leads to, as `unit_of` says."""
     return unit_of(path_steps(path))
 
 
@@ -70,18 +71,25 @@ def shown_quantity(path: str, value: Bound | None) -> str:
         return NOTHING
     if isinstance(value, (bool, str)):
         return str(value).lower() if isinstance(value, bool) else value
-    show = {"time": about_time, "size": about_size, "rate": about_rate}.get(unit_at(path))
+    show = {"time": about_time, "size": about_size, "rate": about_rate, "bandwidth": about_bandwidth}.get(
+        unit_at(path)
+    )
     if show is not None and value >= 0:
         return show(round(value))
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 def shown_bound(expectation: Expectation) -> Bound:
-    """The bound as written; of `between`, both with "and" in the middle."""
+    """The bound as written, that of a bandwidth in GB/s; of `between`, both with "and" in the middle."""
+    unit = unit_at(expectation.value)
     if expectation.between is not None:
-        return f"{expectation.between[0]} and {expectation.between[1]}"
-    bound: Bound = getattr(expectation, expectation.comparison)
-    return bound
+        return " and ".join(str(_bound_shown(bound, unit)) for bound in expectation.between)
+    return _bound_shown(getattr(expectation, expectation.comparison), unit)
+
+
+def _bound_shown(bound: Bound, unit: str) -> Bound:
+    measured = quantity(bound) if unit == "bandwidth" and isinstance(bound, str) else None
+    return bound if measured is None or measured[0] != "rate" else about_bandwidth(measured[1])
 
 
 def _look_up(steps: tuple[str | int, ...], summary: Mapping[str, Any]) -> Bound | Unmet:
@@ -120,7 +128,7 @@ def _compare(expectation: Expectation, unit: str, actual: Bound) -> Unmet | None
 
 def _compare_one(comparison: Comparison, bound: Bound, unit: str, actual: Bound) -> Unmet | None:
     words = {"equals": "is not", "at_least": "is less than", "at_most": "is more than", "between": ""}
-    unmet = Unmet(f"{_shown(actual, unit)} {words[comparison]} {bound}")
+    unmet = Unmet(f"{_shown(actual, unit)} {words[comparison]} {_bound_shown(bound, unit)}")
     if isinstance(actual, (bool, str)):
         if comparison != "equals":
             return Unmet(f"{shown(actual)} has no order, so it cannot be {comparison} {bound}")
@@ -137,6 +145,8 @@ def _compare_one(comparison: Comparison, bound: Bound, unit: str, actual: Bound)
 
 def _shown(value: Bound, unit: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
+        if unit == "bandwidth":
+            return about_bandwidth(value)
         if unit == "rate" and value >= LARGE_BPS:
             return f"{value / LARGE_BPS:.4g}Gbps"
         formats = {"time": format_time, "size": format_size, "rate": format_rate}

@@ -33,7 +33,7 @@ from actors.kernel.counters import (
 )
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from emu.base.errors import RuntimeFailure, UsageError
-from emu.base.units import about_rate, about_time, aligned, counted, percent, shown_time
+from emu.base.units import about_bandwidth, about_time, aligned, counted, percent, shown_time
 from emu.cli.columns import columns, wrapped
 from emu.cli.scenario_options import reading
 from emu.measure.run_directory.comparison import load_summary
@@ -137,7 +137,7 @@ class Look:
                 self.last[labels["job_name"]] = f"step of {about_time(round(value * PS_PER_S))}"
             elif key == "collective_bus_bandwidth_bytes_per_second":
                 what = f"{labels['collective']} {labels['message_size']}"
-                self.last[labels["comm_name"]] = f"{what} {about_rate(round(value * 8))}"
+                self.last[labels["comm_name"]] = f"{what} {about_bandwidth(round(value * 8))}"
             elif key == "faults":
                 self.faults += int(value)
             elif key == "faults_active":
