@@ -1,6 +1,7 @@
 """Make the pictures of the pages again: what `emu` writes in a browser without a window, and the dashboard.
 
     make pictures
+    python -m tests.pictures diagnosis campaign    # some of them
 
 The dashboard's first row is drawn here, by matplotlib, from what a real Prometheus answers to the expression
 of each panel while a run goes on and an uplink goes down; Grafana is not needed, and it is not its drawing.
@@ -10,28 +11,40 @@ Pictures differ with the browser's version and fonts, so no test compares them.
 
 import json
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 
-from emu.cli.main import main as emu
 from emu.measure.prometheus.dashboard import PANEL_WIDTH, QUESTIONS, WIDTH
 from emu.runtime.live.control_socket import ask
 from tests.measure.prometheus import Prometheus
 from tests.system.test_prometheus import chosen, configured
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-SIZE = "1280,1010"
+WIDTH_PX = 1280
+LOADS_S = 2
+TOPS = """
+const headings = [...document.querySelectorAll("h2")];
+const at = headings.findIndex((heading) => heading.textContent.startsWith(arguments[0]));
+const top = (heading) => Math.round(heading.getBoundingClientRect().top + scrollY);
+return [top(headings[at]) - 8, headings[at + 1] ? top(headings[at + 1]) - 8 : document.body.scrollHeight];
+"""
+"""Where the part under a heading begins and ends."""
 WATCHED = """
 name: watched
 topology: {kind: ai_zone, racks: 2, hosts_per_rack: 2, gpus_per_host: 4, spines: 2}
@@ -49,22 +62,122 @@ BEFORE_S, BROKEN_S, AFTER_S = 25, 10, 20
 MOST_LINES = 6
 
 
-def report_picture() -> None:
-    """Run the quickstart, write its report, and take its picture."""
-    picture = DOCS / "report.png"
-    with tempfile.TemporaryDirectory() as place:
-        run = Path(place) / "run"
-        assert emu(["run", "quickstart", "--local", "--quiet", "--out", str(run)]) == 0
-        assert emu(["report", str(run)]) == 0
-        browser = ["chromium", "--headless=new", "--no-sandbox", "--hide-scrollbars"]
-        shot = [
-            "--virtual-time-budget=5000",
-            f"--window-size={SIZE}",
-            f"--screenshot={picture}",
-            (run / "report.html").as_uri(),
-        ]
-        subprocess.run([*browser, *shot], check=True, capture_output=True)
+class Part(NamedTuple):
+    """A part of a page of `emu report`, or another file that a browser shows."""
+
+    commands: tuple[str, ...]
+    """What makes it, in an empty directory."""
+    file: str
+    heading: str = ""
+    """The heading under which the part is; empty: from the top."""
+    height: int = 1010
+    """In pixels at most."""
+
+
+REPORT = "--local --quiet --no-expect --out run"
+SLOW_CABLE = """faults=[{at: 0s, kind: degrade, target: "rtsw-0:ctsw-3", rate: 20G}]"""
+PARTS = {
+    "report": Part((f"run quickstart {REPORT}", "report run"), "run/report.html"),
+    "diagnosis": Part(
+        (f"run quickstart {REPORT} --set '{SLOW_CABLE}'", "report run"), "run/report.html", height=900
+    ),
+    "faults": Part((f"run story_flapping_optic {REPORT}", "report run"), "run/report.html", "Over time", 700),
+    "training": Part((f"run training_step {REPORT}", "report run"), "run/report.html", "Jobs", 900),
+    "operator": Part((f"run operator_gpu_lost {REPORT}", "report run"), "run/report.html", "Over time", 480),
+    "campaign": Part(("campaign llama3 --seeds 1 --out run",), "run/timeline.svg", height=420),
+    "topologies": Part(("topo quickstart --svg fabric.svg",), "fabric.svg", height=480),
+    "storage": Part(("topo checkpoint --svg fabric.svg",), "fabric.svg", height=480),
+}
+"""By picture, in a browser."""
+LOCAL = "--local --quiet --no-expect"
+SWEPT = "--local --quiet --out sweep"
+ALPHAS = (
+    "--set switch.buffer.alpha=1/32,1/16,1/8,1/4,1/2 --set transport.congestion_control.kind=none,dcqcn"
+    " --show fabric.pfc_paused_ps"
+)
+SIZES = "-b 64K -e 16M -f 4 -n 1 -w 0 --ranks 16"
+SHAPES = {
+    "tutorial_pod": (
+        *(
+            f"run pod {LOCAL} --set 'routing={{kind: {kind}}}' --set jobs[2].enabled=false --out {kind}"
+            for kind in ("e_ecmp", "path_pinning", "spray")
+        ),
+        "plot uplinks e_ecmp path_pinning spray --out shape.png",
+    ),
+    "tutorial_control": (
+        *(
+            f"run two_flows {LOCAL} --set transport.congestion_control.kind={kind} --out {kind}"
+            for kind in ("dcqcn", "swift", "hpcc")
+        ),
+        "plot time dcqcn swift hpcc --series queue_bytes --device tor-0 --out shape.png",
+    ),
+    "tutorial_loads": (
+        f"sweep telling_loads {SWEPT} --variants all --set topology.spines=8,4,2 --show jobs.load.end_ps",
+        "plot sweep sweep --x variant --y jobs.load.end_ps --by topology.spines --out shape.png",
+    ),
+    "sweep": (
+        f"sweep pod {SWEPT} --set 'routing={{kind: spray}}' --set jobs[2].enabled=false {ALPHAS}",
+        "plot sweep sweep --x switch.buffer.alpha --y fabric.pfc_paused_ps --out shape.png",
+    ),
+    "jobs": (
+        *(
+            f"perf all_reduce {SIZES} --algorithm {algorithm} --out {algorithm}"
+            for algorithm in ("ring", "double_binary_tree")
+        ),
+        "plot busbw ring double_binary_tree --out shape.png",
+    ),
+}
+"""By picture, what makes it and leaves it in `shape.png`: drawn by matplotlib."""
+
+
+def commanded(place: Path, commands: Iterable[str]) -> None:
+    """Carry out commands of emu in a directory; each must succeed."""
+    for command in commands:
+        words = [sys.executable, "-m", "emu.cli.main", *shlex.split(command)]
+        subprocess.run(words, check=True, cwd=place, capture_output=True)
+
+
+def take(name: str) -> None:
+    """Make one picture."""
+    picture = DOCS / f"{name}.png"
+    with tempfile.TemporaryDirectory() as text:
+        place = Path(text)
+        if name in SHAPES:
+            commanded(place, SHAPES[name])
+            shutil.copyfile(place / "shape.png", picture)
+        else:
+            part = PARTS[name]
+            commanded(place, part.commands)
+            shown(place / part.file, part, picture)
     smaller(picture)
+
+
+def shown(file: Path, part: Part, picture: Path) -> None:
+    """Take a file in a browser without a window: all of it, then cut to its part."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--window-size={WIDTH_PX},1010",
+    ):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options, Service(shutil.which("chromedriver") or ""))
+    try:
+        driver.get(file.as_uri())
+        time.sleep(LOADS_S)
+        if part.heading:
+            driver.set_window_size(WIDTH_PX, driver.execute_script("return document.body.scrollHeight") + 200)
+            time.sleep(LOADS_S)
+        tops = driver.execute_script(TOPS, part.heading) if part.heading else [0, part.height]
+        driver.save_screenshot(str(picture))
+    finally:
+        driver.quit()
+    with Image.open(picture) as whole:
+        bottom = min(tops[1], tops[0] + part.height, whole.height)
+        whole.crop((0, tops[0], whole.width, bottom)).save(picture)
 
 
 def smaller(picture: Path) -> None:
@@ -142,7 +255,6 @@ def draw(answers: list[list[dict[str, Any]]], begin_s: float) -> None:
 
 
 if __name__ == "__main__":
-    if "--dashboard" not in sys.argv[1:]:
-        report_picture()
-    dashboard_picture()
-    sys.stdout.write("written: docs/report.png, docs/dashboard.png\n")
+    for wanted in sys.argv[1:] or (*PARTS, *SHAPES, "dashboard"):
+        dashboard_picture() if wanted == "dashboard" else take(wanted)
+        sys.stdout.write(f"written: docs/{wanted}.png\n")
