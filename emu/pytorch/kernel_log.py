@@ -1,4 +1,4 @@
-"""Writes down each kernel that a GPU would run: a dispatch mode, and attention as the one kernel it is there.
+"""Writes down each kernel that a GPU would run: a dispatch mode.
 
 Below autograd each aten operation comes by once, those of backward too. Views, allocations and metadata run
 no kernel. FLOPs are PyTorch's own count (`torch.utils.flop_counter`); bytes are those of all tensors read
@@ -7,17 +7,18 @@ or written.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from emu.pytorch.gpu_kernels import STAND_INS
 from emu.pytorch.tape import Tape, dtype_name, size_of
 
 FREE = frozenset(
@@ -67,6 +68,9 @@ FREE = frozenset(
 )
 """Operations that run no kernel."""
 CPU = torch.device("cpu")
+FAKE_ELEMENTS = 2**20
+"""With `--fake`, tensors of as many elements and more have no data, nor what is computed of them."""
+READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
 PLAIN = {"Tensor", "Parameter", "FakeTensor"}
 """Subclasses are taken apart first: what DTensor does is operations on local tensors, and calls."""
 FUNCTIONAL = {
@@ -90,7 +94,7 @@ class KernelLog(TorchDispatchMode):
 
     def __init__(self, tape: Tape, call: Callable[[str, str, int, str], int]) -> None:
         super().__init__()
-        self.tape = tape
+        self.tape, self._fake = tape, tape.fake
         self._call = call
         """Writes down an asynchronous call (op, group, bytes, dtype); the event of its end."""
         self.to_gpu = 0
@@ -110,7 +114,11 @@ class KernelLog(TorchDispatchMode):
         made_there = self.to_gpu > 0
         if device is not None and device.type == "cuda":  # asked for below the function mode, by torch itself
             kwargs, made_there = {**kwargs, "device": CPU}, True
-        out = func(*args, **kwargs)
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+            with self.tape.computing():  # DTensor asks with tensors of its own what shape a result will have
+                return func(*args, **kwargs)
+        with self.tape.computing():
+            out = self._run(func, inputs, args, kwargs)
         outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         if not made_there and not any(self.tape.is_on_gpu(one) for one in inputs):
             return out
@@ -120,6 +128,32 @@ class KernelLog(TorchDispatchMode):
         if not self.tape.quiet and name not in FREE and func.namespace == "aten" and not func.is_view:
             self._kernel(packet, name, inputs, outputs, args, kwargs, out)
         return out
+
+    def _run(self, func: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
+        """The operation; with `--fake`, large tensors and what is computed of them have no data."""
+        stand_in = STAND_INS.get(func)
+        func = func if stand_in is None else stand_in.call
+        if self._fake is None:
+            return func(*args, **kwargs)
+        if not any(isinstance(one, FakeTensor) for one in inputs):
+            if inputs:
+                return func(*args, **kwargs)
+            with self._fake:
+                made = func(*args, **kwargs)
+            large = isinstance(made, Tensor) and made.numel() >= FAKE_ELEMENTS
+            return made if large else func(*args, **kwargs)
+        if func in READS:
+            self.tape.note("values of tensors without data were read: 1, or False, in place of each")
+            return 1.0 if inputs[0].dtype.is_floating_point else int(inputs[0].dtype is not torch.bool)
+        with self._fake:
+            out = func(*args, **kwargs)
+        if stand_in is not None:
+            return out
+        returned = func._schema.returns
+        in_place = (
+            len(returned) == 1 and returned[0].alias_info is not None and returned[0].alias_info.is_write
+        )
+        return inputs[0] if in_place and isinstance(args[0], Tensor) else out
 
     def _kernel(
         self,
@@ -131,6 +165,7 @@ class KernelLog(TorchDispatchMode):
         kwargs: Any,
         out: Any,
     ) -> None:
+        stand_in = STAND_INS.get(packet.default) if hasattr(packet, "default") else None
         seen: dict[int, int] = {}
         for one in (*inputs, *outputs):
             if self.tape.is_on_gpu(one):
@@ -144,6 +179,10 @@ class KernelLog(TorchDispatchMode):
         moved = sum(seen.values())
         if in_place:  # read and written
             moved += sum(size_of(one) for one in outputs) if outputs else 0
+        if stand_in is not None:
+            name, flops, shapes = stand_in.facts(*args, **kwargs)
+            self.tape.kernel(name, dtype_name(outputs[0].dtype), shapes, flops, moved)
+            return
         count = flop_registry.get(packet)
         flops = int(count(*args, **kwargs, out_val=out)) if count is not None else 0
         dtypes = [one.dtype for one in (*inputs, *outputs) if one.is_floating_point()] or [torch.int64]
@@ -157,8 +196,9 @@ class KernelLog(TorchDispatchMode):
             event = self.waits.pop(args[0].untyped_storage()._cdata, None)
             if event is not None:
                 tape.wait(tape.stream, event)
-            with tape.silence():
-                return func(*args, **kwargs)
+            return args[0]
+        if name == "_wrap_tensor_autograd":  # what PyTorch has for tensors without data forgets the wait
+            return AsyncCollectiveTensor(args[0])
         with tape.silence():
             out = func(*args, **kwargs)
         op = FUNCTIONAL.get(name)
@@ -177,104 +217,3 @@ class KernelLog(TorchDispatchMode):
             tape.put_on_gpu(one)
             self.waits[one.untyped_storage()._cdata] = event
         return out
-
-
-class Fused(torch.autograd.Function):
-    """What is one kernel forward and one backward on a GPU, and several here: attention, RMS norm.
-
-    The several run unwritten; what is written down is the one.
-    """
-
-    tape: Tape
-
-    @staticmethod
-    def forward(ctx: Any, fused: FusedKernel, *tensors: Tensor | None) -> Tensor:
-        tape = Fused.tape
-        with tape.silence(), torch.enable_grad():
-            inside = [
-                None if one is None else one.detach().requires_grad_(one.requires_grad) for one in tensors
-            ]
-            out = fused.call(*inside)
-        given = [one for one in tensors if one is not None]
-        shapes, dtype = tuple(tuple(one.shape) for one in given), dtype_name(given[0].dtype)
-        size = sum(size_of(one) for one in (*given, out))
-        tape.kernel(fused.op, dtype, shapes, fused.flops, size)
-        ctx.inside, ctx.out = inside, out
-        ctx.backward_kernel = (fused.backward_op, dtype, shapes, fused.backward_flops, 2 * size)
-        return out.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        wanted = [one for one in ctx.inside if one is not None and one.requires_grad]
-        with Fused.tape.silence():
-            found = iter(torch.autograd.grad(ctx.out, wanted, grads[0]))
-        Fused.tape.kernel(*ctx.backward_kernel)
-        return (None, *(next(found) if one is not None and one.requires_grad else None for one in ctx.inside))
-
-
-@dataclass(frozen=True)
-class FusedKernel:
-    """What `Fused` writes down, and how its result is found."""
-
-    op: str
-    backward_op: str
-    flops: int
-    backward_flops: int
-    call: Any
-
-
-def attention_flops(q: Tensor, k: Tensor, *, causal: bool) -> int:
-    """Two products of sequence x sequence x head for each head; of a causal mask half."""
-    *batch, length, head = q.shape
-    return 4 * math.prod(batch) * length * k.shape[-2] * head // (2 if causal else 1)
-
-
-class Replacements:
-    """Functions of PyTorch that are one kernel on a GPU, by what stands for them."""
-
-    def __init__(self) -> None:
-        functional = torch.nn.functional
-        self._attention, self._rms_norm = functional.scaled_dot_product_attention, torch.rms_norm
-        self.by_function: dict[Any, Any] = {
-            functional.scaled_dot_product_attention: self.attention,
-            functional.rms_norm: self.rms_norm,
-            torch.rms_norm: self.rms_norm,
-        }
-
-    def attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Tensor:
-        """In place of `scaled_dot_product_attention`: two products forward, five backward."""
-        if torch.is_autocast_enabled(
-            "cpu"
-        ):  # autocast comes below functions, and casts nothing inside of one
-            query, key, value = (one.to(torch.get_autocast_dtype("cpu")) for one in (query, key, value))
-        flops, suffix = attention_flops(query, key, causal=is_causal), "(causal)" if is_causal else ""
-
-        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            with torch.autocast("cpu", enabled=False):
-                out: Tensor = self._attention(
-                    q, k, v, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
-                )
-                return out
-
-        op = "scaled_dot_product_attention"
-        fused = FusedKernel(op + suffix, f"{op}_backward{suffix}", flops, flops * 5 // 2, call)
-        return Fused.apply(fused, query, key, value)  # type: ignore[no-any-return]
-
-    def rms_norm(
-        self, input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
-    ) -> Tensor:
-        """In place of `rms_norm`, which PyTorch fuses on a GPU since 2.8."""
-        fused = FusedKernel(
-            "rms_norm", "rms_norm_backward", 0, 0, lambda x, w: self._rms_norm(x, normalized_shape, w, eps)
-        )
-        return Fused.apply(fused, input, weight)  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import runpy
@@ -20,9 +21,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from emu.pytorch import pretended_cuda
-from emu.pytorch.kernel_log import Fused, KernelLog
+from emu.pytorch.gpu_kernels import RmsNorm
+from emu.pytorch.kernel_log import KernelLog
 from emu.pytorch.record import Record
 from emu.pytorch.recorded_groups import Groups
 from emu.pytorch.tape import EnoughError, Tape
@@ -59,6 +62,7 @@ def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
     function returned ends the last step, where the script does.
     """
     seen: set[int] = set()
+    """Parameters; torchtitan's optimizers are one optimizer of all of them and one of each part."""
     pending = [False]
 
     def begins(*_: Any) -> None:
@@ -67,10 +71,10 @@ def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
             tape.step_done()
 
     def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if id(optimizer) not in seen:
-            seen.add(id(optimizer))
-            for group in optimizer.param_groups:
-                tape.record.parameters += sum(pretended_cuda.local(one).numel() for one in group["params"])
+        for group in optimizer.param_groups:
+            new = [one for one in group["params"] if id(one) not in seen]
+            seen.update(id(one) for one in new)
+            tape.record.parameters += sum(pretended_cuda.local(one).numel() for one in new)
         pending[0] = True
 
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415  `torch.optim.optimizer` is no attribute
@@ -89,28 +93,29 @@ def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
 
 def play(arguments: argparse.Namespace, record: Record) -> None:
     """Run the script until as many steps are recorded as were asked for, or until it ends."""
-    tape = Tape(record, arguments.steps)
+    tape = Tape(
+        record, arguments.steps, FakeTensorMode(allow_non_fake_inputs=True) if arguments.fake else None
+    )
     groups = Groups(tape)
     log = KernelLog(tape, groups.call_by_name)
-    Fused.tape = tape
+    RmsNorm.tape = tape
     pretended_cuda.install(
         tape, pretended_cuda.Properties(**json.loads(arguments.gpu)), arguments.gpus_per_host
     )
     groups.install()
     name_modules(tape)
     last_step = watch_steps(tape, groups)
-    sys.argv = arguments.script
-    sys.path.insert(0, str(Path(arguments.script[0]).resolve().parent))
-    fake: Any = contextlib.nullcontext()
+    sys.argv = list(arguments.script)
+    sys.path.insert(
+        0, str(Path.cwd()) if arguments.module else str(Path(arguments.script[0]).resolve().parent)
+    )
     if arguments.fake:
-        from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415  a large import, rarely wanted
-
-        fake = FakeTensorMode(allow_non_fake_inputs=True)
         nn.parallel.DistributedDataParallel.__init__ = _refuse_data_parallel
     on_gpu = pretended_cuda.OnTheGpu(tape, log)
     pretended_cuda.follow_backward(on_gpu)
-    with contextlib.suppress(EnoughError), fake, on_gpu, log:
-        runpy.run_path(arguments.script[0], run_name="__main__")
+    with contextlib.suppress(EnoughError), on_gpu, log:
+        run: Any = runpy.run_module if arguments.module else runpy.run_path
+        run(arguments.script[0], run_name="__main__", **({"alter_sys": True} if arguments.module else {}))
         last_step()
 
 
@@ -128,6 +133,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--fake", action="store_true")
+    parser.add_argument("--module", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("script", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
@@ -155,9 +161,16 @@ def main() -> int:
     return 0
 
 
+def _file(arguments: argparse.Namespace) -> str:
+    """The file of the script, also of one that is named as a module."""
+    name = str(arguments.script[0])
+    found = importlib.util.find_spec(name) if arguments.module else None
+    return name if found is None or found.origin is None else found.origin
+
+
 def _failed(arguments: argparse.Namespace, reason: str, error: BaseException | None = None) -> int:
     """Write where the script was, as one line of JSON, and the whole traceback to stderr."""
-    script, line = Path(arguments.script[0]).resolve(), 0
+    script, line = Path(_file(arguments)).resolve(), 0
     if error is not None:
         for frame in traceback.extract_tb(error.__traceback__):
             if Path(frame.filename).resolve() == script:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from emu.pytorch.kernel_log import KernelLog, Replacements
+from emu.pytorch.gpu_kernels import IN_PLACE_OF
+from emu.pytorch.kernel_log import KernelLog
 from emu.pytorch.tape import Tape
 
 CPU = torch.device("cpu")
+GPU = torch.device("cuda", 0)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Stream:
 
     def __init__(self, device: Any = None, priority: int = 0, *, number: int | None = None, **_: Any) -> None:
         self.number = Stream.tape.new_stream() if number is None else number
-        self.priority, self.device = priority, torch.device("cuda", 0)
+        self.priority, self.device = priority, GPU
         self.device_index, self.device_type, self.stream_id = 0, 1, self.number
         self.cuda_stream = self.number
 
@@ -106,6 +109,29 @@ class Event:
         return 1.0
 
 
+class Generator:
+    """The GPU's random numbers: a seed and an offset, of which each pair begins other numbers of the CPU's.
+
+    DTensor sets the offset before and after each of its random operations, and puts the CPU's numbers back.
+    """
+
+    def __init__(self) -> None:
+        self._state = (0, 0)
+
+    def seed(self, seed: int) -> None:
+        self._state = ((int(seed) + 2**63) % 2**64 - 2**63, 0)  # a GPU has 64 bits without sign
+
+    def get(self, device: Any = None) -> Tensor:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            return torch.tensor(self._state, dtype=torch.int64).view(torch.uint8)
+
+    def set(self, state: Tensor, device: Any = None) -> None:
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            seed, offset = (int(one) for one in state.view(torch.int64))
+            self._state = (seed, offset)
+            torch.default_generator.manual_seed((seed * 1_000_003 + offset) % 2**63)
+
+
 class StreamContext:
     """In place of `torch.cuda.stream(s)`; of None, nothing."""
 
@@ -155,11 +181,10 @@ class OnTheGpu(TorchFunctionMode):
     def __init__(self, tape: Tape, log: KernelLog) -> None:
         super().__init__()
         self.tape, self.log = tape, log
-        self._replacements = Replacements()
         self._claims = {
             Tensor.is_cuda.__get__: lambda tensor: True,
             Tensor.is_cpu.__get__: lambda tensor: False,
-            Tensor.device.__get__: lambda tensor: torch.device("cuda", 0),
+            Tensor.device.__get__: lambda tensor: GPU,
             Tensor.get_device: lambda tensor: 0,
         }
 
@@ -187,8 +212,8 @@ class OnTheGpu(TorchFunctionMode):
             return args[0] if func is Tensor.pin_memory else False
         if func is Tensor.record_stream:
             return None
-        replaced = self._replacement(func, args)
-        if replaced is not None:
+        replaced = IN_PLACE_OF.get(func)
+        if replaced is not None and args and self.tape.is_on_gpu(local(args[0])):
             return replaced(*args, **kwargs)
         if func in (Tensor.to, torch._C._nn._parse_to):
             args, kwargs = by_number(args, kwargs)
@@ -212,24 +237,6 @@ class OnTheGpu(TorchFunctionMode):
         if isinstance(out, Tensor):
             self.tape.put_on_gpu(local(out))
         return out
-
-    def _replacement(self, func: Any, args: Any) -> Any:
-        """What is one kernel on a GPU and several here; None: anything else."""
-        found = self._replacements.by_function.get(func)
-        if found is None or not args or not self.tape.is_on_gpu(local(args[0])):
-            return None
-        if not is_subclassed(args):
-            return found
-        return partial(self._of_shards, found) if found == self._replacements.attention else None
-
-    def _of_shards(self, attention: Any, *args: Any, **kwargs: Any) -> Any:
-        """Attention of DTensors that are cut by batch or head: each rank does its own."""
-        from torch.distributed.tensor import DTensor  # noqa: PLC0415  slow to import, and seldom needed
-
-        mesh, placements = args[0].device_mesh, args[0].placements
-        with self:
-            shards = [one.to_local() if hasattr(one, "_local_tensor") else one for one in args]
-            return DTensor.from_local(attention(*shards, **kwargs), mesh, placements, run_check=False)
 
     @staticmethod
     def _names_cpu(args: Any, kwargs: Any) -> bool:
@@ -274,21 +281,21 @@ class OnTheGpu(TorchFunctionMode):
         return copy
 
 
-def is_subclassed(args: Any) -> bool:
-    """Whether a DTensor is among the arguments: what it does inside is recorded."""
-    return any(hasattr(one, "_local_tensor") for one in args)
-
-
 def follow_backward(mode: OnTheGpu) -> None:
-    """Functions written in Python meet the mode in their backward too: autograd's engine takes modes off."""
-    node: Any = torch.autograd.function.BackwardCFunction
-    apply = node.apply
+    """Python that runs in backward meets the mode too: recomputed layers, and backwards of functions.
 
-    def applied(self: Any, *args: Any) -> Any:
+    Whatever starts the engine is a function itself, in which the mode is off.
+    """
+    engine: Any = torch.autograd
+    run = engine._engine_run_backward
+
+    def follow(*args: Any, **kwargs: Any) -> Any:
+        if mode in _get_current_function_mode_stack():
+            return run(*args, **kwargs)
         with mode:
-            return apply(self, *args)
+            return run(*args, **kwargs)
 
-    node.apply = applied
+    engine._engine_run_backward = follow
 
 
 def local(tensor: Any) -> Tensor:
@@ -302,6 +309,7 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
     cuda: Any = torch.cuda
     Stream.tape = tape
     default = Stream(number=0)
+    generator = Generator()
     on: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
@@ -338,13 +346,13 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
             properties.total_memory,
         ),
         "set_per_process_memory_fraction": lambda *_, **__: None,
-        "manual_seed": lambda seed: None,
-        "manual_seed_all": lambda seed: None,
+        "manual_seed": generator.seed,
+        "manual_seed_all": generator.seed,
         "seed": lambda: None,
-        "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
-        "set_rng_state": lambda state, device=None: None,
-        "get_rng_state_all": list,
-        "set_rng_state_all": lambda states: None,
+        "get_rng_state": generator.get,
+        "set_rng_state": generator.set,
+        "get_rng_state_all": lambda: [generator.get()],
+        "set_rng_state_all": lambda states: generator.set(states[0]),
         "is_current_stream_capturing": lambda: False,
         "can_device_access_peer": lambda *_: True,
         "utilization": lambda device=None: 0,
@@ -356,8 +364,34 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
     torch.Stream, torch.Event = Stream, Event  # type: ignore[misc, assignment]
     torch.backends.cuda.is_built = lambda: True
     cuda.nccl.version = lambda: (2, 28, 9)
+    _claim_of_fakes(tape)
     _autocast()
+    # checkpointing compares the devices of what it saved (where the mode is off) and of what it recomputed
+    checks: Any = torch.utils.checkpoint._allowed_determinism_checks_to_fns
+    checks["default"] = lambda tensor: {"shape": tensor.shape, "dtype": tensor.dtype}
+    resize = torch.UntypedStorage.resize_
+
+    def resized(storage: torch.UntypedStorage, size: int) -> Any:
+        found = resize(storage, size)
+        tape.resized(storage)
+        return found
+
+    torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign]
     torch.utils.swap_tensors = _taking_over(torch.utils.swap_tensors)
+
+
+def _claim_of_fakes(tape: Tape) -> None:
+    """A fake tensor's device is a property of Python, which the mode does not see."""
+    device: Any = FakeTensor.__dict__["device"]
+
+    def claimed(tensor: Any) -> torch.device:
+        true: torch.device = device.__get__(tensor)
+        if tape.inside or true.type != "cpu" or not torch._C._is_torch_function_mode_enabled():
+            return true
+        with torch._C.DisableTorchFunction():
+            return GPU if tape.is_on_gpu(tensor) else true
+
+    FakeTensor.device = property(claimed)  # type: ignore[method-assign, assignment]
 
 
 def _accelerator(on: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from emu.pytorch.record import DEFAULT_STREAM, HOST, Call, Kernel, Mark, Operation, Record, Step, Wait
@@ -24,8 +25,10 @@ class EnoughError(BaseException):
 class Tape:
     """The record in the making."""
 
-    def __init__(self, record: Record, steps: int) -> None:
+    def __init__(self, record: Record, steps: int, fake: FakeTensorMode | None = None) -> None:
         self.record = record
+        self.fake = fake
+        """In which tensors without data are computed; None: there are none."""
         self._steps = steps
         """Steps that end the script."""
         self.stream = DEFAULT_STREAM
@@ -37,6 +40,8 @@ class Tape:
         """The module whose forward runs, or whose backward."""
         self.quiet = 0
         """Nothing is written while it is above 0: what happens inside is one operation on a GPU."""
+        self.inside = 0
+        """Above 0: an operation is computed, and devices are what they are."""
         self._on_gpu: dict[int, StorageWeakRef] = {}
         self._held_bytes: dict[int, int] = {}
         self._held = 0
@@ -44,6 +49,11 @@ class Tape:
     def add(self, operation: Operation) -> None:
         if not self.quiet:
             self.record.operations.append(operation)
+
+    def note(self, text: str) -> None:
+        """Write down, once, what could not be done as a GPU does it."""
+        if text not in self.record.notes:
+            self.record.notes.append(text)
 
     def kernel(self, op: str, dtype: str, shapes: tuple[tuple[int, ...], ...], flops: int, size: int) -> None:
         """Record a kernel of the current stream and module."""
@@ -98,10 +108,23 @@ class Tape:
         finally:
             self.quiet -= 1
 
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Devices are what they are inside."""
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
     # ---------------------------------------------------------------------------- what is on the GPU
 
     def put_on_gpu(self, tensor: Tensor) -> None:
         """The script believes that the tensor's storage is on the GPU from now on."""
+        if tensor.device.type == "meta" or (
+            isinstance(tensor, FakeTensor) and tensor.fake_mode is not self.fake
+        ):
+            return
         storage = tensor.untyped_storage()
         key = storage._cdata
         held = self._on_gpu.get(key)
@@ -111,8 +134,20 @@ class Tape:
             self._on_gpu[key] = StorageWeakRef(storage)
             self._held_bytes[key] = storage.nbytes()
             self._held += storage.nbytes()
-            if len(self._on_gpu) % 256 == 0 or self._held > self.record.peak_bytes:
-                self._forget_freed()
+            self._peak()
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has another size: FSDP frees gathered parameters so, and allocates them again."""
+        key = storage._cdata
+        held = self._on_gpu.get(key)
+        if held is not None and not held.expired():
+            self._held += storage.nbytes() - self._held_bytes[key]
+            self._held_bytes[key] = storage.nbytes()
+            self._peak()
+
+    def _peak(self) -> None:
+        if self._held > self.record.peak_bytes:
+            self._forget_freed()
             self.record.peak_bytes = max(self.record.peak_bytes, self._held)
 
     def is_on_gpu(self, tensor: Tensor) -> bool:

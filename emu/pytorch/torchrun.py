@@ -45,6 +45,8 @@ class Recording:
     gpu: Gpu
     steps: int = 2
     fake: bool = False
+    module: bool = False
+    """The script is the name of a module, as after `python -m`."""
     timeout_s: int = 1800
     said: list[str] = field(default_factory=list)
     """What the script printed, of rank 0."""
@@ -52,8 +54,8 @@ class Recording:
     def check(self) -> None:
         """Raise UsageError for what cannot be played at all."""
         path = Path(self.script[0])
-        if not path.is_file():
-            raise UsageError(f"{path}: there is no such script")
+        if not self.module and not path.is_file():
+            raise UsageError(f"{path}: there is no such script; accepted: a file, or --module and its name")
         if importlib.util.find_spec("torch") is None:
             raise UsageError(
                 "torch is not installed here; accepted: `pip install 'roce-emu[torch]'` (docs/pytorch.md)"
@@ -99,7 +101,8 @@ class Recording:
                 "--out",
                 str(out),
             ]
-            words += ["--gpu", json.dumps(facts), *(["--fake"] if self.fake else []), "--", *self.script]
+            words += ["--gpu", json.dumps(facts), *(["--fake"] if self.fake else [])]
+            words += [*(["--module"] if self.module else []), "--", *self.script]
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
             try:
                 done = subprocess.run(  # noqa: S603  this interpreter

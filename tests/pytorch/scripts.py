@@ -70,4 +70,55 @@ for step in range(4):
     optimizer.step()
     optimizer.zero_grad()
 """
+LLAMA = """
+import torch, torch.nn as nn, torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+aten = torch.ops.aten
+KEPT = (aten.mm.default, aten._scaled_dot_product_flash_attention.default)
+def policy(ctx, op, *args, **kwargs):
+    return CheckpointPolicy.MUST_SAVE if op in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.out = nn.RMSNorm(128), nn.Linear(128, 128, bias=False)
+        self.qkv = nn.Linear(128, 256, bias=False)
+    def part(self, x):
+        q, k, v = self.qkv(self.norm(x)).split([128, 64, 64], -1)
+        q, k, v = (one.unflatten(-1, (-1, 32)).transpose(1, 2) for one in (q, k, v))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return x + self.out(seen.transpose(1, 2).flatten(-2))
+    def forward(self, x):
+        context = lambda: create_selective_checkpoint_contexts(policy)
+        return checkpoint(self.part, x, use_reentrant=False, context_fn=context)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.layers = nn.Embedding(16384, 128), nn.ModuleList([Layer() for _ in range(2)])
+        self.head = nn.Linear(128, 16384, bias=False)
+    def forward(self, ids):
+        x = self.words(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+mesh = init_device_mesh("cuda", (4,))
+with torch.device("meta"):
+    model = Model()
+for one in (*model.layers, model):
+    fully_shard(one, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+model.to_empty(device="cuda")
+for one in model.parameters():
+    nn.init.trunc_normal_(one, std=0.02)
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+for _ in range(4):
+    ids = torch.randint(16384, (2, 129)).cuda()
+    loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1).float(), ids[:, 1:].flatten())
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    print(loss.item(), norm.item())
+"""
+"""As torchtitan's Llama: FSDP2 in bf16, checkpointing by operation, shards that come from meta."""
 PARAMETERS = 4 * (64 * 256 + 256 + 256 * 64 + 64 + 2 * 64)

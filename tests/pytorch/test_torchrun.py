@@ -2,7 +2,10 @@
 
 import csv
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +15,7 @@ from emu.api import run
 from emu.base.errors import UsageError
 from emu.cli.commands import new, torchrun
 from emu.pytorch.kernels import GPUS, KernelTimes
-from emu.pytorch.record import Call, Record
+from emu.pytorch.record import Call, Kernel, Operation, Record
 from emu.pytorch.torchrun import Recording, ScriptError
 from emu.pytorch.translate import facts_of
 from tests.pytorch import scripts
@@ -35,6 +38,20 @@ def calls(record: Record) -> dict[str, int]:
     for one in list(record.steps())[-1]:
         if isinstance(one, Call) and one.dtype != "int32":
             found[one.op] = found.get(one.op, 0) + one.bytes
+    return found
+
+
+def plain(step: Sequence[Operation]) -> list[object]:
+    """Operations, their calls and events numbered from the first."""
+    numbers: dict[tuple[str, int], int] = {}
+    found: list[object] = []
+    for one in step:
+        changed: dict[str, Any] = {
+            name: numbers.setdefault((name, getattr(one, name)), len(numbers))
+            for name in ("event", "number")
+            if hasattr(one, name)
+        }
+        found.append(replace(one, **changed))
     return found
 
 
@@ -61,6 +78,20 @@ def test_scripts_that_ask_for_the_accelerator_and_begin_with_a_mesh_are_recorded
         "all_reduce": found["all_reduce"],
     }
     assert found["all_reduce"] < 4096  # of the norm
+
+
+def test_a_record_without_data_is_that_with_data(tmp_path: Path) -> None:
+    """Kernels, calls and memory; and a layer that is recomputed runs its attention and its products once."""
+    real, fake = recorded(tmp_path, scripts.LLAMA, 4), recorded(tmp_path, scripts.LLAMA, 4, fake=True)
+    assert not real.notes
+    assert "were read" in fake.notes[0]
+    steps = [[plain(step) for step in list(one.steps())[1:]] for one in (real, fake)]  # drawn weights differ
+    assert steps[0] == steps[1]
+    assert fake.peak_bytes == pytest.approx(real.peak_bytes, rel=0.02)
+    ops = [one.op for one in list(real.steps())[-1] if isinstance(one, Kernel)]
+    assert ops.count("rms_norm") == 4  # two layers, each once more in backward
+    assert ops.count("scaled_dot_product_attention(causal)") == 2
+    assert ops.count("mm") == 3 * (2 * 2 + 1)
 
 
 def test_hsdp_reduces_its_shard_over_the_replicas(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ Examples:
     epilog=EXAMPLES, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as after `python -m`.")
 @click.option("--ranks", type=click.IntRange(1, 2**17), required=True, help="World size of the script.")
 @click.option("--fabric", metavar="FILE", help="Scenario whose fabric and knobs are used  [a pod that fits].")
 @click.option("--gpu", "gpu_name", default="h100", metavar="NAME", help="h100, h200, a100 or b200  [h100].")
@@ -79,6 +80,7 @@ Examples:
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
     script: tuple[str, ...],
+    module: bool,
     ranks: int,
     fabric: str | None,
     gpu_name: str,
@@ -109,7 +111,7 @@ def command(
     gpu = gpu_named(gpu_name)
     times = KernelTimes(gpu, kernel_times)
     environment = yaml.safe_load(Path(fabric).read_text("utf-8")) if fabric else pod_for(ranks)
-    recording = Recording(script, ranks, 8, gpu, record_steps, fake, timeout)
+    recording = Recording(script, ranks, 8, gpu, record_steps, fake, module, timeout)
     recording.check()
     asked = _asked(roles, ranks)
     played = recording.roles(asked, say)
@@ -121,7 +123,7 @@ def command(
         for role in played:
             _table(role.record, times)
         return 0
-    name = Path(script[0]).stem
+    name = script[0].rpartition(".")[2] if module else Path(script[0]).stem
     scenario = scenario_of(played, times, environment, name=name, host_us=host_us, steps=steps)
     text = f"# {shlex.join(['emu', 'torchrun', '--ranks', str(ranks), *script])}\n" + yaml.safe_dump(
         scenario, sort_keys=False, width=110
