@@ -16,6 +16,7 @@ from emu.measure.prometheus import dashboard
 from emu.results import metrics, summary
 from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_pages, markdown_tables
+from tests.cli import python_reference
 from tests.scenario.scenarios import (
     EVERYTHING_WRONG,
     GOLDEN,
@@ -69,6 +70,7 @@ def main() -> None:
     for name in PAGES_OF_KEYS:
         rewritten(ROOT / name, keys_page((ROOT / name).read_text(encoding="utf-8"), name))
     rewritten(ROOT / "docs/metrics.md", metrics_page((ROOT / "docs/metrics.md").read_text(encoding="utf-8")))
+    rewritten(python_reference.PAGE, python_reference.page())
     for page in pages.PAGES.values() if tutorials else ():
         rewritten(page, pages.executed(page.read_text(encoding="utf-8"), large=emu.is_compiled())[0])
     rewritten(ROOT / map_of_modules.PAGE, map_of_modules.page())

@@ -1215,7 +1215,7 @@ ROWS: Final = (
             Figure("caught up with", None, "s", _caught_up_s, 0, 900, "under 900"),
             Figure(
                 "restarts in three weeks",
-                None,
+                100,
                 "",
                 lambda _: _weeks("megascale")["interruptions"],
                 80,

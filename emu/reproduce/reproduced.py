@@ -78,8 +78,9 @@ def table(rows: Iterable[Reproduced]) -> list[str]:
         cells = [["", "published", "ours", "diff", "band", "verdict"]]
         for one in figures:
             figure = one.figure
+            unit = f" {figure.unit}" if figure.unit else ""
             published = figure.said or _number(figure.published)
-            unit = f" {figure.unit}"
+            published += unit if published != "-" else ""
             cells.append(
                 [
                     figure.what,

@@ -39,12 +39,12 @@ LETTER: Final = 7
 LONGEST: Final = 20
 SKIP: Final = 44
 """Width of what is said of devices left out."""
-SERVERS: Final = 12
-"""About how many servers a drawing has room for."""
-SWITCHES: Final = 12
-"""More switches than this in a row are not all shown, whatever room there is."""
+ROOMS: Final = (12, 10, 8, 6, 5, 4)
+"""About how many servers, and how many switches in a row, a drawing has room for: the first that fits."""
 WIDTH: Final = 760
 """A drawing is at least so wide, for its title."""
+MOST_WIDTH: Final = 1240
+"""A wider drawing shows fewer devices, as far as that helps: it stands beside text."""
 
 
 class Box(NamedTuple):
@@ -127,11 +127,20 @@ class _Part(NamedTuple):
 
 def draw(topology: Topology) -> Scene:
     """The drawing of a fabric."""
-    layout = _Layout(topology)
+    scene = _drawn(topology, ROOMS[0])
+    for room in ROOMS[1:]:
+        if scene.width <= MOST_WIDTH:
+            break
+        scene = min(scene, _drawn(topology, room), key=lambda one: one.width)
+    return scene
+
+
+def _drawn(topology: Topology, room: int) -> Scene:
+    layout = _Layout(topology, room)
     x = MARGIN + SIDE
     roots = blocks(topology)
     for root in roots:
-        part = layout.measure(root, SERVERS // len(roots), framed=len(roots) > 1)
+        part = layout.measure(root, room // len(roots), framed=len(roots) > 1)
         layout.place(part, x, part.width)
         x += part.width + GAP
     return layout.scene(max(x - GAP + MARGIN, WIDTH))
@@ -140,8 +149,10 @@ def draw(topology: Topology) -> Scene:
 class _Layout:
     """A drawing in the making."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, most: int) -> None:
         self._topology = topology
+        self._most = most
+        """Switches in a row, at most, whatever room there is."""
         self._planes = planes(topology)
         self._rows: dict[int, int] = {}
         """Width of the boxes of a tier; servers are tier 0."""
@@ -178,8 +189,8 @@ class _Layout:
         below += GAP * max(len(inner) - 1, 0)
         below += servers.width + (GAP if inner and servers.items else 0)
         fitting = (below + GAP) // (self._box(block.tier) + GAP)
-        fitting = max(fitting, 4 if framed else 8)
-        row = self._row(block.tier, block.switches, min(fitting, SWITCHES))
+        fitting = max(fitting, min(4 if framed else 8, self._most // 2))
+        row = self._row(block.tier, block.switches, min(fitting, self._most))
         width = max(below, row.width, len(name) * LETTER) + (2 * PAD if name else 0)
         return _Part(block, name, row, tuple(inner), servers, width)
 
@@ -331,7 +342,8 @@ class _Layout:
                 continue
             upper = max(lowest.get(cable.lower, 0), lowest.get(cable.upper, 0))
             place = between[upper] = between.get(upper, 0) + 1
-            text = f"{cable.links:,} x {about_rate(cable.rate_bps)}, {format_time(cable.delay_ps)}"
+            inside = "NVLink of a GPU: " if cable.upper == "nvswitch" or cable.lower == "gpu" else ""
+            text = f"{inside}{cable.links:,} x {about_rate(cable.rate_bps)}, {format_time(cable.delay_ps)}"
             notes.append(Note(MARGIN, self._y(upper) + 46 + 16 * place, text, "side"))
         return notes
 
@@ -348,26 +360,25 @@ def _chosen(count: int, most: int) -> list[int]:
     return [*range(first), most - count, *range(count - last, count)]
 
 
-PLANES: Final = (
-    "#1d4ed8",
-    "#c2410c",
-    "#15803d",
-    "#7e22ce",
-    "#0e7490",
-    "#a16207",
-    "#be185d",
-    "#475569",
-)
-SERVER: Final = "#334155"
+PLANES: Final = ("#0072b2", "#d55e00", "#009e73", "#9467bd", "#56b4e9", "#b8860b", "#cc79a7", "#7b8794")
+"""A colour-blind reader tells them apart, on a light page and on a dark one."""
 STYLE: Final = """\
-text{font-family:ui-sans-serif,system-ui,"DejaVu Sans",Helvetica,Arial,sans-serif;fill:#0f172a}
+svg{color-scheme:light dark;--page:#fff;--text:#0f172a;--quiet:#475569}
+svg{--odd:#f8fafc;--even:#eef2f7;--edge:#cbd5e1}
+@media(prefers-color-scheme:dark){
+svg{--page:#0d1117;--text:#e6edf3;--quiet:#9198a1;--odd:#161b22;--even:#1c232c;--edge:#3d444d}}
+text{font-family:ui-sans-serif,system-ui,"DejaVu Sans",Helvetica,Arial,sans-serif;fill:var(--text)}
+.page,.device{fill:var(--page)}
+.server{stroke:var(--quiet)}
+.odd{fill:var(--odd);stroke:var(--edge)}
+.even{fill:var(--even);stroke:var(--edge)}
 .title{font-size:20px;font-weight:600}
-.lead{font-size:13px;fill:#475569}
+.lead{font-size:13px;fill:var(--quiet)}
 .row{font-size:14px;font-weight:600}
-.side{font-size:12px;fill:#475569}
-.skip{font-size:12px;fill:#64748b;text-anchor:middle}
+.side{font-size:12px;fill:var(--quiet)}
+.skip{font-size:12px;fill:var(--quiet);text-anchor:middle}
 .box{font-size:12px;text-anchor:middle}
-.frame{font-size:12px;fill:#475569}
+.frame{font-size:12px;fill:var(--quiet)}
 """
 
 
@@ -377,18 +388,22 @@ def to_svg(scene: Scene) -> str:
 
 
 def _written(scene: Scene) -> Iterator[str]:
-    size = f'width="{scene.width}" height="{scene.height}" viewBox="0 0 {scene.width} {scene.height}"'
+    seen = f"0 0 {scene.width} {scene.height}"
+    size = (
+        f'width="{scene.width}" height="{scene.height}" style="max-width:100%;height:auto" viewBox="{seen}"'
+    )
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
     yield f"<style>\n{STYLE}</style>"
-    yield f'<rect width="{scene.width}" height="{scene.height}" fill="#ffffff"/>'
+    yield f'<rect width="{scene.width}" height="{scene.height}" class="page"/>'
     for frame in sorted(scene.frames, key=lambda frame: -frame.tier):
         yield _frame(frame)
     for line in scene.lines:
         yield _line(line)
     for box in scene.boxes:
-        stroke = SERVER if box.plane < 0 else PLANES[box.plane % len(PLANES)]
+        stroke = "" if box.plane < 0 else f' stroke="{PLANES[box.plane % len(PLANES)]}"'
+        kind = "device server" if box.plane < 0 else "device"
         place = f'x="{box.x}" y="{box.y}" width="{box.width}" height="{BOX}" rx="5"'
-        yield f'<rect {place} fill="#ffffff" stroke="{stroke}" stroke-width="1.5"/>'
+        yield f'<rect {place} class="{kind}"{stroke} stroke-width="1.5"/>'
         yield _text(box.x + box.width // 2, box.y + BOX // 2 + 4, box.name, "box")
     for note in scene.notes:
         yield _text(note.x, note.y, note.text, note.style)
@@ -396,10 +411,10 @@ def _written(scene: Scene) -> Iterator[str]:
 
 
 def _frame(frame: Frame) -> str:
-    fill = "#f8fafc" if frame.tier % 2 else "#eef2f7"
+    kind = "odd" if frame.tier % 2 else "even"
     place = f'x="{frame.x}" y="{frame.y}" width="{frame.width}" height="{frame.height}" rx="8"'
     name = _text(frame.x + 8, frame.y + frame.height - 8, frame.name, "frame")
-    return f'<rect {place} fill="{fill}" stroke="#cbd5e1"/>{name}'
+    return f'<rect {place} class="{kind}"/>{name}'
 
 
 def _line(line: Line) -> str:

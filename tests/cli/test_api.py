@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -22,6 +23,7 @@ from emu.scenario.resolve import Resolved
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import override_with, parse_override
 from emu.scenario.yaml.document import read_document
+from tests.cli import python_reference
 from tests.scenario.scenarios import ROOT, SMALL
 
 TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"
@@ -81,6 +83,7 @@ def test_a_notebook_shows_the_step_of_a_training_job_and_the_fabric(
     prepared = api.prepare(TINY)
     for shown in (prepared._repr_html_(), prepared.topology._repr_html_()):  # type: ignore[attr-defined]
         assert ET.fromstring(shown).tag.endswith("svg")
+        assert "NVLink of a GPU: 4 x " in shown
 
 
 def test_report_and_diagnose_take_a_result_or_a_directory(tmp_path: Path) -> None:
@@ -102,6 +105,14 @@ def test_report_and_diagnose_take_a_result_or_a_directory(tmp_path: Path) -> Non
         api.report(kept)
     with pytest.raises(UsageError, match="accepted: a run with out=DIR"):
         api.diagnose(kept, whole)
+
+
+def test_the_page_lists_the_columns_and_fields_that_there_are() -> None:
+    text = python_reference.PAGE.read_text("utf-8")
+    assert text == python_reference.page(), "python -m tests.regenerate --no-tutorials"
+    columns = dict(re.findall(r"^\| `(\w+)` \| (`job`.*?) \|$", text, re.MULTILINE))
+    frame = api.run(TINY, local=True, diagnose=False).frame("collectives")
+    assert columns["collectives"].replace("`", "").split(", ") == list(frame.columns)
 
 
 @pytest.mark.parametrize("name", ["load", "prepare", "run", "stepped", "open"])
