@@ -361,6 +361,7 @@ def build(root: Path, plugins: Sequence[Path] = (), profiled: bool = False) -> t
             raise CannotCompileError("there is no hot module")
         if (current := current_build(root, snapshot, named, profiled)) is not None:
             (current.directory / RECORD_NAME).touch()
+            current.keep_stamps(root)
             return current, False
         hot = modules
         for file in plugins:
@@ -378,7 +379,9 @@ def build(root: Path, plugins: Sequence[Path] = (), profiled: bool = False) -> t
         shutil.rmtree(final, ignore_errors=True)
         made.rename(final)
         remove_old_builds(ext)
-        return Build(final), True
+        built = Build(final)
+        built.keep_stamps(root)
+        return built, True
 
 
 def current_build(

@@ -33,6 +33,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
@@ -48,6 +49,7 @@ GROUP_LIBRARY: Final = f"{GROUP}__mypyc"
 ABI_SUFFIX: Final = EXTENSION_SUFFIXES[0]
 """Names interpreter, version and platform: `.cpython-311-x86_64-linux-gnu.so`."""
 RECORD_NAME: Final = "build.json"
+STAMPS_NAME: Final = "stamps.json"
 INTERPRETED_VARIABLE: Final = "EMU_INTERPRETED"
 BUILD_VARIABLE: Final = "EMU_BUILD"
 NO_BUILD: Final = "none"
@@ -81,6 +83,15 @@ def content_hash(path: Path) -> str:
         return ""
 
 
+def stamp(path: Path) -> tuple[int, ...]:
+    """A file's size in bytes, and when it was changed in ns; nothing if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_size, found.st_mtime_ns
+
+
 def present_hot_modules(root: Path) -> tuple[str, ...]:
     """The hot modules that exist under `root`, in the order of the list."""
     return tuple(module for module in HOT_MODULES if source_path(root, module) is not None)
@@ -106,10 +117,38 @@ class Build:
             raise ValueError(f"{directory / RECORD_NAME} is not the record of a build") from error
 
     def matches(self, root: Path) -> bool:
-        """Whether this build is what the sources under `root` would compile to now."""
+        """Whether this build is what the sources under `root` would compile to now.
+
+        A file with the size and the time of change that it had when it was compiled is taken for the same;
+        of the others the contents count. Reading all of them takes a twentieth of a short command.
+        """
+        stamps = self._stamps()
         return self.modules == present_hot_modules(root) and all(
-            content_hash(root / name) == digest for name, digest in self.sources.items()
+            stamp(root / name) == stamps.get(name) or content_hash(root / name) == digest
+            for name, digest in self.sources.items()
         )
+
+    def _stamps(self) -> dict[str, tuple[int, ...]]:
+        """What `keep_stamps` kept; nothing if it cannot be read."""
+        try:
+            kept = json.loads((self.directory / STAMPS_NAME).read_text(encoding="utf-8"))
+            return {str(name): tuple(found) for name, found in kept.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
+
+    def keep_stamps(self, root: Path) -> None:
+        """Write down the sizes and times of change of the files under `root` that are what was compiled.
+
+        Not of one that was changed within the last second: a clock that ticks too slowly would not tell the
+        next change.
+        """
+        settled_ns = time.time_ns() - 1_000_000_000
+        kept = {
+            name: found
+            for name, digest in self.sources.items()
+            if (found := stamp(root / name)) and found[1] < settled_ns and content_hash(root / name) == digest
+        }
+        (self.directory / STAMPS_NAME).write_text(json.dumps(kept) + "\n", encoding="utf-8")
 
     def holds_plugins(self) -> bool:
         """Whether plug-ins are compiled in, and each file is what was compiled."""

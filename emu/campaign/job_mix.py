@@ -26,7 +26,7 @@ from emu.campaign.server_placement import (
 )
 from emu.scenario.expect import Expectation
 from emu.scenario.faults.draws import PerHour
-from emu.scenario.knobs import PolicySection, section_of
+from emu.scenario.knobs import Policies, PolicySection
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
@@ -46,22 +46,20 @@ class PlacementSection(PolicySection):
 
 
 PLACEMENTS: Final = OneOfOrPlugin(
-    {
-        "contiguous": section_of(
-            PlacementSection, "contiguous", Contiguous, "Those with the lowest numbers."
-        ),
-        "scattered": section_of(PlacementSection, "scattered", Scattered, "One from each rack in turn."),
-        "random": section_of(PlacementSection, "random", Drawn, "Drawn among those that are free."),
-        "min_cut": section_of(
-            PlacementSection, "min_cut", MinCut, "Out of the fewest and smallest parts that have room."
-        ),
-        "rails": section_of(
-            PlacementSection, "rails", Rails, "Out of the fewest groups of servers that share rails' leaves."
-        ),
-        "zones": section_of(
-            PlacementSection, "zones", Zones, "Within a pod, for which a job waits; else as `min_cut`."
-        ),
-    },
+    Policies(
+        {
+            "contiguous": (PlacementSection, Contiguous, "Those with the lowest numbers."),
+            "scattered": (PlacementSection, Scattered, "One from each rack in turn."),
+            "random": (PlacementSection, Drawn, "Drawn among those that are free."),
+            "min_cut": (PlacementSection, MinCut, "Out of the fewest and smallest parts that have room."),
+            "rails": (
+                PlacementSection,
+                Rails,
+                "Out of the fewest groups of servers that share rails' leaves.",
+            ),
+            "zones": (PlacementSection, Zones, "Within a pod, for which a job waits; else as `min_cut`."),
+        }
+    ),
     "min_cut",
     PlacementSection,
     ServerPlacement,
@@ -78,18 +76,18 @@ class RankOrderSection(PolicySection):
 
 
 RANK_ORDERS: Final = OneOfOrPlugin(
-    {
-        "placed": section_of(RankOrderSection, "placed", AsPlaced, "As the placement lists them."),
-        "topology": section_of(
-            RankOrderSection, "topology", AlongFabric, "Along the fabric: a ring leaves each part of it once."
-        ),
-        "random": section_of(
-            RankOrderSection, "random", DrawnOrder, "Drawn, as by a launcher that knows no topology."
-        ),
-        "traffic": section_of(
-            RankOrderSection, "traffic", ByTraffic, "Ranks that send each other most near one another."
-        ),
-    },
+    Policies(
+        {
+            "placed": (RankOrderSection, AsPlaced, "As the placement lists them."),
+            "topology": (
+                RankOrderSection,
+                AlongFabric,
+                "Along the fabric: a ring leaves each part of it once.",
+            ),
+            "random": (RankOrderSection, DrawnOrder, "Drawn, as by a launcher that knows no topology."),
+            "traffic": (RankOrderSection, ByTraffic, "Ranks that send each other most near one another."),
+        }
+    ),
     "placed",
     RankOrderSection,
     RankOrder,

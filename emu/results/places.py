@@ -7,8 +7,6 @@ Whether a path can lead to a value at all, and a bound be compared with it, foll
 summary alone, so a wrong expectation is refused before anything runs.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from types import UnionType

@@ -14,8 +14,6 @@ What a kind of workload adds to the results of its job is a part in a file of it
 (`emu.results.training_result`), and a field of `Job`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 

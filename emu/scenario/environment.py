@@ -5,8 +5,6 @@ kinds of fault take an `Environment` and need not know the whole schema (`emu.sc
 them in a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -83,9 +81,9 @@ class RunSection(Section):
     event_log: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """Events of each host, NIC and switch that are kept for `emu export perfetto`, the last ones; 0: none.
     They are slices, waits for clear-to-sends, computing, packets sent again and pauses."""
-    trace: FlowTraceSection = FlowTraceSection()
+    trace: FlowTraceSection = FlowTraceSection.defaults()
     """Queue pairs that write what they may send, have in flight and sent again, over time."""
-    span: SpanSection = SpanSection()
+    span: SpanSection = SpanSection.defaults()
     """A part of the run whose rates stand beside those of the whole, such as the time in which a load is
     steady."""
     kpis: tuple[Kpi, ...] = ()
@@ -118,32 +116,32 @@ class Environment(Section):
     `docs/flow_level.md`. `auto` takes packets where they are few or queues decide, else rates."""
     topology: Annotated[TopologySection, TOPOLOGIES]
     """The fabric."""
-    frontend: FrontendSection = FrontendSection()
+    frontend: FrontendSection = FrontendSection.defaults()
     """The network beside it, for storage."""
     routing: Annotated[RoutingSection, POLICIES] = POLICIES.section()
     """How switches choose among equal paths."""
-    switch: SwitchSection = SwitchSection()
+    switch: SwitchSection = SwitchSection.defaults()
     """The switches."""
-    link: LinkSection = LinkSection()
+    link: LinkSection = LinkSection.defaults()
     """The cables."""
-    nic: NicSection = NicSection()
+    nic: NicSection = NicSection.defaults()
     """The NICs."""
-    transport: TransportSection = TransportSection()
+    transport: TransportSection = TransportSection.defaults()
     """Their queue pairs."""
-    host: HostSection = HostSection()
+    host: HostSection = HostSection.defaults()
     """The servers."""
-    gpu: GpuSection = GpuSection()
+    gpu: GpuSection = GpuSection.defaults()
     """The GPUs."""
     overrides: Annotated[tuple[OverrideSection, ...], Field(max_length=65536)] = ()
     """What is different on some devices."""
-    ncclx: NcclxSection = NcclxSection()
+    ncclx: NcclxSection = NcclxSection.defaults()
     """The collective library."""
     payload: Literal["sizes", "real"] = "sizes"
     """Whether packets of collectives carry bytes, reductions are done on them and results compared
     (`#wrong`), or packets carry no more than their size."""
-    control: ControlSection = ControlSection()
+    control: ControlSection = ControlSection.defaults()
     """The control plane."""
-    run: RunSection = RunSection()
+    run: RunSection = RunSection.defaults()
     """Limits and sampling."""
 
     @model_validator(mode="before")
@@ -213,7 +211,7 @@ class Environment(Section):
                 where = ("overrides", place, *location)
                 yield InitErrorDetails(type=refused(reason, accepted), loc=where, input=None)
 
-    def _contradictions(self, override: OverrideSection, view: Environment) -> Iterator[Refusal]:
+    def _contradictions(self, override: OverrideSection, view: Self) -> Iterator[Refusal]:
         """What of an override contradicts what the whole fabric has.
 
         A device may well contradict its neighbours: that is what overrides are for.
@@ -337,7 +335,7 @@ class Environment(Section):
         if any(one.has("switch.qos") or one.has("nic.dscp") for one in self.overrides):
             return True
         qos = self.switch.qos
-        return not qos.plain or self.nic.dscp != NicSection().dscp
+        return not qos.plain or self.nic.dscp != NicSection.defaults().dscp
 
     @property
     def credited(self) -> bool:

@@ -19,8 +19,6 @@ a value is known, and how it is judged, is in `emu.measure.summary.series` and
 `emu.measure.summary.expectations`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
@@ -294,7 +292,7 @@ class SeriesExpectation(Section):
 
     series: SeriesName
     """Which, by the name that a scrape gives it."""
-    where: SeriesWhere = SeriesWhere()
+    where: SeriesWhere = SeriesWhere.defaults()
     """Which of its lines. Default: all."""
     combine: Combination = "each"
     """Whether each line must do it, or what they come to together."""

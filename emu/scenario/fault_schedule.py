@@ -5,8 +5,6 @@ be made events of (`emu.scenario.faults.events.events_of`). An injected fault go
 of its section, with numbers that the scenario has not used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from types import MappingProxyType

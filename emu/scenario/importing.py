@@ -16,8 +16,6 @@ scenario names. Each section says in a comment where it comes from and what of i
 by what is in it, not by its name, but for Chakra's (.et).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import zlib

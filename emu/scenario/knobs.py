@@ -6,8 +6,6 @@ each knob, with its type, range, default and meaning. Built-in policies and `mod
 Who builds devices hands the section to the policy, as the values of its knobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -59,6 +57,32 @@ class PolicySection(Section, Knobs):
             if size_bytes is not None and size_bytes < mtu_bytes:
                 reason = f"the {name} of {size_bytes} bytes holds no packet of {mtu_bytes}"
                 yield Refusal((name,), reason, "at least `mtu`")
+
+
+class Policies(Mapping[str, type[PolicySection]]):
+    """A table of policies, whose sections are made as each is asked for.
+
+    `policies` maps each kind to the base of its section, its class, and what it is.
+    """
+
+    def __init__(self, policies: Mapping[str, tuple[type[PolicySection], type[Any], str]]) -> None:
+        self._policies = policies
+        self._made: dict[str, type[PolicySection]] = {}
+
+    def __getitem__(self, kind: str) -> type[PolicySection]:
+        if kind not in self._made:
+            base, policy, doc = self._policies[kind]
+            self._made[kind] = section_of(base, kind, policy, doc)
+        return self._made[kind]
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._policies
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._policies)
+
+    def __len__(self) -> int:
+        return len(self._policies)
 
 
 def section_of(base: type[PolicySection], kind: str, policy: type[Any], doc: str) -> type[Any]:

@@ -13,14 +13,12 @@ own, `NAME_VARIANT` unless it sets `name`; the file as it stands is one more. Wh
 a variant was chosen, or none, has no variants.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -150,7 +148,12 @@ def in_file_order(problems: list[Problem], file: str) -> list[Problem]:
 STANDARD_INPUT = "-"
 _BARRIER: Final = [{"name": "none", "workload": {"kind": "collective", "op": "barrier", "sizes": ["4B"]}}]
 _OPEN: Final = {"name": "open", "workload": {"kind": "open"}}
-_SWITCH: Final = SwitchSection().model_dump(by_alias=True)
+
+
+@cache
+def _switch_defaults() -> dict[str, Any]:
+    """The section `switch` without any key, as it is written."""
+    return SwitchSection.defaults().model_dump(by_alias=True)
 
 
 class Loaded(NamedTuple):
@@ -280,7 +283,7 @@ def _checked(
     # Files that the tree names are put in as its own keys before anything is checked, with notes on what was
     # left out; problems are gathered, so that one run names all of them.
     notes: list[str] = []
-    problems.extend(put_config_in_place(tree, directory, read_file, _SWITCH, notes))
+    problems.extend(put_config_in_place(tree, directory, read_file, _switch_defaults, notes))
     problems.extend(put_names_in_place(tree, directory, read_file, notes))
     problems.extend(put_tuner_in_place(tree, directory, read_file, notes))
     mark_data(tree, notes)

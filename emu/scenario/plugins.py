@@ -106,7 +106,7 @@ class OneOfOrPlugin(OneOf):
         kind = kind or self.default
         model = self.model(kind)
         assert model is not None, kind
-        return model.model_validate({self.key: kind, **keys})
+        return model.model_validate({self.key: kind, **keys}) if keys else model.defaults()
 
     def model(self, kind: str) -> type[Section] | None:
         """The model of a kind; None if there is no such kind, or it does not load."""

@@ -5,8 +5,6 @@ accepted. The descriptions are the texts under the fields. The JSON Schema accep
 accepts in shape; checks across fields, and on the fabric, are the loader's alone.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from types import NoneType

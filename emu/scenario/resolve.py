@@ -13,8 +13,6 @@ something else, is a problem of its key.
 What a job does is its workload's own affair (`emu.scenario.workloads`): a kind fits itself to its site.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -13,8 +13,6 @@ Sections that come in several kinds (`topology.kind`, `routing.kind`) are declar
 and `OneOf` turns a table into a field's type. A new kind is a new model and one line in a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Self
@@ -93,6 +91,33 @@ class Section(BaseModel):
         defer_build=True,
     )
 
+    @classmethod
+    def defaults(cls) -> Self:
+        """The section of which nothing is written, with none of its checks, which all defaults pass.
+
+        To call the class would build what reads it, and most sections of most scenarios are not written.
+        """
+        section = cls.__new__(cls)
+        values = {
+            name: field.get_default(call_default_factory=True, validated_data={})
+            if field.default_factory
+            else field.default
+            for name, field in cls.model_fields.items()
+        }
+        object.__setattr__(section, "__dict__", values)
+        object.__setattr__(section, "__pydantic_fields_set__", set())
+        object.__setattr__(section, "__pydantic_extra__", None)
+        object.__setattr__(section, "__pydantic_private__", None)
+        return section
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        for field in cls.model_fields.values():
+            part = field.annotation
+            if isinstance(part, type) and issubclass(part, Section) and not field.metadata:
+                field.metadata.append(WhenWritten(part))
+
     def check(self) -> Iterator[Refusal]:
         """Yield what is wrong between fields that are each right by themselves."""
         yield from ()
@@ -116,6 +141,25 @@ class Section(BaseModel):
         if errors:
             raise ValidationError.from_exception_data(type(self).__name__, errors)
         return self
+
+
+class WhenWritten:
+    """The type of a section that is built when it is first written: see `Section.defaults`."""
+
+    def __init__(self, model: type[Section]) -> None:
+        self.model = model
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source, handler
+        return core_schema.no_info_plain_validator_function(self.model.model_validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        del schema
+        self.model.model_rebuild()
+        # Of one: pydantic names what a union has, and writes a bare schema where it stands.
+        return handler(core_schema.union_schema([self.model.__pydantic_core_schema__]))
 
 
 class PartOf:

@@ -10,8 +10,6 @@ The runs are the product of the axes, the last one turning fastest, and each wit
 the scenario's own, and those that follow it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple

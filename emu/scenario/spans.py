@@ -5,8 +5,6 @@ and ends 2 ms later; `of the end of fault 1` begins where its last occurrence en
 of every span besides its grid, so a span is judged as it is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple

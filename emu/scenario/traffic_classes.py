@@ -11,8 +11,6 @@ obeys the pauses of its own priority. Two things follow from that and are done h
 Not modelled: NICs that classify by a map of their own what they receive.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology

@@ -28,6 +28,16 @@ def test_defaults_are_those_of_the_sources() -> None:
     assert scenario().routing == POLICIES.section("e_ecmp")
 
 
+def test_a_section_of_which_nothing_is_written_passes_its_checks_and_is_written_as_it_is_read() -> None:
+    every = (field.default for part in parts() for field in part.model.model_fields.values())
+    models = {type(default) for default in every if isinstance(default, Section)}
+    assert len(models) > 30
+    for model in models:
+        checked = model()
+        assert model.defaults() == checked, model
+        assert model.defaults().model_dump(by_alias=True) == checked.model_dump(by_alias=True), model
+
+
 @pytest.mark.parametrize(
     ("timeout", "time_ps"), [(0, 0), (1, 8_192_000), (8, 1_048_576_000), (14, 67_108_864_000)]
 )

@@ -132,6 +132,15 @@ def test_matching_build_is_left_alone(built: Path) -> None:
 
 
 @needs_compiler
+def test_of_a_file_with_another_time_of_change_the_content_counts(copy: Path) -> None:
+    for name in ("actors/kernel/toy.py", "actors/walk.py"):
+        os.utime(copy / name)
+    assert python(copy, "-c", ASK) == "43 compiled True"
+    (copy / "actors/walk.py").write_text(WALK.replace("step(n)", "step(7)"))  # of the same size
+    assert "the sources changed" in python(copy, "-c", ASK)
+
+
+@needs_compiler
 def test_environment_keeps_the_source(built: Path) -> None:
     assert python(built, "-c", ASK, EMU_INTERPRETED="1") == "43 interpreted (EMU_INTERPRETED is set) False"
     assert python(built, "-c", ASK, EMU_INTERPRETED="0") == "43 compiled True"

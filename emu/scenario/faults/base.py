@@ -7,8 +7,6 @@ The functions below the sections go from a spot of the fabric to changes of devi
 `emu.scenario.faults.kinds` are put together from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, NamedTuple
 

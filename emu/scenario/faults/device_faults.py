@@ -1,7 +1,5 @@
 """The kinds of fault that hit switches, NICs, GPUs and hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal

@@ -18,8 +18,6 @@ out over the hosts, NICs and cables there are: causes have the shares of the tab
 The Llama 3 Herd of Models, table 5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction

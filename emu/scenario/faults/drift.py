@@ -4,8 +4,6 @@ A drift is what an upgrade, a template or a hand leaves behind on some switches.
 frame, and ends with `for`, or not at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal

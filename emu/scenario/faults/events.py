@@ -21,8 +21,6 @@ A timeline is sorted by time and link, and has at most one change of a link at a
 events requires. Source: our own; real links have no opinion.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 

@@ -13,8 +13,6 @@ A role is what the field calls a device: `rtsw`, `ctsw`, `nic`, `gpu`, `host`; `
 switches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase

@@ -39,8 +39,6 @@ without copying and refuses what is cut off, overlong, or written in a way that 
 Source: protocol buffers, "Encoding" (protobuf.dev).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -21,8 +21,6 @@ Source: ASTRA-sim 2, `Workload.cc`, `HardwareResource.cc` (one computation at a 
 Not modelled: one receive that waits for a later one of the same peer (refused).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -28,8 +28,6 @@ is not written.
 Not modelled: sizes of egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -499,12 +497,12 @@ def put_config_in_place(
     tree: Node,
     directory: Path,
     read_file: Callable[[Path], bytes],
-    defaults: Mapping[str, Any],
+    defaults: Callable[[], Mapping[str, Any]],
     notes: list[str],
 ) -> list[Problem]:
     """Translate the files that `config_db` names, of all switches and in overrides, into keys of `switch`.
 
-    `defaults` has the section as it is without any key: what the file of all switches says and that of an
+    `defaults` makes the section as it is without any key: what the file of all switches says and that of an
     override does not is as by default there. What files leave open is noted. Returns what does not fit.
     """
     problems: list[Problem] = []
@@ -515,7 +513,7 @@ def put_config_in_place(
     overrides = tree.child("overrides")
     for override in overrides.value if overrides is not None and isinstance(overrides.value, list) else ():
         part = override.child("switch")
-        missing = {at: _default(defaults, at) for at in everywhere if not _has(own, at)}
+        missing = {at: _default(defaults(), at) for at in everywhere if not _has(own, at)}
         _, wrong = _translated(part, (own, missing), directory, read_file, notes)
         problems += wrong
     return problems

@@ -22,8 +22,6 @@ Algorithms of one's own go by the Simple protocol.
 Source: msccl-tools (MIT), `msccl/language/ir.py`; RCCL, `src/misc/msccl/msccl_parser.cc`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET

@@ -9,8 +9,6 @@ opCount 0 ... count 1048576 datatype 7`, with `COLL`).
 Source: NCCL 2.12 to 2.28, `src/init.cc`, `src/graph/connect.cc`, `src/enqueue.cc`, `src/collectives.cc`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import Final

@@ -21,8 +21,6 @@ AMD's data sheets of MI100 (46), MI200 (50) and MI300 (64).
 Not modelled: sockets and the way between them, bridges that NICs share, C2C.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction

@@ -30,8 +30,6 @@ Reverie (inet-tub/ns3-datacenter), and of SimAI (aliyun/SimAI, gen_Topo_Template
 Not modelled: error rates other than 0, which belong under `faults`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple

@@ -12,8 +12,6 @@ Sources: NVIDIA/Megatron-LM, `megatron/training/arguments.py`, `megatron/core/pa
 ranks); pytorch/torchtitan, `torchtitan/config/job_config.py`, `train_configs/*.toml` (2025).
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

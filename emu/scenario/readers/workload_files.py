@@ -29,8 +29,6 @@ Traces. What is in their files takes the place of their names in the scenario: a
 Chakra's binary traces what is read of them, in Base64, for there is no other way to write bytes in YAML.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

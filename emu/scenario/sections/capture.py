@@ -7,8 +7,6 @@ PEER; `/1` picks one of parallel links, and patterns stand for several. Each ent
 A filter keeps the frames that all of its keys agree to. A capture changes nothing of a run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
@@ -51,7 +49,7 @@ class CaptureSection(Section):
     """From when."""
     for_ps: PositiveTimePs | None = None
     """How long. Default: until the end of the run."""
-    filter: CaptureFilter = CaptureFilter()
+    filter: CaptureFilter = CaptureFilter.defaults()
     """Which of them."""
     snap_length_bytes: PositiveSizeBytes = MOST_SNAP_BYTES
     """Bytes kept of each packet, with as much payload as they hold."""

@@ -1,7 +1,5 @@
 """Section `run.trace`: which queue pairs write down what they do over time."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from pydantic import Field

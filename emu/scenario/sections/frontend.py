@@ -4,8 +4,6 @@ Sources: Meta (SIGCOMM'24) for RSW and FSW and what they carry; Llama 3, section
 sustained over 7,500 servers is 267 MB/s each (derived).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final
@@ -62,9 +60,9 @@ class FrontendSection(Section):
     """Propagation between a NIC and its RSW."""
     fsw_delay_ps: DelayPs = parse_time("500ns")
     """Propagation between an RSW and an FSW."""
-    storage: StorageSection = StorageSection()
+    storage: StorageSection = StorageSection.defaults()
     """Storage servers."""
-    metadata: MetadataSection = MetadataSection()
+    metadata: MetadataSection = MetadataSection.defaults()
     """Metadata servers."""
 
     def check(self) -> Iterator[Refusal]:

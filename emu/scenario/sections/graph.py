@@ -8,8 +8,6 @@ The name is one of the library's algorithms, or `default`, or `auto`, the tuner'
 class with a method `steps`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal

@@ -9,8 +9,6 @@ Breakdown of High-performance Communication" (Zambre et al., ICPP'19, server CPU
 constants (`src/graph/topo.h`, `src/graph/tuning.cc`); docs/servers.md has them beside measurements.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -73,9 +71,9 @@ class HostSection(Section):
     proxy_cost_ps: TimePs = parse_time("100ns")
     """CPU time a proxy spends on one operation: a post (of data or a clear-to-send) or a completion. A slice
     is one post and two completions at either end; Zambre et al. (ICPP'19) measured 175 ns and 62 ns."""
-    pcie: PcieSection = PcieSection()
+    pcie: PcieSection = PcieSection.defaults()
     """The way of data between GPUs and NICs."""
-    nvlink: NvlinkSection = NvlinkSection()
+    nvlink: NvlinkSection = NvlinkSection.defaults()
     """What joins the GPUs of a server."""
 
     @property

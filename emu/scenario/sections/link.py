@@ -6,8 +6,6 @@ Credits: InfiniBand Architecture Specification volume 1, section 7.9. Debounce t
 Cisco's NX-OS (100 ms by default, up and down apart), `carrier-delay` of IOS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
@@ -70,7 +68,7 @@ class LinkSection(Section):
     flow_control: Literal["pfc", "credits"] = "pfc"
     """`pfc`: Ethernet, `switch.pfc` says which classes. `credits`: InfiniBand, every class; `switch.buffer`
     and `switch.pfc` do not matter then."""
-    credits: CreditsSection = CreditsSection()
+    credits: CreditsSection = CreditsSection.defaults()
     """With `flow_control: credits`."""
     rate_bps: AutoRateBps = None
     """Rate of a fabric link. `auto`: what `topology` gives it."""

@@ -20,8 +20,6 @@ selector of its priority is written into `nic.dscp`. If the priority is lossy by
 Source: NCCL 2.30, user guide (environment variables); NCCLX for NCCL_CTRAN_*.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path

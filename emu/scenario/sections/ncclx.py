@@ -8,8 +8,6 @@ channels: `src/graph/connect.cc`, `src/graph/paths.cc`); Meta (SIGCOMM'24) for r
 for control messages in a class of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -219,9 +217,9 @@ class NcclxSection(Section):
     least_loaded_over: Literal["host", "nic"] = "host"
     """Among which queue pairs `least_loaded` chooses: those of all NICs of the host, or of the connection's
     own pair of NICs, as HPN's library does."""
-    dqplb: DqplbSection = DqplbSection()
+    dqplb: DqplbSection = DqplbSection.defaults()
     """Segments of `dqplb`."""
-    outstanding: OutstandingSection = OutstandingSection()
+    outstanding: OutstandingSection = OutstandingSection.defaults()
     """Limits on what is under way."""
     zero_copy: bool = False
     """Whether user buffers are registered, so that NICs read and write them: no copy into and out of channel
@@ -231,11 +229,11 @@ class NcclxSection(Section):
     control: Literal["own_class", "data_class"] = "own_class"
     """Whether clear-to-send travels at `transport.control_priority` or with the data."""
 
-    init: InitSection = InitSection()
+    init: InitSection = InitSection.defaults()
     """What a job does before its first operation."""
-    connect: ConnectSection = ConnectSection()
+    connect: ConnectSection = ConnectSection.defaults()
     """When queue pairs are made."""
-    tuner: TunerSection = TunerSection()
+    tuner: TunerSection = TunerSection.defaults()
     """How `algorithm: auto` picks."""
     watchdog_ps: AutoPositiveTimePs = None
     """How long an operation may take before its ranks give it up with status `timed_out`; PyTorch gives NCCL

@@ -19,8 +19,6 @@ small READs a second over few connections and half as many over 5,000, with abou
 131,072 queue pairs are what `ibv_devinfo` says of ConnectX-6 and 7.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
@@ -39,7 +37,7 @@ from actors.nic.multipath import Multipath
 from actors.nic.tcp import Tcp
 from actors.nic.transport import Transport
 from emu.base.units import format_time, parse_rate, parse_size, parse_time
-from emu.scenario.knobs import PolicySection, section_of
+from emu.scenario.knobs import Policies, PolicySection
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.switch import SELECTED, PriorityToDscp, pause_response_ps
@@ -93,25 +91,17 @@ class CongestionSection(PolicySection):
 
 
 CONTROLS: Final = OneOfOrPlugin(
-    {
-        "none": section_of(
-            CongestionSection, "none", CongestionControl, "Only pauses slow a queue pair down."
-        ),
-        "dcqcn": section_of(CongestionSection, "dcqcn", Dcqcn, "The rate follows what switches mark."),
-        "swift": section_of(CongestionSection, "swift", Swift, "The window follows the round-trip time."),
-        "hybrid": section_of(
-            CongestionSection, "hybrid", Hybrid, "DCQCN's answer to marks and Swift's to delay."
-        ),
-        "hpcc": section_of(
-            CongestionSection, "hpcc", Hpcc, "The window follows what links on the way say of themselves."
-        ),
-        "reno": section_of(
-            CongestionSection, "reno", Reno, "TCP's window by RFC 5681, for `recovery.kind: tcp`."
-        ),
-        "cubic": section_of(
-            CongestionSection, "cubic", Cubic, "TCP's window by RFC 9438, for `recovery.kind: tcp`."
-        ),
-    },
+    Policies(
+        {
+            "none": (CongestionSection, CongestionControl, "Only pauses slow a queue pair down."),
+            "dcqcn": (CongestionSection, Dcqcn, "The rate follows what switches mark."),
+            "swift": (CongestionSection, Swift, "The window follows the round-trip time."),
+            "hybrid": (CongestionSection, Hybrid, "DCQCN's answer to marks and Swift's to delay."),
+            "hpcc": (CongestionSection, Hpcc, "The window follows what links on the way say of themselves."),
+            "reno": (CongestionSection, Reno, "TCP's window by RFC 5681, for `recovery.kind: tcp`."),
+            "cubic": (CongestionSection, Cubic, "TCP's window by RFC 9438, for `recovery.kind: tcp`."),
+        }
+    ),
     default="none",
     base=CongestionSection,
     parent=CongestionControl,
@@ -132,20 +122,20 @@ class ArbiterSection(PolicySection):
 
 
 ARBITERS: Final = OneOfOrPlugin(
-    {
-        "round_robin": section_of(
-            ArbiterSection,
-            "round_robin",
-            Arbiter,
-            "Strict between classes; queue pairs of a class in turn, one packet each.",
-        ),
-        "weighted": section_of(
-            ArbiterSection,
-            "weighted",
-            WeightedClasses,
-            "Classes share the port by weight; queue pairs of a class in turn.",
-        ),
-    },
+    Policies(
+        {
+            "round_robin": (
+                ArbiterSection,
+                Arbiter,
+                "Strict between classes; queue pairs of a class in turn, one packet each.",
+            ),
+            "weighted": (
+                ArbiterSection,
+                WeightedClasses,
+                "Classes share the port by weight; queue pairs of a class in turn.",
+            ),
+        }
+    ),
     default="round_robin",
     base=ArbiterSection,
     parent=Arbiter,
@@ -208,11 +198,11 @@ class NicSection(Section):
     """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
     arbiter: Annotated[ArbiterSection, ARBITERS] = ARBITERS.section()
     """Whose turn it is at a port."""
-    receive: ReceiveSection = ReceiveSection()
+    receive: ReceiveSection = ReceiveSection.defaults()
     """A slow way from the NIC to memory."""
     queue_pairs: Annotated[int, Field(ge=1, le=2**23)] = 131_072
     """The most queue pairs that a NIC may have (max_qp of `ibv_devinfo`)."""
-    context_cache: ContextCacheSection = ContextCacheSection()
+    context_cache: ContextCacheSection = ContextCacheSection.defaults()
     """How many queue pairs' contexts a NIC has at hand."""
 
     dscp: PriorityToDscp = SELECTED
@@ -242,29 +232,29 @@ class RecoverySection(PolicySection):
 
 
 RECOVERIES: Final = OneOfOrPlugin(
-    {
-        "go_back_n": section_of(
-            RecoverySection,
-            "go_back_n",
-            GoBackN,
-            "After a loss, everything from the lost packet on is sent again.",
-        ),
-        "go_back_0": section_of(
-            RecoverySection, "go_back_0", GoBack0, "After a loss, the whole message is sent again."
-        ),
-        "selective_repeat": section_of(
-            RecoverySection,
-            "selective_repeat",
-            SelectiveRepeat,
-            "After a loss, only what was lost is sent again.",
-        ),
-        "tcp": section_of(
-            RecoverySection,
-            "tcp",
-            Tcp,
-            "TCP: delayed acknowledgements, SACK, fast retransmit and a timer that follows the round trip.",
-        ),
-    },
+    Policies(
+        {
+            "go_back_n": (
+                RecoverySection,
+                GoBackN,
+                "After a loss, everything from the lost packet on is sent again.",
+            ),
+            "go_back_0": (RecoverySection, GoBack0, "After a loss, the whole message is sent again."),
+            "selective_repeat": (
+                RecoverySection,
+                SelectiveRepeat,
+                "After a loss, only what was lost is sent again.",
+            ),
+            "tcp": (
+                RecoverySection,
+                Tcp,
+                (
+                    "TCP: delayed acknowledgements, SACK, fast retransmit and a timer that follows the "
+                    "round trip."
+                ),
+            ),
+        }
+    ),
     default="go_back_n",
     base=RecoverySection,
     parent=Recovery,
@@ -299,14 +289,15 @@ class OwnTransportSection(PolicySection):
 
 
 TRANSPORTS: Final = OneOfOrPlugin(
-    {
-        "multipath": section_of(
-            OwnTransportSection,
-            "multipath",
-            Multipath,
-            "One queue pair over all ports, on paths that the NIC owns.",
-        )
-    },
+    Policies(
+        {
+            "multipath": (
+                OwnTransportSection,
+                Multipath,
+                "One queue pair over all ports, on paths that the NIC owns.",
+            )
+        }
+    ),
     default="multipath",
     base=OwnTransportSection,
     parent=Transport,
@@ -334,9 +325,9 @@ class TransportSection(Section):
     """What is done about loss and reordering."""
     congestion_control: Annotated[CongestionSection, CONTROLS] = CONTROLS.section()
     """What sets the pace of a queue pair."""
-    adaptive_retransmission: AdaptiveSection = AdaptiveSection()
+    adaptive_retransmission: AdaptiveSection = AdaptiveSection.defaults()
     """Adaptive retransmission, as NICs offer it against short flaps (MegaScale, NSDI'24)."""
-    receive_queue: ReceiveQueueSection = ReceiveQueueSection()
+    receive_queue: ReceiveQueueSection = ReceiveQueueSection.defaults()
     """Receives."""
     rnr_timer: Annotated[int, Field(ge=0, le=31)] = 12
     """Timer code of RNR NAKs (min_rnr_timer): how long a requester waits. 12 is 0.64 ms, 1 is 10 us, 0 is

@@ -1,7 +1,5 @@
 """Section `operator`: who tends a job, by which rules, with which self-checks, spares and checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
@@ -58,9 +56,9 @@ class HeartbeatSection(Section):
     rows: Annotated[int, Field(ge=0, le=1 << 16)] = 0
     """A GPU with so many remapped rows of memory is evicted at the next checkpoint, before it fails. 0: no
     such rule."""
-    straggler: StragglerSection = StragglerSection()
+    straggler: StragglerSection = StragglerSection.defaults()
     """A rule for hosts that compute for longer than others."""
-    samples: SamplesSection = SamplesSection()
+    samples: SamplesSection = SamplesSection.defaults()
     """Health by the millisecond."""
 
 
@@ -93,9 +91,9 @@ class OperatorSection(Section):
     """Hosts that wait for the place of a broken one: the first ones without a job."""
     restarts: Annotated[int, Field(ge=0, le=8)] = 1
     """How often the job may be restarted. All ways in which it can be placed by then are built beforehand."""
-    heartbeat: HeartbeatSection = HeartbeatSection()
+    heartbeat: HeartbeatSection = HeartbeatSection.defaults()
     """Heartbeats and rules."""
-    self_check: SelfCheckSection = SelfCheckSection()
+    self_check: SelfCheckSection = SelfCheckSection.defaults()
     """The suite."""
     launch_ps: TimePs = 0
     """From placement until the processes run: containers, drivers, imports. Not emulated, only time."""

@@ -9,8 +9,6 @@ A map or a list is one value, and takes the place of the whole one; a section of
 order; a host's name is also that of all its NICs and GPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 

@@ -9,8 +9,6 @@ flowlets of 128 to 512 us, were tried there. Withdrawal: RFC 4271, sections 4.2,
 (BGP in data centres). Resilient hashing: Broadcom's and Mellanox's switches under that name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
@@ -21,7 +19,7 @@ from actors.switch.routing.flowlet import Adaptive, Flowlet
 from actors.switch.routing.policy import HashedRouting, PathPinning, RoutingPolicy
 from actors.switch.routing.spray import Spray
 from emu.base.units import parse_time
-from emu.scenario.knobs import PolicySection, section_of
+from emu.scenario.knobs import Policies, PolicySection
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import AutoTimePs, LinkName, PositiveTimePs, TimePs
@@ -102,7 +100,7 @@ class RoutingSection(PolicySection):
     local_convergence_ps: AutoTimePs = None
     """The same for the switches at both ends, which detect it themselves. `auto`: `convergence`, or `hop` of
     `bgp`."""
-    bgp: BgpSection = BgpSection()
+    bgp: BgpSection = BgpSection.defaults()
     """Withdrawal hop by hop, in place of `convergence`."""
 
     @property
@@ -181,32 +179,29 @@ class FiveTupleSection(HashedSection):
 
 
 POLICIES: Final = OneOfOrPlugin(
-    {
-        "ecmp": section_of(FiveTupleSection, "ecmp", HashedRouting, "Static hash on the 5-tuple."),
-        "e_ecmp": section_of(
-            HashedSection,
-            "e_ecmp",
-            HashedRouting,
-            "Static hash on the 5-tuple and the destination queue pair.",
-        ),
-        "path_pinning": section_of(
-            RoutingSection,
-            "path_pinning",
-            PathPinning,
-            "By destination slice: the downlink of the destination's leaf chooses the path.",
-        ),
-        "flowlet": section_of(
-            RoutingSection, "flowlet", Flowlet, "A flow may take another path after a gap."
-        ),
-        "spray": section_of(RoutingSection, "spray", Spray, "Every packet its own way."),
-        "adaptive": section_of(RoutingSection, "adaptive", Adaptive, "The member with the least waiting."),
-        "traffic_engineering": section_of(
-            RoutingSection,
-            "traffic_engineering",
-            EngineeredRouting,
-            "A controller gives flows paths of their own, and the rest is hashed.",
-        ),
-    },
+    Policies(
+        {
+            "ecmp": (FiveTupleSection, HashedRouting, "Static hash on the 5-tuple."),
+            "e_ecmp": (
+                HashedSection,
+                HashedRouting,
+                "Static hash on the 5-tuple and the destination queue pair.",
+            ),
+            "path_pinning": (
+                RoutingSection,
+                PathPinning,
+                "By destination slice: the downlink of the destination's leaf chooses the path.",
+            ),
+            "flowlet": (RoutingSection, Flowlet, "A flow may take another path after a gap."),
+            "spray": (RoutingSection, Spray, "Every packet its own way."),
+            "adaptive": (RoutingSection, Adaptive, "The member with the least waiting."),
+            "traffic_engineering": (
+                RoutingSection,
+                EngineeredRouting,
+                "A controller gives flows paths of their own, and the rest is hashed.",
+            ),
+        }
+    ),
     default="e_ecmp",
     base=RoutingSection,
     parent=RoutingPolicy,

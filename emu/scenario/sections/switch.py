@@ -15,8 +15,6 @@ written as its exceptions; what it does not name keeps its default: the class se
 three bits), and the number itself for all others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -29,7 +27,7 @@ from actors.switch.buffer import Admission
 from actors.switch.ecn import Aqm, Red
 from emu.base.spelling import shown
 from emu.base.units import parse_rate, parse_size, parse_time
-from emu.scenario.knobs import PolicySection, section_of
+from emu.scenario.knobs import Policies, PolicySection
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.readers.config_db import ConfigFile
 from emu.scenario.section import Refusal, RefusedError, Section
@@ -123,11 +121,9 @@ class AdmissionSection(PolicySection):
 
 
 ADMISSIONS: Final = OneOfOrPlugin(
-    {
-        "thresholds": section_of(
-            AdmissionSection, "thresholds", Admission, "Dynamic and static thresholds, by priority group."
-        )
-    },
+    Policies(
+        {"thresholds": (AdmissionSection, Admission, "Dynamic and static thresholds, by priority group.")}
+    ),
     default="thresholds",
     base=AdmissionSection,
     parent=Admission,
@@ -333,7 +329,7 @@ class PfcSection(Section):
     response_ps: AutoTimePs = None
     """Time a switch's port takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
 
-    watchdog: WatchdogSection = WatchdogSection()
+    watchdog: WatchdogSection = WatchdogSection.defaults()
     """What to do about storms of pauses."""
     silent_to: Annotated[tuple[PeerPattern, ...], Field(max_length=4096)] = ()
     """Peers that ports of the device never tell to stop, by name or pattern. A switch's port that does not is
@@ -456,14 +452,9 @@ class SchedulingSection(PolicySection):
 
 
 SCHEDULERS: Final = OneOfOrPlugin(
-    {
-        "weighted": section_of(
-            SchedulingSection,
-            "weighted",
-            DeficitRoundRobin,
-            "Strict priorities first, the rest by weight.",
-        )
-    },
+    Policies(
+        {"weighted": (SchedulingSection, DeficitRoundRobin, "Strict priorities first, the rest by weight.")}
+    ),
     default="weighted",
     base=SchedulingSection,
     parent=Scheduler,
@@ -536,17 +527,17 @@ class SwitchSection(Section):
     forwarding: Literal["store_and_forward", "cut_through"] = "store_and_forward"
     """Whether a frame may leave when all of it is in, or when its headers are. Cut-through falls back where
     the outgoing link is busy, stopped or faster."""
-    buffer: BufferSection = BufferSection()
+    buffer: BufferSection = BufferSection.defaults()
     """Shared buffer."""
-    deep_buffer: DeepBufferSection = DeepBufferSection()
+    deep_buffer: DeepBufferSection = DeepBufferSection.defaults()
     """Which switches are modular, with deep buffers instead."""
-    pfc: PfcSection = PfcSection()
+    pfc: PfcSection = PfcSection.defaults()
     """Which priorities are lossless, and how they are paused."""
-    ecn: Annotated[AqmSection, AQMS] = EcnSection()
+    ecn: Annotated[AqmSection, AQMS] = EcnSection.defaults()
     """Which frames are marked, or dropped early."""
     scheduling: Annotated[SchedulingSection, SCHEDULERS] = SCHEDULERS.section()
     """Which priority goes next."""
-    qos: QosSection = QosSection()
+    qos: QosSection = QosSection.defaults()
     """Which queue and priority group a DSCP gets."""
     static_routes: Annotated[tuple[StaticRoute, ...], Field(max_length=65536)] = ()
     """Routes that go before the computed ones; a wrong one can make a loop."""

@@ -15,8 +15,6 @@ MegaScale, whose defaults are the real systems'. An oversubscription is the rate
 above it, and the rate of the uplinks follows from it: a smaller fabric keeps the ratios of the large one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal

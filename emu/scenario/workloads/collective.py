@@ -5,8 +5,6 @@ reduce_scatter, gather and scatter; of what one rank sends for all_to_all, of wh
 most for all_to_allv).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 

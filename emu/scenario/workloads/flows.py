@@ -6,8 +6,6 @@ would: `message` bytes a message, over `qps` queue pairs in turn. With `read`, t
 How a pattern becomes a list of flows is in `emu.workload.flows`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, ClassVar, Final, Literal

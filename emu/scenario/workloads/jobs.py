@@ -1,7 +1,5 @@
 """Section `jobs`: which ranks, where, from when, and the workload."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal
 

@@ -3,8 +3,6 @@
 Who posts, and what: `emu.open`, docs/open.md.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from actors.ncclx.script import Script, ScriptPlan

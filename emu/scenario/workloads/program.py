@@ -3,8 +3,6 @@
 What they mean, and what is not modelled, is in `emu.workload.program`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction

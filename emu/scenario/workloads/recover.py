@@ -1,7 +1,5 @@
 """Section `jobs[].recover`: how a job goes on without ranks that it loses."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -3,8 +3,6 @@
 What it means, and its sources, are in `emu.workload.serving`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, ClassVar, Final, Literal

@@ -3,8 +3,6 @@
 What a protocol asks of whom is in `emu.workload.file_operations`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar, Final, Literal
@@ -68,7 +66,7 @@ class StorageWorkload(Workload):
     timeout_ps: TimePs = parse_time("60s")
     """Without an answer for so long a client gives a server up: it writes to another, and cannot read. 60 s:
     `timeo` of Linux's NFS over TCP. Longer than a server takes for what its clients have under way."""
-    fuse: FuseSection = FuseSection()
+    fuse: FuseSection = FuseSection.defaults()
     """Whether files are reached through FUSE."""
 
     def check(self) -> Iterator[Refusal]:

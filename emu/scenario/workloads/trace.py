@@ -4,8 +4,6 @@ How they are read, and what of them is not modelled, is in `emu.scenario.readers
 `emu.scenario.readers.chakra`.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Iterator

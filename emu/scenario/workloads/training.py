@@ -5,8 +5,6 @@ holds in `emu.workload.training`. Sources: The Llama 3 Herd of Models, section 3
 context parallelism); MegaScale (NSDI'24), section 3.2 (overlaps, stragglers).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction

@@ -5,8 +5,6 @@ what YAML holds to the value, the way back, a JSON Schema, and a sentence on wha
 read by `emu.base.units`, so they need their unit; `auto` reads as None and leaves the value to the device.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
