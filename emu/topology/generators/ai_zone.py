@@ -20,10 +20,10 @@ from __future__ import annotations
 from actors.fabric.model import Topology, TopologyError
 from emu.topology.generators.builder import (
     Assembly,
+    Cables,
     add_host_links,
     add_servers,
     check_counts,
-    check_links,
     mesh,
 )
 
@@ -35,15 +35,12 @@ def ai_zone(
     gpus_per_host: int,
     spines: int,
     uplinks_per_leaf_spine: int = 1,
-    link_bps: int,
     uplink_bps: int,
-    nic_delay_ps: int,
     uplink_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """An AI Zone. TopologyError names every argument that is out of range; one rack may do without spines."""
+    cables = Cables(**given)
     faults = check_counts(
         1,
         {
@@ -54,25 +51,17 @@ def ai_zone(
         },
     )
     faults += check_counts(0 if racks == 1 else 1, {"spines": spines})
-    faults += check_links(
-        {"link": link_bps, "uplink": uplink_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "uplink_delay": uplink_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({"uplink_delay": uplink_delay_ps}, {"uplink": uplink_bps})
     if faults:
         raise TopologyError(faults)
 
     zone = Assembly()
-    servers = add_servers(zone, racks * hosts_per_rack, gpus_per_host, lambda host: host // hosts_per_rack)
+    servers = add_servers(zone, racks * hosts_per_rack, gpus_per_host, hosts_per_rack)
     leaves = [zone.switch(f"rtsw-{rack}", "rtsw", 1, rack) for rack in range(racks)]
     tops = [zone.switch(f"ctsw-{spine}", "ctsw", 2) for spine in range(spines)]
     for index, server in enumerate(servers):
         for nic in server.nics:
-            zone.link(nic, leaves[index // hosts_per_rack], link_bps, nic_delay_ps)
+            zone.link(nic, leaves[index // hosts_per_rack], cables.link_bps, cables.nic_delay_ps)
     mesh(zone, leaves, tops, uplink_bps, uplink_delay_ps, uplinks_per_leaf_spine)
-    add_host_links(zone, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+    add_host_links(zone, servers, cables)
     return zone.finish("ai_zone")

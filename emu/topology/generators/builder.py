@@ -30,7 +30,7 @@ Not modelled: spare ports, cables of different length within a tier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -165,6 +165,24 @@ def check_counts(least: int, counts: Mapping[str, int]) -> list[Fault]:
     return [Fault((key,), f"{count} is too few", accepted) for key, count in counts.items() if count < least]
 
 
+class Cables(NamedTuple):
+    """Rates and delays of the links that every generated fabric has."""
+
+    link_bps: int
+    nic_delay_ps: int
+    """Of the links from NICs to their first switch."""
+    host_link_rate_bps: int
+    host_link_delay_ps: int
+    nic_link_delay_ps: int
+    """Inside servers, from the host to a NIC."""
+
+    def faults(self, delays_ps: Mapping[str, int], rates_bps: Mapping[str, int] | None = None) -> list[Fault]:
+        """What is wrong with them, and with the rates and delays of links between switches."""
+        rates = {"link": self.link_bps, **(rates_bps or {}), "host_link_rate": self.host_link_rate_bps}
+        inside = {"host_link_delay": self.host_link_delay_ps, "nic_link_delay": self.nic_link_delay_ps}
+        return check_links(rates, {"nic_delay": self.nic_delay_ps, **delays_ps, **inside})
+
+
 def check_links(rates_bps: Mapping[str, int], delays_ps: Mapping[str, int]) -> list[Fault]:
     """A fault for each rate that is not above zero and each delay below 1 ns, keyed by configuration key."""
     faults = [rate_fault((key,), rate_bps) for key, rate_bps in rates_bps.items() if rate_bps <= 0]
@@ -236,28 +254,24 @@ class Server(NamedTuple):
     nics: tuple[int, ...]
 
 
-def add_servers(
-    fabric: Assembly, count: int, gpus_per_host: int, rack_of: Callable[[int], int]
-) -> list[Server]:
-    """Servers with a NIC for each GPU: `host-<h>`, `gpu-<h>-<i>`, `nic-<h>-<i>`; `rack_of` a host's index."""
+def add_servers(fabric: Assembly, count: int, gpus_per_host: int, hosts_per_rack: int) -> list[Server]:
+    """Servers with a NIC for each GPU: `host-<h>`, `gpu-<h>-<i>`, `nic-<h>-<i>`."""
     servers: list[Server] = []
     for index in range(count):
-        host = fabric.host(f"host-{index}", rack_of(index))
+        host = fabric.host(f"host-{index}", index // hosts_per_rack)
         gpus = tuple(fabric.gpu(f"gpu-{index}-{i}", host, i) for i in range(gpus_per_host))
         nics = tuple(fabric.nic(f"nic-{index}-{i}", host, i) for i in range(gpus_per_host))
         servers.append(Server(host, gpus, nics))
     return servers
 
 
-def add_host_links(
-    fabric: Assembly, servers: Sequence[Server], rate_bps: int, gpu_delay_ps: int, nic_delay_ps: int
-) -> None:
+def add_host_links(fabric: Assembly, servers: Sequence[Server], cables: Cables) -> None:
     """The links inside the servers, GPUs before NICs. They come after all fabric links."""
     for server in servers:
         for gpu in server.gpus:
-            fabric.host_link(server.host, gpu, rate_bps, gpu_delay_ps)
+            fabric.host_link(server.host, gpu, cables.host_link_rate_bps, cables.host_link_delay_ps)
         for nic in server.nics:
-            fabric.host_link(server.host, nic, rate_bps, nic_delay_ps)
+            fabric.host_link(server.host, nic, cables.host_link_rate_bps, cables.nic_link_delay_ps)
 
 
 def mesh(

@@ -23,10 +23,10 @@ from fractions import Fraction
 from actors.fabric.model import Topology, TopologyError
 from emu.topology.generators.builder import (
     Assembly,
+    Cables,
     add_host_links,
     add_servers,
     check_counts,
-    check_links,
     check_ports,
     check_stripe,
     check_uplink,
@@ -49,15 +49,12 @@ def dcn_plus(
     core_uplinks_per_agg: int = 64,
     tor_oversubscription: Fraction = Fraction(1),
     agg_oversubscription: Fraction = Fraction(1),
-    link_bps: int,
-    nic_delay_ps: int,
     agg_delay_ps: int,
     core_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """The fabric, or a smaller one of the same ratios. TopologyError names what cannot be built."""
+    cables = Cables(**given)
     counts = {
         "pods": pods,
         "segments_per_pod": segments_per_pod,
@@ -69,19 +66,10 @@ def dcn_plus(
     }
     faults = check_counts(1, counts) + check_ports(nic_ports)
     faults += check_counts(1 if pods > 1 else 0, {"cores": cores})
-    faults += check_links(
-        {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "agg_delay": agg_delay_ps,
-            "core_delay": core_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({"agg_delay": agg_delay_ps, "core_delay": core_delay_ps})
     if faults:
         raise TopologyError(faults)
-    below_tor_bps = hosts_per_segment * gpus_per_host * link_bps
+    below_tor_bps = hosts_per_segment * gpus_per_host * cables.link_bps
     tor_bps = uplink_bps(below_tor_bps, tor_oversubscription, aggs_per_pod * links_per_tor_agg)
     below_agg_bps = segments_per_pod * nic_ports * links_per_tor_agg * tor_bps
     agg_bps = uplink_bps(below_agg_bps, agg_oversubscription, core_uplinks_per_agg)
@@ -94,9 +82,7 @@ def dcn_plus(
 
     fabric = Assembly()
     segments = pods * segments_per_pod
-    servers = add_servers(
-        fabric, segments * hosts_per_segment, gpus_per_host, lambda host: host // hosts_per_segment
-    )
+    servers = add_servers(fabric, segments * hosts_per_segment, gpus_per_host, hosts_per_segment)
     tors = [
         [fabric.switch(f"tor-{segment}-{port}", "tor", 1, segment) for port in range(nic_ports)]
         for segment in range(segments)
@@ -106,11 +92,11 @@ def dcn_plus(
     for index, server in enumerate(servers):
         for nic in server.nics:
             for tor in tors[index // hosts_per_segment]:
-                fabric.link(nic, tor, link_bps, nic_delay_ps)
+                fabric.link(nic, tor, cables.link_bps, cables.nic_delay_ps)
     for segment, pair in enumerate(tors):
         mesh(fabric, pair, aggs[segment // segments_per_pod], tor_bps, agg_delay_ps, links_per_tor_agg)
     if pods > 1:
         for in_pod in aggs:
             stripe(fabric, in_pod, tops, core_uplinks_per_agg, agg_bps, core_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+    add_host_links(fabric, servers, cables)
     return fabric.finish("dcn_plus")

@@ -30,10 +30,10 @@ from fractions import Fraction
 from actors.fabric.model import Fault, Topology, TopologyError
 from emu.topology.generators.builder import (
     Assembly,
+    Cables,
     add_host_links,
     add_servers,
     check_counts,
-    check_links,
     check_ports,
     check_stripe,
     check_uplink,
@@ -57,15 +57,12 @@ def hpn(
     core_uplinks_per_agg: int = 8,
     tor_oversubscription: Fraction = Fraction(16, 15),
     agg_oversubscription: Fraction = Fraction(15),
-    link_bps: int,
-    nic_delay_ps: int,
     agg_delay_ps: int,
     core_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """The fabric, or a smaller one of the same ratios. TopologyError names what cannot be built."""
+    cables = Cables(**given)
     counts = {
         "pods": pods,
         "segments_per_pod": segments_per_pod,
@@ -75,21 +72,12 @@ def hpn(
         "core_uplinks_per_agg": core_uplinks_per_agg,
     }
     faults = check_counts(1, counts)
-    faults += check_links(
-        {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "agg_delay": agg_delay_ps,
-            "core_delay": core_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({"agg_delay": agg_delay_ps, "core_delay": core_delay_ps})
     faults += _check_planes(nic_ports, planes, aggs_per_plane)
     if faults:
         raise TopologyError(faults)
     tor_bps = uplink_bps(
-        hosts_per_segment * link_bps, tor_oversubscription, aggs_per_plane * links_per_tor_agg
+        hosts_per_segment * cables.link_bps, tor_oversubscription, aggs_per_plane * links_per_tor_agg
     )
     links_below_agg = segments_per_pod * gpus_per_host * nic_ports // planes * links_per_tor_agg
     agg_bps = uplink_bps(links_below_agg * tor_bps, agg_oversubscription, core_uplinks_per_agg)
@@ -102,9 +90,7 @@ def hpn(
 
     fabric = Assembly()
     segments = pods * segments_per_pod
-    servers = add_servers(
-        fabric, segments * hosts_per_segment, gpus_per_host, lambda host: host // hosts_per_segment
-    )
+    servers = add_servers(fabric, segments * hosts_per_segment, gpus_per_host, hosts_per_segment)
     tors = [
         [
             [fabric.switch(f"tor-{segment}-{rail}-{port}", "tor", 1, segment) for port in range(nic_ports)]
@@ -126,7 +112,7 @@ def hpn(
     for index, server in enumerate(servers):
         for rail, nic in enumerate(server.nics):
             for tor in tors[index // hosts_per_segment][rail]:
-                fabric.link(nic, tor, link_bps, nic_delay_ps)
+                fabric.link(nic, tor, cables.link_bps, cables.nic_delay_ps)
     for segment, rails in enumerate(tors):
         for pair in rails:
             for port, tor in enumerate(pair):
@@ -136,7 +122,7 @@ def hpn(
         for in_pod in aggs:
             for plane, in_plane in enumerate(in_pod):
                 stripe(fabric, in_plane, cores[plane], core_uplinks_per_agg, agg_bps, core_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+    add_host_links(fabric, servers, cables)
     return fabric.finish("hpn")
 
 

@@ -23,10 +23,10 @@ from fractions import Fraction
 from actors.fabric.model import Topology, TopologyError
 from emu.topology.generators.builder import (
     Assembly,
+    Cables,
     add_host_links,
     add_servers,
     check_counts,
-    check_links,
     check_uplink,
     mesh,
     uplink_bps,
@@ -45,15 +45,12 @@ def llama3(
     links_per_ctsw_atsw: int = 1,
     rtsw_oversubscription: Fraction = Fraction(1),
     ctsw_oversubscription: Fraction = Fraction(7),
-    link_bps: int,
-    nic_delay_ps: int,
     ctsw_delay_ps: int,
     atsw_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """The cluster, or a smaller one of the same ratios. TopologyError names what cannot be built."""
+    cables = Cables(**given)
     counts = {
         "pods": pods,
         "racks_per_pod": racks_per_pod,
@@ -65,20 +62,11 @@ def llama3(
     faults = check_counts(1, counts)
     faults += check_counts(0 if pods * racks_per_pod == 1 else 1, {"ctsws_per_pod": ctsws_per_pod})
     faults += check_counts(0 if pods == 1 else 1, {"atsws": atsws})
-    rack_bps = hosts_per_rack * gpus_per_host * link_bps
+    rack_bps = hosts_per_rack * gpus_per_host * cables.link_bps
     spine_bps = uplink_bps(rack_bps, rtsw_oversubscription, ctsws_per_pod * links_per_rtsw_ctsw)
     below_ctsw_bps = racks_per_pod * links_per_rtsw_ctsw * spine_bps
     agg_bps = uplink_bps(below_ctsw_bps, ctsw_oversubscription, atsws * links_per_ctsw_atsw)
-    faults += check_links(
-        {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "ctsw_delay": ctsw_delay_ps,
-            "atsw_delay": atsw_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({"ctsw_delay": ctsw_delay_ps, "atsw_delay": atsw_delay_ps})
     if not faults:
         faults += check_uplink("rtsw_oversubscription", spine_bps)
         faults += check_uplink("ctsw_oversubscription", agg_bps)
@@ -87,7 +75,7 @@ def llama3(
 
     fabric = Assembly()
     racks = pods * racks_per_pod
-    servers = add_servers(fabric, racks * hosts_per_rack, gpus_per_host, lambda host: host // hosts_per_rack)
+    servers = add_servers(fabric, racks * hosts_per_rack, gpus_per_host, hosts_per_rack)
     rtsws = [fabric.switch(f"rtsw-{rack}", "rtsw", 1, rack) for rack in range(racks)]
     ctsws = [
         [fabric.switch(f"ctsw-{pod}-{place}", "ctsw", 2) for place in range(ctsws_per_pod)]
@@ -96,11 +84,11 @@ def llama3(
     tops = [fabric.switch(f"atsw-{place}", "atsw", 3) for place in range(atsws if pods > 1 else 0)]
     for index, server in enumerate(servers):
         for nic in server.nics:
-            fabric.link(nic, rtsws[index // hosts_per_rack], link_bps, nic_delay_ps)
+            fabric.link(nic, rtsws[index // hosts_per_rack], cables.link_bps, cables.nic_delay_ps)
     for pod, spines in enumerate(ctsws):
         in_pod = rtsws[pod * racks_per_pod : (pod + 1) * racks_per_pod]
         mesh(fabric, in_pod, spines, spine_bps, ctsw_delay_ps, links_per_rtsw_ctsw)
     for spines in ctsws:
         mesh(fabric, spines, tops, agg_bps, atsw_delay_ps, links_per_ctsw_atsw)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+    add_host_links(fabric, servers, cables)
     return fabric.finish("llama3")

@@ -22,10 +22,10 @@ from fractions import Fraction
 from actors.fabric.model import Topology, TopologyError
 from emu.topology.generators.builder import (
     Assembly,
+    Cables,
     add_host_links,
     add_servers,
     check_counts,
-    check_links,
     check_stripe,
     check_uplink,
     mesh,
@@ -46,15 +46,12 @@ def megascale(
     core_uplinks_per_agg: int = 32,
     tor_oversubscription: Fraction = Fraction(1),
     agg_oversubscription: Fraction = Fraction(1),
-    link_bps: int,
-    nic_delay_ps: int,
     agg_delay_ps: int,
     core_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """The fabric, or a smaller one of the same ratios. TopologyError names what cannot be built."""
+    cables = Cables(**given)
     counts = {
         "pods": pods,
         "blocks_per_pod": blocks_per_pod,
@@ -65,19 +62,12 @@ def megascale(
         "core_uplinks_per_agg": core_uplinks_per_agg,
     }
     faults = check_counts(1, counts) + check_counts(1 if pods > 1 else 0, {"cores": cores})
-    faults += check_links(
-        {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "agg_delay": agg_delay_ps,
-            "core_delay": core_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({"agg_delay": agg_delay_ps, "core_delay": core_delay_ps})
     if faults:
         raise TopologyError(faults)
-    tor_bps = uplink_bps(hosts_per_block * link_bps, tor_oversubscription, aggs_per_pod * links_per_tor_agg)
+    tor_bps = uplink_bps(
+        hosts_per_block * cables.link_bps, tor_oversubscription, aggs_per_pod * links_per_tor_agg
+    )
     below_agg_bps = blocks_per_pod * gpus_per_host * links_per_tor_agg * tor_bps
     agg_bps = uplink_bps(below_agg_bps, agg_oversubscription, core_uplinks_per_agg)
     faults += check_uplink("tor_oversubscription", tor_bps)
@@ -89,9 +79,7 @@ def megascale(
 
     fabric = Assembly()
     blocks = pods * blocks_per_pod
-    servers = add_servers(
-        fabric, blocks * hosts_per_block, gpus_per_host, lambda host: host // hosts_per_block
-    )
+    servers = add_servers(fabric, blocks * hosts_per_block, gpus_per_host, hosts_per_block)
     tors = [
         [fabric.switch(f"tor-{block}-{i}", "tor", 1, block) for i in range(gpus_per_host)]
         for block in range(blocks)
@@ -100,11 +88,11 @@ def megascale(
     tops = [fabric.switch(f"core-{c}", "core", 3) for c in range(cores if pods > 1 else 0)]
     for index, server in enumerate(servers):
         for nic, tor in zip(server.nics, tors[index // hosts_per_block], strict=True):
-            fabric.link(nic, tor, link_bps, nic_delay_ps)
+            fabric.link(nic, tor, cables.link_bps, cables.nic_delay_ps)
     for block, in_block in enumerate(tors):
         mesh(fabric, in_block, aggs[block // blocks_per_pod], tor_bps, agg_delay_ps, links_per_tor_agg)
     if pods > 1:
         for in_pod in aggs:
             stripe(fabric, in_pod, tops, core_uplinks_per_agg, agg_bps, core_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+    add_host_links(fabric, servers, cables)
     return fabric.finish("megascale")

@@ -32,10 +32,10 @@ from actors.fabric.model import Fault, Topology, TopologyError
 from emu.topology.generators.builder import (
     MOST_NIC_PORTS,
     Assembly,
+    Cables,
     add_host_links,
     add_servers,
     check_counts,
-    check_links,
     check_ports,
     mesh,
     stripe,
@@ -87,27 +87,15 @@ def multi_plane(
     hosts: int | None = None,
     gpus_per_host: int = 8,
     nic_ports: int = 1,
-    link_bps: int,
-    nic_delay_ps: int,
     agg_delay_ps: int,
     core_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """The fabric. TopologyError names what cannot be built."""
+    cables = Cables(**given)
     faults = check_counts(1, {"hosts": 1 if hosts is None else hosts, "gpus_per_host": gpus_per_host})
     faults += check_ports(nic_ports)
-    faults += check_links(
-        {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "agg_delay": agg_delay_ps,
-            "core_delay": core_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({"agg_delay": agg_delay_ps, "core_delay": core_delay_ps})
     faults += _check_shape(planes, tiers, radix)
     faults += _check_parallel(tiers, radix, links_per_tor_agg, links_per_agg_core)
     if faults:
@@ -143,7 +131,7 @@ def multi_plane(
     cores_per_agg = half // links_per_agg_core
     pods = 1 if tiers == 2 else -(-tors // in_each)
     fabric = Assembly()
-    servers = add_servers(fabric, hosts, gpus_per_host, lambda host: host // hosts_per_tor)
+    servers = add_servers(fabric, hosts, gpus_per_host, hosts_per_tor)
     own_tors = [
         [fabric.switch(f"tor-{plane}-{tor}", "tor", 1, tor) for tor in range(tors)] for plane in range(planes)
     ]
@@ -162,18 +150,28 @@ def multi_plane(
         for place, nic in enumerate(server.nics):
             for port in range(nic_ports):
                 plane = (place * nic_ports + port) % planes
-                fabric.link(nic, own_tors[plane][index // hosts_per_tor], link_bps, nic_delay_ps)
+                fabric.link(
+                    nic, own_tors[plane][index // hosts_per_tor], cables.link_bps, cables.nic_delay_ps
+                )
     tors_per_pod = tors if tiers == 2 else in_each
     for plane in range(planes):
         for pod in range(pods if tors > 1 else 0):
             below = own_tors[plane][pod * tors_per_pod : (pod + 1) * tors_per_pod]
             above = aggs[plane][pod * in_each : (pod + 1) * in_each]
-            mesh(fabric, below, above, link_bps, agg_delay_ps, links_per_tor_agg)
+            mesh(fabric, below, above, cables.link_bps, agg_delay_ps, links_per_tor_agg)
     for plane in range(planes if pods > 1 else 0):
         for pod in range(pods):
             in_pod = aggs[plane][pod * in_each : (pod + 1) * in_each]
-            stripe(fabric, in_pod, cores[plane], cores_per_agg, link_bps, core_delay_ps, links_per_agg_core)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+            stripe(
+                fabric,
+                in_pod,
+                cores[plane],
+                cores_per_agg,
+                cables.link_bps,
+                core_delay_ps,
+                links_per_agg_core,
+            )
+    add_host_links(fabric, servers, cables)
     return fabric.finish("multi_plane", all_reachable=nic_ports >= planes)
 
 

@@ -37,10 +37,10 @@ from fractions import Fraction
 from actors.fabric.model import Fault, Topology, TopologyError
 from emu.topology.generators.builder import (
     Assembly,
+    Cables,
     add_host_links,
     add_servers,
     check_counts,
-    check_links,
     check_uplink,
     mesh,
     stripe,
@@ -54,15 +54,12 @@ def fat_tree(
     gpus_per_host: int = 1,
     links_per_tor_agg: int = 1,
     links_per_agg_core: int = 1,
-    link_bps: int,
-    nic_delay_ps: int,
     agg_delay_ps: int,
     core_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """A k-ary fat tree; k is even. TopologyError names what cannot be built."""
+    cables = Cables(**given)
     half = k // 2
     faults = check_counts(1, {"gpus_per_host": gpus_per_host})
     if k < 2 or k % 2:
@@ -74,16 +71,7 @@ def fat_tree(
         if half >= 1 and (links < 1 or half % links):
             reason = f"{links} parallel links do not divide the {half} ports that a switch has upwards"
             faults.append(Fault((key,), reason, f"a divisor of {half}"))
-    faults += check_links(
-        {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "agg_delay": agg_delay_ps,
-            "core_delay": core_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({"agg_delay": agg_delay_ps, "core_delay": core_delay_ps})
     if faults:
         raise TopologyError(faults)
 
@@ -93,19 +81,19 @@ def fat_tree(
     cores_per_agg = half // links_per_agg_core
     pods = k // links_per_agg_core
     racks = pods * in_each
-    servers = add_servers(fabric, racks * hosts_per_tor, gpus_per_host, lambda host: host // hosts_per_tor)
+    servers = add_servers(fabric, racks * hosts_per_tor, gpus_per_host, hosts_per_tor)
     tors = [fabric.switch(f"tor-{rack // in_each}-{rack % in_each}", "tor", 1, rack) for rack in range(racks)]
     aggs = [[fabric.switch(f"agg-{pod}-{a}", "agg", 2) for a in range(in_each)] for pod in range(pods)]
     cores = [fabric.switch(f"core-{c}", "core", 3) for c in range(in_each * cores_per_agg)]
     for index, server in enumerate(servers):
         for nic in server.nics:
-            fabric.link(nic, tors[index // hosts_per_tor], link_bps, nic_delay_ps)
+            fabric.link(nic, tors[index // hosts_per_tor], cables.link_bps, cables.nic_delay_ps)
     for pod, in_pod in enumerate(aggs):
         below = tors[pod * in_each : (pod + 1) * in_each]
-        mesh(fabric, below, in_pod, link_bps, agg_delay_ps, links_per_tor_agg)
+        mesh(fabric, below, in_pod, cables.link_bps, agg_delay_ps, links_per_tor_agg)
     for in_pod in aggs:
-        stripe(fabric, in_pod, cores, cores_per_agg, link_bps, core_delay_ps, links_per_agg_core)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+        stripe(fabric, in_pod, cores, cores_per_agg, cables.link_bps, core_delay_ps, links_per_agg_core)
+    add_host_links(fabric, servers, cables)
     return fabric.finish("fat_tree")
 
 
@@ -117,14 +105,11 @@ def rail_only(
     aggs_per_rail: int = 0,
     links_per_tor_agg: int = 1,
     tor_oversubscription: Fraction = Fraction(1),
-    link_bps: int,
-    nic_delay_ps: int,
     agg_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """Rails that nothing joins. TopologyError names what cannot be built."""
+    cables = Cables(**given)
     counts = {
         "segments": segments,
         "hosts_per_segment": hosts_per_segment,
@@ -132,31 +117,21 @@ def rail_only(
         "links_per_tor_agg": links_per_tor_agg,
     }
     faults = check_counts(1, counts) + check_counts(0, {"aggs_per_rail": aggs_per_rail})
-    faults += check_links(
-        {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "agg_delay": agg_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({"agg_delay": agg_delay_ps})
     if segments > 1 and aggs_per_rail == 0:
         reason = f"rail 0 has no path between its {segments} segments without an aggregation switch"
         faults.append(Fault(("aggs_per_rail",), reason, "a whole number of at least 1"))
     if faults:
         raise TopologyError(faults)
     tor_bps = uplink_bps(
-        hosts_per_segment * link_bps, tor_oversubscription, aggs_per_rail * links_per_tor_agg
+        hosts_per_segment * cables.link_bps, tor_oversubscription, aggs_per_rail * links_per_tor_agg
     )
     faults += check_uplink("tor_oversubscription", tor_bps)
     if faults:
         raise TopologyError(faults)
 
     fabric = Assembly()
-    servers = add_servers(
-        fabric, segments * hosts_per_segment, gpus_per_host, lambda host: host // hosts_per_segment
-    )
+    servers = add_servers(fabric, segments * hosts_per_segment, gpus_per_host, hosts_per_segment)
     tors = [
         [fabric.switch(f"tor-{segment}-{rail}", "tor", 1, segment) for rail in range(gpus_per_host)]
         for segment in range(segments)
@@ -167,7 +142,7 @@ def rail_only(
     ]
     for index, server in enumerate(servers):
         for nic, tor in zip(server.nics, tors[index // hosts_per_segment], strict=True):
-            fabric.link(nic, tor, link_bps, nic_delay_ps)
+            fabric.link(nic, tor, cables.link_bps, cables.nic_delay_ps)
     for rail, uppers in enumerate(aggs):
         mesh(
             fabric,
@@ -177,7 +152,7 @@ def rail_only(
             agg_delay_ps,
             links_per_tor_agg,
         )
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+    add_host_links(fabric, servers, cables)
     return fabric.finish("rail_only", all_reachable=False)
 
 
@@ -185,30 +160,20 @@ def star(
     *,
     hosts: int,
     gpus_per_host: int = 1,
-    link_bps: int,
-    nic_delay_ps: int,
-    host_link_rate_bps: int,
-    host_link_delay_ps: int,
-    nic_link_delay_ps: int,
+    **given: int,
 ) -> Topology:
     """One switch with every NIC on it. TopologyError names what cannot be built."""
+    cables = Cables(**given)
     faults = check_counts(1, {"hosts": hosts, "gpus_per_host": gpus_per_host})
-    faults += check_links(
-        {"link": link_bps, "host_link_rate": host_link_rate_bps},
-        {
-            "nic_delay": nic_delay_ps,
-            "host_link_delay": host_link_delay_ps,
-            "nic_link_delay": nic_link_delay_ps,
-        },
-    )
+    faults += cables.faults({})
     if faults:
         raise TopologyError(faults)
 
     fabric = Assembly()
-    servers = add_servers(fabric, hosts, gpus_per_host, lambda _: 0)
+    servers = add_servers(fabric, hosts, gpus_per_host, hosts)
     switch = fabric.switch("tor-0", "tor", 1, 0)
     for server in servers:
         for nic in server.nics:
-            fabric.link(nic, switch, link_bps, nic_delay_ps)
-    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps, nic_link_delay_ps)
+            fabric.link(nic, switch, cables.link_bps, cables.nic_delay_ps)
+    add_host_links(fabric, servers, cables)
     return fabric.finish("star")
