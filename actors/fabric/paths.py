@@ -31,14 +31,6 @@ from actors.wire.message import MESSAGE_BYTES
 Path = tuple[int, ...]
 
 
-def path_set(
-    topology: Topology, source: int, target: int, down: frozenset[int] = NOTHING_DOWN
-) -> tuple[Path, ...]:
-    """Every shortest path between two NICs over links that are not `down`; empty where there is none."""
-    assert source != target, f"{topology.nodes[source].name} needs no path to itself"
-    return tuple(_from_nic(topology, routes(topology, down), source, target, down))
-
-
 def first_paths(
     topology: Topology, source: int, target: int, most: int, down: frozenset[int] = NOTHING_DOWN
 ) -> tuple[Path, ...]:

@@ -110,6 +110,33 @@ class Filling:
         return [int(rate) for rate in search.rates]
 
 
+def begins_of(keys: vec[i64], count: i64) -> vec[i64]:
+    """For each of so many keys, where its places begin in `grouped`, and where those of the last end."""
+    begins: vec[i64] = vec[i64]([0] * (int(count) + 1))
+    place: i64 = 0
+    while place < len(keys):
+        begins[keys[place] + 1] += 1
+        place += 1
+    key: i64 = 0
+    while key < count:
+        begins[key + 1] += begins[key]
+        key += 1
+    return begins
+
+
+def grouped(keys: vec[i64], begins: vec[i64]) -> vec[i64]:
+    """All places, those of a key together and in order (a counting sort)."""
+    free: list[int] = [int(begin) for begin in begins]
+    places: vec[i64] = vec[i64]([0] * len(keys))
+    place: i64 = 0
+    while place < len(keys):
+        key: i64 = keys[place]
+        places[free[key]] = place
+        free[key] += 1
+        place += 1
+    return places
+
+
 class _Search:
     """The state of one search for rates."""
 
@@ -128,12 +155,19 @@ class _Search:
         hops: i64 = len(self.hops)
         self.strands: vec[i64] = vec[i64]([0] * int(hops))
         """By hop."""
-        self.first: vec[i64] = vec[i64]([0] * (int(self.links) + 1))
+        strand: i64 = 0
+        while strand < len(self.owners):
+            hop: i64 = self.places[strand]
+            while hop < self.places[strand + 1]:
+                self.strands[hop] = strand
+                hop += 1
+            strand += 1
+        self.first: vec[i64] = begins_of(self.hops, self.links)
         """By link: where its hops begin in `members`."""
-        self.members: vec[i64] = vec[i64]([0] * int(hops))
-        self.firsts: vec[i64] = vec[i64]([0] * (int(self.transfers) + 1))
+        self.members: vec[i64] = grouped(self.hops, self.first)
+        self.firsts: vec[i64] = begins_of(self.owners, self.transfers)
         """By transfer: where its strands begin in `ordered`."""
-        self.ordered: vec[i64] = vec[i64]([0] * len(self.owners))
+        self.ordered: vec[i64] = grouped(self.owners, self.firsts)
         self.rates: vec[i64] = vec[i64]([-1] * int(self.transfers))
         self.left: vec[i64] = vec[i64]([0] * int(self.links))
         self.load: vec[i64] = vec[i64]([0] * int(self.links))
@@ -147,44 +181,6 @@ class _Search:
         self.port_marks: vec[i64] = vec[i64]([-1] * int(self.links))
         self.factors: vec[i64] = vec[i64]([0] * len(self.owners))
         """By strand."""
-        self._index()
-
-    def _index(self) -> None:
-        """Which hops are on each link, and which strands are each transfer's."""
-        counts: list[int] = [0] * (int(self.links) + 1)
-        strand: i64 = 0
-        while strand < len(self.owners):
-            hop: i64 = self.places[strand]
-            while hop < self.places[strand + 1]:
-                self.strands[hop] = strand
-                counts[self.hops[hop] + 1] += 1
-                hop += 1
-            strand += 1
-        link: i64 = 0
-        while link < self.links:
-            counts[link + 1] += counts[link]
-            self.first[link + 1] = counts[link + 1]
-            link += 1
-        hop = 0
-        while hop < len(self.hops):
-            link = self.hops[hop]
-            self.members[counts[link]] = hop
-            counts[link] += 1
-            hop += 1
-        counts = [0] * (int(self.transfers) + 1)
-        for owner in self.owners:
-            counts[owner + 1] += 1
-        transfer: i64 = 0
-        while transfer < self.transfers:
-            counts[transfer + 1] += counts[transfer]
-            self.firsts[transfer + 1] = counts[transfer + 1]
-            transfer += 1
-        strand = 0
-        while strand < len(self.owners):
-            transfer = self.owners[strand]
-            self.ordered[counts[transfer]] = strand
-            counts[transfer] += 1
-            strand += 1
 
     def _level(self, link: i64) -> i64:
         """The level at which a link is full."""

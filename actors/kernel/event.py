@@ -22,14 +22,12 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-SUBJECT_BITS: Final[i64] = 28
 PORT_BITS: Final[i64] = 11
-KIND_BITS: Final[i64] = 5
-DEVICE_BITS: Final[i64] = 18
-
 PORT_SHIFT: Final[i64] = 28
 KIND_SHIFT: Final[i64] = 39
 DEVICE_SHIFT: Final[i64] = 44
+"""From the lowest bit of a key on: subject 28 bits, port 11, kind 5, device 18. Written out and not added up,
+since mypyc puts only literals in place of a name."""
 
 SUBJECT_MASK: Final[i64] = 0xFFFFFFF
 PORT_MASK: Final[i64] = 0x7FF

@@ -592,10 +592,6 @@ class DeepSwitch(Switch):
         else:
             super().apply_fault(op, place, values)
 
-    def waiting_frames(self) -> list[Frame]:
-        """What waits in virtual output queues."""
-        return [frame for voq in self.voqs.values() for frame in voq.frames()]
-
     def series(self) -> list[Series]:
         rows = super().series()
         for port in self.ports:

@@ -256,16 +256,6 @@ class SwitchPort(Port):
         assert frame is not None, (self.number, priority)
         return i64(frame.wire_bytes)
 
-    def queued_frames(self) -> int:
-        """How many frames wait here."""
-        count = 0
-        for queue in self.queues:
-            frame = queue.head
-            while frame is not None:
-                count += 1
-                frame = cast("Frame | None", frame.chain)
-        return count
-
     def save(self) -> list[Plain]:
         """The port's state with its queues."""
         queues: list[Plain] = [save_frames(queue.head) for queue in self.queues]

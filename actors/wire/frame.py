@@ -20,16 +20,11 @@ from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 from actors.kernel.event import Event, untrack
 
 PREAMBLE_GAP_BYTES: Final[i64] = 20
-ETHERNET_BYTES: Final[i64] = 18
-IPV4_BYTES: Final[i64] = 20
-UDP_BYTES: Final[i64] = 8
-BTH_BYTES: Final[i64] = 12
 RETH_BYTES: Final[i64] = 16
 AETH_BYTES: Final[i64] = 4
 IMMDT_BYTES: Final[i64] = 4
-ICRC_BYTES: Final[i64] = 4
 HEADER_BYTES: Final[i64] = 62
-"""Ethernet with FCS, IPv4, UDP, BTH and ICRC: what every RoCEv2 packet carries besides its payload."""
+"""Ethernet with FCS 18, IPv4 20, UDP 8, BTH 12 and ICRC 4: what every RoCEv2 packet has besides payload."""
 HEAD_WIRE_BYTES: Final[i64] = 62
 """What a switch must have seen to route a packet: preamble 8, Ethernet 14, IPv4 20, UDP 8, BTH 12."""
 LEAST_FRAME_BYTES: Final[i64] = 64
@@ -75,28 +70,6 @@ PATH_HEADER_BYTES: Final[i64] = 8
 PATH_ANSWER_BYTES: Final[i64] = 36
 """What their acknowledgements carry besides: a vector of 256 bits, and a rate of 32."""
 
-OPCODES: Final = (
-    SEND_FIRST,
-    SEND_MIDDLE,
-    SEND_LAST,
-    SEND_LAST_IMM,
-    SEND_ONLY,
-    SEND_ONLY_IMM,
-    WRITE_FIRST,
-    WRITE_MIDDLE,
-    WRITE_LAST,
-    WRITE_LAST_IMM,
-    WRITE_ONLY,
-    WRITE_ONLY_IMM,
-    READ_REQUEST,
-    READ_RESPONSE_FIRST,
-    READ_RESPONSE_MIDDLE,
-    READ_RESPONSE_LAST,
-    READ_RESPONSE_ONLY,
-    ACKNOWLEDGE,
-    CNP,
-)
-
 LAST_OPCODES: Final[i64] = 0xF3C
 """A bit for each opcode that ends a SEND or a WRITE."""
 PATHED_IMMDT: Final[i64] = 0xA28
@@ -121,7 +94,6 @@ ECN_CONGESTED: Final = 3
 PSN_SHIFT: Final[i64] = 38
 QPN_SHIFT: Final[i64] = 14
 """Where the QPN begins in a `packet_word`."""
-PSN_BITS: Final[i64] = 24
 PSN_MASK: Final[i64] = 0xFFFFFF
 PSN_HALF: Final[i64] = 0x800000
 LARGEST_32: Final[i64] = 0xFFFFFFFF

@@ -183,18 +183,3 @@ def sensitivities(
         for knob in KNOBS
         if not (knob.name == "failures" and course.log is not None and course.log.replayed)
     ]
-
-
-def recomputed(rows: Iterable[Sequence[str]], step_ms: int) -> float:
-    """Goodput from the rows of events.csv alone: the steps done at the end, over the time.
-
-    Steps are added up row by row: what a row did counts unless a later row begins with fewer.
-    """
-    done = 0
-    begin_ms = end_ms = 0
-    for at, row in enumerate(rows):
-        if at == 0:
-            begin_ms = int(row[0])
-        end_ms = int(row[1])
-        done += int(row[5]) - int(row[4]) + min(int(row[4]) - done, 0)
-    return done * step_ms / (end_ms - begin_ms)

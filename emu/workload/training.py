@@ -107,10 +107,6 @@ class Model(NamedTuple):
         """Parameters of the MLP of one layer, or of one expert of it."""
         return (3 if self.gated else 2) * self.hidden * self.ffn
 
-    def layer_parameters(self) -> int:
-        """Parameters of one layer, all experts counted."""
-        return self.attention_parameters() + self.experts * self.expert_parameters()
-
     def attention_flops(self, tokens: int) -> int:
         """Forward, of one layer's attention with its projections, over so many tokens."""
         return self.projection_flops(tokens) + self.score_flops(tokens)

@@ -116,6 +116,11 @@ def _ports(device: Device) -> list[Port]:
     return list(device.ports()) if isinstance(device, Nic) else []
 
 
+def waiting_frames(switch: DeepSwitch) -> list[Frame]:
+    """The frames that wait in virtual output queues."""
+    return [frame for voq in switch.voqs.values() for frame in voq.frames()]
+
+
 def queued(port: Port) -> list[Frame]:
     """The frames that wait at a port, in no particular order."""
     if isinstance(port, NicPort):
@@ -163,7 +168,7 @@ def _packets(
         lost = sum(port.lost_link_down + port.corrupted for port in ports)
         waiting = sum(len(queued(port)) for port in ports) + events.tails(number)
         if isinstance(device, DeepSwitch):
-            waiting += len(device.waiting_frames())
+            waiting += len(waiting_frames(device))
         name = topology.nodes[number].name
         if isinstance(device, Switch):
             dropped = sum(sum(port.dropped) for port in device.ports)
@@ -191,7 +196,7 @@ def _drops(switch: Switch, lossless: bool) -> Iterator[str]:
 def _buffer(switch: Switch, at_rest: bool) -> Iterator[str]:
     buffer = switch.buffer
     waiting = [0] * len(buffer.groups)
-    held_back = switch.waiting_frames() if isinstance(switch, DeepSwitch) else []
+    held_back = waiting_frames(switch) if isinstance(switch, DeepSwitch) else []
     for frame in held_back:
         waiting[frame.ingress] += int(frame.wire_bytes) - int(PREAMBLE_GAP_BYTES)
     for port in switch.ports:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.kernel.event import ARRIVAL, MESSAGE, Message, pack_key
-from actors.nic.queue_pair.queue_pair import ERROR, STATE_NAMES, TRANSITIONS
+from actors.nic.queue_pair.queue_pair import ERROR, TRANSITIONS
 from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, Frame, wire_size
 from actors.wire.message import (
     COMPLETED_RECEIVE,
@@ -23,6 +23,7 @@ from tests.fabric.sections import graph, scenario
 US = 1_000_000
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
 SUCCESS, NOT_SENDING, FLUSHED, INVALID = 0, 2, 5, 22
+STATE_NAMES = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 ALLOWED = {
     "RESET": "RESET INIT",
     "INIT": "RESET INIT RTR ERR",

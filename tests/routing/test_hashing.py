@@ -7,8 +7,10 @@ import zlib
 from itertools import product
 
 import pytest
+from mypy_extensions import i64
 
 from actors.kernel.mixing import Stream
+from actors.kernel.vectors import vec
 from actors.switch.routing.hashing import (
     CRC16,
     CRC32,
@@ -30,7 +32,7 @@ FIVE_TUPLE = [0, 1, 2, 3, 4]
 
 
 def hash_of(function: int, key: bytes, seed: int = 0, polynomial: int = 0) -> int:
-    return FieldHash(function, FIVE_TUPLE, polynomial, 0, seed).of_key(key)
+    return FieldHash(function, FIVE_TUPLE, polynomial, 0, seed).of_bytes(vec[i64](list(key)))
 
 
 def reversed_bits(value: int, bits: int) -> int:
@@ -86,7 +88,7 @@ def test_the_key_has_two_bytes_of_the_port_of_entry_and_one_of_the_dscp() -> Non
     fields = [FIELDS.index(name) for name in ("ingress_port", "dscp")]
     for function in (CRC16, CRC32, XOR_FOLD, TOEPLITZ):
         one = FieldHash(function, fields, 0, 0, 9)
-        assert one.of(frame) == one.of_key(bytes([300 >> 8, 300 & 0xFF, 26]))
+        assert one.of(frame) == one.of_bytes(vec[i64]([300 >> 8, 300 & 0xFF, 26]))
 
 
 @pytest.mark.parametrize("name", ["ingress_port", "dscp"])

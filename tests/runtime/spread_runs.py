@@ -18,7 +18,7 @@ from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes, all_of
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
-from emu.runtime.sync.logical_process import LogicalProcess, counters_of, records_of
+from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.scenario.resolve import build_topology
 from tests.scenarios_run.small import brief, smaller
@@ -91,7 +91,10 @@ def seen(run: SpreadRun) -> tuple[str, object, list[int], bytes]:
     """What a run leaves: digest, counters, how many events each device executed, and a snapshot."""
     assert run.snapshot is not None
     devices = [device for one in run.logical_processes for device in one.partition.devices]
-    counters = [counters_of(one.partition) for one in run.logical_processes]
+    counters = [
+        {device.number: tuple(device.counters()) for device in one.partition.devices}
+        for one in run.logical_processes
+    ]
     return run.digest(), counters, [int(device.executed) for device in devices], to_bytes(run.snapshot)
 
 

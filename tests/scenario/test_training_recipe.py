@@ -89,7 +89,9 @@ def test_megatrons_arguments_of_sixteen_servers_are_a_job_on_sixteen_servers(tmp
     assert scenario.transport.data_priority == 1
     assert "# Not modelled: --fp8-format.\n" in text
     fitted = work.fitted(128)
-    assert fitted.model.layers * fitted.model.layer_parameters() == pytest.approx(173.9e9, rel=0.001)
+    assert fitted.model.layers * (
+        fitted.model.attention_parameters() + fitted.model.experts * fitted.model.expert_parameters()
+    ) == pytest.approx(173.9e9, rel=0.001)
 
 
 def test_every_option_of_a_script_is_a_key_or_is_named() -> None:

@@ -17,6 +17,7 @@ from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from emu.base.errors import ScenarioError
 from emu.runtime.waiting import explain, waits_of
 from emu.scenario.load import load_mapping
+from tests.fabric.invariants import queued, waiting_frames
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
@@ -74,8 +75,8 @@ def test_a_stopped_egress_is_granted_nothing_and_holds_up_no_other() -> None:
     pause_arrives(fabric, 20 * US, 1, resume=1 << 3)
     fabric.run(19 * US)
     assert free.sent_ps == 4 * US + 100
-    assert modular(fabric).ports[1].queued_frames() == 0
-    assert len(modular(fabric).waiting_frames()) == 10
+    assert queued(modular(fabric).ports[1]) == []
+    assert len(waiting_frames(modular(fabric))) == 10
     fabric.run()
     assert held[0].sent_ps == 21 * US
     assert modular(fabric).buffer.held_bytes == 0
@@ -228,7 +229,7 @@ def test_nothing_is_lost_and_all_is_let_go_whatever_comes_and_stops(data: st.Dat
     assert one.digest() == other.digest()
     assert one.congestion_drops() == 0
     switch = modular(one)
-    assert (switch.buffer.held_bytes, switch.waiting_frames()) == (0, [])
+    assert (switch.buffer.held_bytes, waiting_frames(switch)) == (0, [])
     assert all(voq.credit_bytes == voq.unused_bytes == voq.wanted_bytes == 0 for voq in switch.voqs.values())
 
 
@@ -311,10 +312,10 @@ def test_a_storm_is_seen_where_all_that_waits_is_in_virtual_output_queues_and_dr
         frame_arrives(fabric, 2 * US + turn, 0, 1)
     other = frame_arrives(fabric, 2 * US + 100, 0, 1, priority=6)
     fabric.run(10 * US)
-    assert len(modular(fabric).waiting_frames()) == 10
+    assert len(waiting_frames(modular(fabric))) == 10
     late = frame_arrives(fabric, 15 * US, 0, 1)
     fabric.run(16 * US)
-    assert modular(fabric).waiting_frames() == []
+    assert waiting_frames(modular(fabric)) == []
     assert fabric.total("port_dropped_frames", "watchdog") == 11
     assert fabric.total("pfc_watchdog_storms") == 1
     assert (late.sent_ps, other.sent_ps) == (14 * US + 500_000, 4 * US + 100)
@@ -359,7 +360,7 @@ def test_a_stall_names_the_frames_that_wait_in_virtual_output_queues() -> None:
     for ingress in (0, 1, 1):
         frame_arrives(fabric, (5 + ingress) * US + len(fabric.queue.pending()) * 100_000, ingress, 2)
     fabric.run(20 * US)
-    assert len(modular(fabric).waiting_frames()) == 3
+    assert len(waiting_frames(modular(fabric))) == 3
     lines = explain(waits_of(fabric.devices(), fabric.topology), fabric.topology)
     assert lines == [
         (

@@ -7,6 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from actors.fabric.model import Topology
+from actors.fabric.paths import first_paths
+from actors.fabric.routes import NOTHING_DOWN
 from emu.scenario.load import load_mapping
 from emu.topology.fabrics import build
 from emu.topology.generators.ai_zone import ai_zone
@@ -238,3 +240,10 @@ def single_homed(draw: st.DrawFn) -> Topology:
     else:
         section = {"hosts": draw(small), "gpus_per_host": draw(small)}
     return fabric_of(kind=kind, **section)
+
+
+def path_set(
+    topology: Topology, source: int, target: int, down: frozenset[int] = NOTHING_DOWN
+) -> tuple[tuple[int, ...], ...]:
+    """Every shortest path between two NICs over links that are not `down`; of a fabric that has few."""
+    return first_paths(topology, source, target, 1 << 20, down)

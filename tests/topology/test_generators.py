@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from actors.fabric.model import FABRIC, Topology, TopologyError
-from actors.fabric.paths import path_set
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.topology.fabrics import build
 from emu.topology.outline import Tier, describe
-from tests.topology.fabrics import NS, G, fabric_of
+from tests.topology.fabrics import NS, G, fabric_of, path_set
 
 LLAMA3 = {
     "link_bps": 400 * G,

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from actors.fabric.model import TopologyError
-from actors.fabric.paths import path_set
 from emu.api import Result, run
 from emu.cli.topo_views import room_of_planes
 from emu.measure.summary_report import closing_lines
@@ -14,7 +13,7 @@ from emu.scenario.spans import plane_names, port_labels
 from emu.topology.blocks import planes
 from emu.topology.generators.multi_plane import room
 from emu.topology.outline import describe
-from tests.topology.fabrics import fabric_of
+from tests.topology.fabrics import fabric_of, path_set
 
 POST_PS = 100_000
 """What a host needs to post one work request more (`host.post_overhead`)."""

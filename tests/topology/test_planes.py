@@ -5,9 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.fabric.model import FABRIC, Topology, TopologyError
-from actors.fabric.paths import count_paths, first_paths, path_set
+from actors.fabric.paths import count_paths, first_paths
 from emu.topology.blocks import planes
-from tests.topology.fabrics import PlannedLink, dcn_pluses, drawn, hpns, server, single_homed, switches
+from tests.topology.fabrics import (
+    PlannedLink,
+    dcn_pluses,
+    drawn,
+    hpns,
+    path_set,
+    server,
+    single_homed,
+    switches,
+)
 
 fabrics = hpns() | dcn_pluses() | single_homed()
 

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.fabric.model import FABRIC, Role, Topology, prefix_of
-from actors.fabric.paths import count_paths, first_paths, path_set, path_text
+from actors.fabric.paths import count_paths, first_paths, path_text
 from actors.fabric.routes import Routes, equal_cost_groups, host_groups, local_ports
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
-from tests.topology.fabrics import dual_tor, switch_graphs, zone, zones
+from tests.topology.fabrics import dual_tor, path_set, switch_graphs, zone, zones
 
 
 def number(fabric: Topology, name: str) -> int:

@@ -12,7 +12,6 @@ from actors.wire.batch import Batch, BatchReader, encode_batch
 from actors.wire.frame import (
     ACKNOWLEDGE,
     CNP,
-    OPCODES,
     READ_REQUEST,
     WRITE_LAST_IMM,
     WRITE_MIDDLE,
@@ -23,6 +22,8 @@ from actors.wire.frame import (
 from actors.wire.message import BEGIN, COMPLETION, COPIED, COPY, PAUSE_FRAME, POST
 from emu.base.errors import ProtocolError
 
+OPCODES = (*range(0x12), 0x81)
+"""Of the reliable connection (volume 1, table 38), and the CNP."""
 MANAGEMENT_PORT = 2047
 SINCE_PS = 1_000_000
 FRAME_FIELDS = (

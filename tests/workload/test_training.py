@@ -37,7 +37,9 @@ def training(ranks: int, **knobs: object) -> Training:
 )
 def test_presets_have_the_parameters_they_are_named_after_but_embeddings(name: str, billions: float) -> None:
     model = PRESETS[name]
-    assert model.layers * model.layer_parameters() / BILLION == pytest.approx(billions, rel=0.005)
+    assert model.layers * (
+        model.attention_parameters() + model.experts * model.expert_parameters()
+    ) / BILLION == pytest.approx(billions, rel=0.005)
 
 
 def test_step_flops_are_six_per_parameter_and_token_and_attention() -> None:

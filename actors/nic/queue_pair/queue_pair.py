@@ -141,7 +141,6 @@ SEND_QUEUE_DRAINED: Final[i64] = 4
 SEND_ERROR: Final[i64] = 5
 ERROR: Final[i64] = 6
 """In error: everything posted is flushed."""
-STATE_NAMES: Final = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 TRANSITIONS: Final[dict[int, tuple[int, ...]]] = {
     int(RESET): (int(RESET), int(INITIALISED)),
     int(INITIALISED): (int(RESET), int(INITIALISED), int(READY_TO_RECEIVE), int(ERROR)),

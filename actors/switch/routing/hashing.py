@@ -32,7 +32,7 @@ have (MAC addresses, VLAN, IPv6 flow label, tunnels).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, get_args
 
 from mypy_extensions import i64
 
@@ -78,7 +78,7 @@ TOEPLITZ: Final[i64] = 4
 FUNCTIONS: Final = {"mix": MIX, "crc16": CRC16, "crc32": CRC32, "xor_fold": XOR_FOLD, "toeplitz": TOEPLITZ}
 POLYNOMIALS: Final = {CRC16: 0x1021, CRC32: 0x04C11DB7}
 
-FIELDS: Final = (
+HashField = Literal[
     "src",
     "dst",
     "protocol",
@@ -90,7 +90,8 @@ FIELDS: Final = (
     "priority",
     "ingress_port",
     "dscp",
-)
+]
+FIELDS: Final[tuple[str, ...]] = get_args(HashField)
 """What can be hashed, by number."""
 _FIELD_BYTES: Final = (4, 4, 1, 2, 2, 3, 3, 1, 1, 2, 1)
 _UDP: Final[i64] = 17
@@ -153,10 +154,6 @@ class FieldHash:
                 key = append(key, (value >> shift) & 0xFF)
             at += 1
         return self.of_bytes(key)
-
-    def of_key(self, key: bytes) -> i64:
-        """The hash of a key that somebody else made, for every function but `mix`."""
-        return self.of_bytes(vec[i64](list(key)))
 
     def of_bytes(self, key: vec[i64]) -> i64:
         """The hash of a key's bytes, for every function but `mix`."""

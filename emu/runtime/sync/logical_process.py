@@ -153,11 +153,6 @@ class LogicalProcess:
         self._until_ps = sync_ps
 
 
-def counters_of(partition: Partition) -> dict[int, tuple[int, ...]]:
-    """The counters of every device of a partition, by number."""
-    return {device.number: tuple(device.counters()) for device in partition.devices}
-
-
 def records_of(partition: Partition) -> list[DeviceRecord]:
     """What every device of a partition leaves behind, in device order."""
     return [

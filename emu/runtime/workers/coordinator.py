@@ -54,7 +54,7 @@ from emu.runtime.sampling import Merger
 from emu.runtime.sync.placement import Placement
 from emu.runtime.waiting import Wait
 from emu.runtime.workers.idle_workers import worker_pool_of_session
-from emu.runtime.workers.peers import FORCING_TCP, Address
+from emu.runtime.workers.peers import FORCING_TCP, SECRET_BYTES, Address
 from emu.runtime.workers.worker import Place, Prepared, WorkerSpec, from_plain, host_identity
 from emu.runtime.workers.worker_group import (
     ASK_S,
@@ -158,7 +158,7 @@ class _RayRun:
         self._remote_metrics = RemoteMetrics(discovery, plan.workers)
         self._addresses: list[Address] = []
         self._run = secrets.token_hex(8)
-        self._secret = secrets.token_bytes(32)
+        self._secret = secrets.token_bytes(SECRET_BYTES)
         self._snapshot_coordinator = SnapshotCoordinator(plan.scenario, options, plan.workers, observer)
         self._snapshot_coordinator.spread = self._spread
         self._copy = SecondCopy(self._snapshot_coordinator.files)

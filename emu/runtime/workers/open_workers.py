@@ -31,7 +31,7 @@ from emu.runtime.recovery.rules import named
 from emu.runtime.sync.placement import Placement
 from emu.runtime.waiting import Wait
 from emu.runtime.workers.idle_workers import worker_pool_of_session
-from emu.runtime.workers.peers import FORCING_TCP
+from emu.runtime.workers.peers import FORCING_TCP, SECRET_BYTES
 from emu.runtime.workers.worker import Order, WorkerSpec, from_plain
 from emu.runtime.workers.worker_group import (
     START,
@@ -98,7 +98,11 @@ class RayEngine:
         self._pids = [place.pid for place in places]
         if options.address is not None:
             group.check_editions()
-        run, secret, text = secrets.token_hex(8), secrets.token_bytes(32), to_yaml(self._plan.scenario)
+        run, secret, text = (
+            secrets.token_hex(8),
+            secrets.token_bytes(SECRET_BYTES),
+            to_yaml(self._plan.scenario),
+        )
         spans_hosts = len({place.host for place in places}) > 1
         near = "127.0.0.1" if options.sockets in FORCING_TCP else ""
 

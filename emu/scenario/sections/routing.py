@@ -16,6 +16,7 @@ from pydantic import Field
 
 from actors.switch.routing.engineered import EngineeredRouting
 from actors.switch.routing.flowlet import Adaptive, Flowlet
+from actors.switch.routing.hashing import HashField
 from actors.switch.routing.policy import HashedRouting, PathPinning, RoutingPolicy
 from actors.switch.routing.spray import Spray
 from emu.base.units import parse_time
@@ -24,19 +25,6 @@ from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import AutoTimePs, LinkName, PositiveTimePs, TimePs
 
-HashField = Literal[
-    "src",
-    "dst",
-    "protocol",
-    "udp_source",
-    "udp_destination",
-    "qpn",
-    "psn",
-    "opcode",
-    "priority",
-    "ingress_port",
-    "dscp",
-]
 PACKET_FIELDS: Final = ("psn", "opcode")
 """Those in which packets of one flow differ."""
 FIVE_TUPLE: Final[tuple[HashField, ...]] = ("src", "dst", "protocol", "udp_source", "udp_destination")
