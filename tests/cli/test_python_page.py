@@ -19,7 +19,9 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(
-    ("page", "block"), BLOCKS, ids=["posts", "a scheduler", "a run", "many runs", "step by step", "a program"]
+    ("page", "block"),
+    BLOCKS,
+    ids=["posts", "bytes", "a scheduler", "a run", "many runs", "step by step", "a program"],
 )
 def test_an_example_runs_and_prints(page: str, block: str) -> None:
     printed = io.StringIO()
