@@ -237,7 +237,7 @@ class Controller(Device):
             engineer.on_message(message, subject, self.queue.now_ps)
             return
         job = self.jobs[message.a]
-        if job.ended:
+        if job.ended:  # a rank that failed later than the first, or one that was given up
             return
         operator = self.operator
         if operator is not None and operator.owns(message.a):

@@ -469,6 +469,7 @@ class Multipath(Transport):
                 psn = path.again.pop(0)
             elif len(of.moved) > 0:
                 psn = of.moved.pop(0)
+            # A packet to be sent again may have been acknowledged meanwhile, by its copy on another path.
             if psn == NO_PATH or psn >= pair.una_psn:
                 break
         of.turns[port] = (number - port * self.paths + 1) % self.paths
@@ -629,6 +630,7 @@ class Multipath(Transport):
         if of.good == 0 and self.give_up_ps > 0 and now - of.silent_ps >= self.give_up_ps:
             nic.flush(pair, STATUS_RETRY_EXCEEDED)
             return
+        # One pending timer a queue pair, whatever the number of its paths: each look finds the next deadline.
         due_ps: i64 = now + self.silence_ps
         for path in of.paths:
             at_ps: i64 = due_ps
@@ -643,7 +645,7 @@ class Multipath(Transport):
                     path.silences += 1
                     if path.silences >= self.silent_after:
                         self._fail(of, path, now)
-                    else:
+                    else:  # a lost tail shows by silence alone: its first packet is sent again
                         slot: i64 = path.una_seq & (len(path.psns) - 1)
                         if path.psns[slot] != NO_PATH:
                             path.again.append(int(path.psns[slot]))
@@ -700,9 +702,13 @@ class Multipath(Transport):
         if marked:
             assert isinstance(nic, LaneNic), nic.number
             nic.np_ecn_marked_roce_packets += 1
-        udp_source: i32 = frame.udp_source
+        udp_source: i32 = (
+            frame.udp_source
+        )  # read now: `_place` may pass the frame on, which is then another's
         if opcode <= WRITE_ONLY_IMM:
-            frame.message_bytes = 0
+            frame.message_bytes = (
+                0  # it had path and sequence, which nothing from here on may take for a length
+            )
             self._place(nic, pair, frame, port, now)
         if not urgent:
             return

@@ -747,7 +747,7 @@ class Switch(Device):
             mark: i64 = 0
             if not port.behind_voqs:
                 mark = port_mark(port, owners_mix)
-            if into.stands(part, mark):
+            if into.stands(part, mark):  # nothing happened here since the last reading
                 continue
             count_port(into, port, self.queue.now_ps)
             reasons: i64 = self._reasons(port)
@@ -765,7 +765,7 @@ class Switch(Device):
             first: i64 = port.number * PRIORITIES
             held: i64 = self.buffer.count_groups(into, first, first + PRIORITIES, part + 3)
             if held != 0:
-                mark = 0
+                mark = 0  # what waits may leave without a trace in the mark: read again next time
             into.keep(part, mark)
         router = self.router
         if router is not None:

@@ -399,6 +399,8 @@ class BatchReader:
         d: i64 = read_i64_le(integers, at + 48)
         e: i64 = read_i64_le(integers, at + 56)
         f: i64 = read_i64_le(integers, at + 64)
+        # These bytes are from a socket, and no device looks at them again: a field out of range would index a
+        # table of another size, or overflow in compiled code, long after the message came.
         kind: i64 = (key >> KIND_SHIFT) & KIND_MASK
         if kind == PAUSE:
             if op == CREDIT_UPDATE and (key & SUBJECT_MASK) == 0:

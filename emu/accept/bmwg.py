@@ -460,6 +460,7 @@ def _failure(bench: _Bench, kind: str) -> Found:
             key=lambda link: link.data_bytes,
         )
         target = f"{uplink.source}:{uplink.destination}"
+    # It strikes a third into the call and outlasts it, so a failover is measured and no repair.
     end_ps = calm.summary.jobs["call"].end_ps or 0
     fault = {"kind": kind, "target": target, "at": f"{end_ps // 3}ps", "for": f"{end_ps}ps"}
     _, hurt = bench.run([job], [fault], changes)
@@ -525,6 +526,7 @@ def _serving(bench: _Bench, contended: bool) -> Found:
         "prompt": 128,
         "output": 8,
     }
+    # Even ranks, and odd ones beside them: both jobs are on every server.
     jobs = [_job("chat", workload, ranks=list(range(0, 16, 2)))]
     if contended:
         experts = _collective("all_to_all", CALL_BYTES[bench.site.scale], 2)

@@ -56,7 +56,7 @@ def _capture(
         section.snap_length_bytes,
         section.most_packets,
     )
-    wanted = section.filter
+    wanted = section.filter  # an empty list takes all; the packet path asks masks without a case for that
     addresses = [topology.address_of(nic) for nic in nics_named(topology, wanted.nics or ())]
     made.set_filter(
         _mask([KINDS.index(kind) for kind in wanted.kinds]) or (1 << len(KINDS)) - 1,

@@ -188,7 +188,7 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
         met = []
         for one in plan.wired():
             if one.meetings:
-                among = one.members() or tuple(range(len(one.gpus)))
+                among = one.members() or tuple(range(len(one.gpus)))  # spare ranks come when they are needed
                 meeting = Meeting(one.job, len(one.gpus), init.rounds(len(among)))
                 meeting.ranks, meeting.among = len(among), list(among)
                 met.append(meeting)

@@ -251,7 +251,7 @@ class OpenSite:
         builders: dict[int, PostedBuilder] = {}
         for place, (rank, node) in enumerate(zip(ranks, nodes, strict=True)):
             host = self._host(node)
-            if host is None:
+            if host is None:  # on another worker, which makes the same communicator
                 continue
             loads: NicLoads | None = None
             if self._settings.over_nics:
@@ -263,7 +263,7 @@ class OpenSite:
             builder = PostedBuilder(gpu, job, topology, host, place, loads, sms, unloaded)
             builders[place] = builder
             program = builder.add()
-            program.name = rank
+            program.name = rank  # reports are about ranks of the job, whatever their place here
             program.open(ROOM, now_ps)
             if sms is not None:
                 sms.programs.append(int(program.number))

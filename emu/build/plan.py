@@ -368,6 +368,7 @@ def _scripted(
     nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
     settings = settings_of(scenario, topology, job.section)
     schedules = schedules_of(settings, topology, script, job.gpus)
+    # A user's own algorithm is proved before anything is wired: a wrong one would hang, or sum wrongly.
     for label, operation, fault in own_faults(script, schedules, KeptProofs()):
         place = "" if label == UNLABELLED else f".operations[{label}]"
         reason = f"{operation.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"
@@ -385,6 +386,8 @@ def _scripted(
         nodes=nodes,
         schedules=schedules,
         sides=tuple(tuple(one) for one in sides),
+        # Self-checks and checkpoints of an operator run in processes of their own, which are all there; and
+        # self-checks need no store, since the operator itself launches them.
         absent=tuple(scenario.jobs[job.section].absent) if job.role in ("", TRAINS) else (),
         meetings=0
         if job.role == TESTS
@@ -482,7 +485,7 @@ def _flows(
         pairs = tuple(
             book.connect(source, destination, priority, number, log_deliveries=True) for _ in range(work.qps)
         )
-        nic = destination if work.verb == "read" else source
+        nic = destination if work.verb == "read" else source  # a READ is posted by who wants the bytes
         works.append(
             FlowWork(
                 flow=index,

@@ -122,6 +122,7 @@ def _rows(text: str) -> Iterator[Record]:
         raise LogError(reader.line_num, f"is no CSV: {error}", f"the columns {listed(REQUIRED)}") from None
     if not columns:
         raise LogError(1, "is empty", f"a first line with the columns {listed(REQUIRED)}")
+    # Rows come in any order, and dates count from the earliest: nothing can be given before the last is read.
     dates = [one[1] for one in found if isinstance(one[1], datetime)]
     zero = min(dates) if dates else None
     for line, at, end_at, host, cause in found:

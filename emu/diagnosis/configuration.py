@@ -93,6 +93,7 @@ def _finding(view: View, drift: Drift) -> Finding:
     place = view.port_name(drift.number, drift.ports[0]) if drift.item in PER_PORT else name
     running = show(drift.values)
     signs, alarms = _signs(view, drift)
+    # Another hash moves flows to other links, and by itself makes none worse: only a comparison can say so.
     has_impact = bool(signs) and drift.item not in (HASH_SEED, HASH_FIELDS)
     sentence = f"{name} runs another configuration than was meant: {words} {running}"
     if drift.item == DSCP:

@@ -151,6 +151,8 @@ def _from_rank(view: View, ranks: dict[tuple[int, int], _Rank], start: tuple[int
     job, rank = start
     words: list[str] = []
     seen: list[tuple[int, int]] = []
+    # From each rank on along the strongest evidence: a queue pair on the wire, then SMs that another job
+    # holds, then the peer's own wait.
     while (job, rank) not in seen:
         one = ranks[job, rank]
         words.append(_waiting(view, job, rank, one, first=not seen or seen[-1][0] != job))

@@ -85,6 +85,7 @@ class Nscc(CongestionControl):
                 and not self.ignored
                 and now - self.cut_ps > self.base_ps
             ):
+                # By 0.8 of the excess over the mean delay, by half at most.
                 self.set_window(
                     self.window - self.window * min(excess * 8, self.mean_ps * 5) // (self.mean_ps * 10)
                 )
@@ -98,6 +99,7 @@ class Nscc(CongestionControl):
         else:
             self.calm = 0
             self.increase += 5 * self.step * size
+        # Increases are gathered over eight packets: each alone would round to nothing.
         self.collected += size
         if self.collected >= 8 * self.mtu_bytes:
             more = self.increase // self.window

@@ -97,7 +97,7 @@ def _of_nccl_tests(path: Path, text: str, operation: str, column: Column) -> Log
     names: list[str] = []
     rows: dict[int, float] = {}
     for number, raw in enumerate(text.splitlines(), 1):
-        line = _TAG.sub("", raw, count=1)
+        line = _TAG.sub("", raw, count=1)  # what srun and mpirun put before each line
         words = line.lstrip("# ").split()
         if words[:2] == ["size", "count"]:
             names = words
@@ -179,7 +179,7 @@ def _of_perftest(path: Path, text: str, title: str) -> Log:
     names: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#bytes"):
-            names = re.findall(
+            names = re.findall(  # columns have spaces in their names, and no two versions the same distance
                 r"#\w+|BW \w+\s?\[[^\]]+\]|MsgRate\s?\[[^\]]+\]|[\w%]+(?: \w+)?\s?\[\w+\]", line
             )
             wanted = "BW average" if kind == "write_bw" else "t_typical"

@@ -189,6 +189,8 @@ class OnTheGpu(TorchFunctionMode):
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # From the narrowest rule to the widest: what a tensor claims of itself; what makes the host wait for
+        # a value; what moves a tensor; at last any operator that names the GPU, which then runs on the CPU.
         kwargs = kwargs or {}
         claim = self._claims.get(func)
         if claim is not None:
@@ -229,7 +231,7 @@ class OnTheGpu(TorchFunctionMode):
         more = {name: CPU if is_cuda(one) else one for name, one in kwargs.items()}
         if func is Tensor.to:
             return self._moved(args[0], lambda: func(*mapped, **more))
-        self.log.to_gpu += 1
+        self.log.to_gpu += 1  # while the CPU makes it, the log takes it for a kernel on the GPU
         try:
             out = func(*mapped, **more)
         finally:

@@ -168,7 +168,7 @@ def _body(
     yield from chart_places(data["charts"])
     yield from _operations(one, other)
     yield "<h2>Fabric</h2>"
-    if shared:
+    if shared:  # one scale of time for both maps: that of the run that went on for longer
         longer = max(runs, key=lambda run: run.edges_ps[-1])
         count, names = len(longer.edges_ps) - 1, [job.name for job in longer.scenario.jobs]
         yield from fabric_pictures(longer.topology, count, names, (*NAMES, "B less A"))

@@ -262,7 +262,7 @@ class ChakraPlan(ScriptPlan):
         rank, reason, root = script.rank, self._reason(node), 0
         key = _key(rank, node)
         label = self._labels[(*key, counts[key])]
-        counts[key] += 1
+        counts[key] += 1  # also of calls that are left out below, or labels would move from rank to rank
         op, size = node.op, max(int(node.size_bytes * self._scale), 1)
         if node.what == SEND:
             op, group = TRANSFER, Group(LINE, reason, (rank, node.peer))
@@ -273,9 +273,9 @@ class ChakraPlan(ScriptPlan):
             if len(members) < 2 or (node.size_bytes == 0 and op != "barrier"):
                 return
             if op == "barrier":
-                op, size = "all_reduce", BARRIER_BYTES
+                op, size = "all_reduce", BARRIER_BYTES  # what PyTorch's NCCL backend does
             elif op in ("all_gather", "gather"):
-                size *= len(members)
+                size *= len(members)  # a trace has a rank's part, a call the whole buffer
             if op in ROOTED:
                 root = self._root(rank, node, members)
             group = Group(kind_of(op), reason, members, node.priority)

@@ -451,6 +451,7 @@ class Config:
             if node is not None:
                 time_ms = self._number(f"PFC_WD|{key}_time", node, 1, 10**6)
                 if time_ms is not None:
+                    # SONiC's watchdog is a poll of counters: a time is over at the first poll behind it.
                     seen_ms = -(-time_ms // poll_ms) * poll_ms
                     if seen_ms != time_ms:
                         looks = f"the box looks every {poll_ms} ms"

@@ -136,6 +136,8 @@ def _step(
             raise MscclError(1, f"{where}: copies from {source[0]}", "copies of the input")
         yield {"copied": source[1], "buffer": target[0], "chunks": target[1]}
         return
+    # Letters are what a step does in turn: receive, copy or reduce, send. Those that only send, or that
+    # reduce and send on without keeping the sum, name the place that they read.
     buffer, chunks = source if kind in ("s", "rrs") else target
     made: dict[str, object] = {"buffer": buffer, "chunks": chunks, "lane": lane}
     if kind.startswith("r"):

@@ -89,6 +89,8 @@ def _assembled(
         a, b = known[link.a], known[link.b]
         lower, upper = (b, a) if tiers[b] < tiers[a] else (a, b)
         fabric.link(lower, upper, link.rate_bps, link.delay_ps)
+    # GPUs before NICs, server after server, as generated fabrics have them: ports are numbered by the order
+    # of links, and events of one time are ordered by port.
     inside: dict[str, list[int]] = {name: [] for name in servers}
     for role in (Role.GPU, Role.NIC):
         for index, node in enumerate(nodes):
