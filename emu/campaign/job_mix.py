@@ -39,7 +39,7 @@ JobGpus = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class PlacementSection(PolicySection):
-    """Which servers a job gets."""
+    """Choice of a job's servers."""
 
     kind: str
     """Which policy."""
@@ -102,39 +102,39 @@ class ListedJobSection(Section):
     """A job at a known time."""
 
     name: Name
-    """What the results call it."""
+    """Name of the job, in results."""
     at_ms: Span = 0
     """When it arrives."""
     gpus: JobGpus
-    """How many it takes: fewer than a server has, or whole servers."""
+    """GPUs of the job: fewer than a server has, or whole servers."""
     lasts_ms: PositiveSpan
-    """How long it runs, wherever it is."""
+    """Run time, in any place."""
     traffic: Workload | None = None
-    """What it sends, if not what the mix says."""
+    """Traffic. Default: that of the mix."""
 
 
 class SizeSection(Section):
     """One size of drawn jobs."""
 
     gpus: JobGpus
-    """How many: fewer than a server has, or whole servers."""
+    """GPUs of a job: fewer than a server has, or whole servers."""
     share: Share
     """Share of the jobs."""
     lasts_ms: PositiveSpan
     """Mean run time."""
     traffic: Workload | None = None
-    """What they send, if not what the mix says."""
+    """Traffic. Default: that of the mix."""
 
 
 class ArrivalsSection(Section):
     """Jobs that arrive by a Poisson process."""
 
     per_hour: PerHour
-    """How many, in the mean."""
+    """Jobs in an hour, on average."""
     sizes: Annotated[tuple[SizeSection, ...], Field(min_length=1, max_length=64)]
-    """Their sizes."""
+    """Sizes of the jobs."""
     run_times: Literal["exponential", "fixed"] = "exponential"
-    """How run times of a size are spread about their mean."""
+    """Distribution of the run times of a size."""
 
     def check(self) -> Iterator[Refusal]:
         """Shares are of all jobs."""
@@ -150,7 +150,7 @@ class TraceSection(Section):
     """A file, as seen from this one: of Acme, Helios, Philly or Alibaba, or a CSV with `submit_time`,
     `gpu_num` and `duration`."""
     from_ms: Span = 0
-    """Where in the trace the mix begins; the window is as long as `lasts`."""
+    """Time in the trace at which the mix begins; the window is as long as `lasts`."""
     share: Share = Fraction(1)
     """Share of the jobs that come, drawn: for a cluster smaller than the recorded one."""
     gpus_times: PerHour = Fraction(1)
@@ -166,22 +166,22 @@ class JobMix(Section):
     """A cluster, its jobs and its scheduler."""
 
     name: Name
-    """What the results call it."""
+    """Name of the mix, in results."""
     seed: Annotated[int, Field(ge=0, lt=1 << 62)] = 1
     """Seed of the draws."""
     lasts_ms: PositiveSpan
-    """How long the cluster is followed."""
+    """Length of the simulation."""
     warm_up_ms: Span = 0
-    """How long from the beginning nothing is counted: an empty cluster has no queue."""
+    """Time at the beginning that does not count, because an empty cluster has no queue."""
     topology: Annotated[TopologySection, TOPOLOGIES]
     """The fabric, as in a scenario."""
     placement: Annotated[PlacementSection, PLACEMENTS] = PLACEMENTS.section()
-    """Which servers a job gets."""
+    """Choice of a job's servers."""
     rank_order: Annotated[RankOrderSection, RANK_ORDERS] = RANK_ORDERS.section()
     """In which order a job's ranks go through them."""
     queue: Literal["first_come", "backfill", "any_that_fits"] = "backfill"
-    """Who goes first: as they came; smaller ones ahead where that keeps the first of the queue no longer
-    (EASY backfilling, by the true run times); whoever fits."""
+    """Order of waiting jobs: as they came; smaller ones ahead if that does not delay the first of the queue
+    (EASY backfilling, by the true run times); any that fits."""
     jobs: Annotated[tuple[ListedJobSection, ...], Field(max_length=65536)] = ()
     """Those with a time."""
     arrivals: ArrivalsSection | None = None
@@ -189,9 +189,9 @@ class JobMix(Section):
     trace: TraceSection | None = None
     """Those of a recorded trace."""
     traffic: Workload = CollectiveWorkload.model_validate({"op": "all_gather", "sizes": ("16MiB",)})
-    """What a job sends, a workload of a scenario: for a written moment, and for rank order by `traffic`."""
+    """Traffic of a job, a workload of a scenario: for a written moment, and for rank order by `traffic`."""
     expect: Annotated[tuple[Expectation, ...], Field(max_length=256)] = ()
-    """What must come out."""
+    """Conditions that the results must meet."""
 
     def check(self) -> Iterator[Refusal]:
         """A mix has jobs, and time that counts."""

@@ -37,13 +37,13 @@ class CheckpointSection(Section):
     every_ms: AutoSpan = None
     """Time of computing between two; `auto`: as Daly (2006) has it for the failures and costs given."""
     stalls_ms: Span = 5 * UNITS_MS["s"]
-    """How long the job stands still: from GPU memory to host memory."""
+    """Time that the job stops: from GPU memory to host memory."""
     written_after_ms: Span = 33 * UNITS_MS["s"]
     """From there until it is whole in storage."""
     loads_ms: Span = 33 * UNITS_MS["s"]
-    """How long a job takes to read one."""
+    """Time to read a checkpoint."""
     kept: Annotated[int, Field(ge=1, le=1 << 16)] = 100
-    """How many are kept, for what is noticed late."""
+    """Checkpoints that are kept, for failures that are noticed late."""
 
 
 class DetectionSection(Section):
@@ -65,32 +65,32 @@ class RecoverySection(Section):
     self_check_ms: Span = 6 * UNITS_MS["min"]
     """The suite that finds the broken hosts."""
     replace_ms: Span = 1 * UNITS_MS["min"]
-    """Until spare hosts are in their place; not where no host was lost."""
+    """Time until spare hosts are in place; 0 if no host was lost."""
     init_ms: Span = 30 * UNITS_MS["s"]
-    """Until the job's processes have met and its communicators are made."""
+    """Time until the job's processes have met and its communicators are made."""
     repaired_after_ms: Span = 1 * UNITS_MS["d"]
-    """Until a broken host is a spare one."""
+    """Time until a broken host is repaired and a spare."""
 
 
 class CauseSection(Section):
     """One cause of interruptions."""
 
     name: Name
-    """What the results call it."""
+    """Name of the cause, in results."""
     shows: Shows
-    """How it shows: stop, hang, slow, silent, or planned."""
+    """Symptom: stop, hang, slow, silent, or planned."""
     per_hour: PerHour | None = None
-    """How often it happens in an hour to each `of`. Without it: a cause of `failures.log`."""
+    """Failures in an hour for each `of`. Without it: a cause of `failures.log`."""
     of: Literal["gpu", "host", "job"] | None = None
-    """What `per_hour` counts; required with it."""
+    """Unit of `per_hour`; required with it."""
     hosts: Annotated[int, Field(ge=0, le=1 << 17)] | None = None
-    """How many are taken out for repair: by default 1, and none of what is planned. Several fail together."""
+    """Hosts that leave for repair together: by default 1, none if `planned`."""
     noticed_after_ms: Span | None = None
     """In place of what `detection` has."""
     slower_by: Share = Fraction(1, 10)
     """Share of its speed that the job loses, for a cause that shows as `slow`."""
     takes_ms: Span = 10 * UNITS_MS["min"]
-    """How long a `planned` interruption takes."""
+    """Length of a `planned` interruption."""
 
     def check(self) -> Iterator[Refusal]:
         """What a way to show does not have, and rates that are of nothing."""
@@ -117,7 +117,7 @@ class FailuresSection(Section):
     table: Literal["llama3", "megascale"] | None = None
     """Causes of a published run, by their rates per GPU."""
     times: PerHour = Fraction(1)
-    """How many times as often as `table` and `log` have it."""
+    """Factor of the rates of `table` and `log`."""
     log: str | None = None
     """A file of recorded failures beside this one: a CSV of time, host and cause, or InfiniteHBD's JSON."""
     log_use: Literal["resampled", "replayed"] = "resampled"
@@ -126,7 +126,7 @@ class FailuresSection(Section):
     log_hosts: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
     """Hosts that the log is of, with those that never failed. Default: the job's, or those named if more."""
     log_lasts_ms: PositiveSpan | None = None
-    """How long the log was kept. Default: until its last failure."""
+    """Length of the log. Default: until its last failure."""
     causes: Annotated[tuple[CauseSection, ...], Field(max_length=256)] = ()
     """Further ones; and how causes of the log show, where that is not `stop` with one host."""
 
@@ -170,7 +170,7 @@ class MeasuredSection(Section):
     """A key whose value a run of a scenario gives."""
 
     key: SummaryPath
-    """Where in the campaign, like step.takes."""
+    """Key of the campaign, like step.takes."""
     scenario: str
     """Its name, or its file as seen from this one."""
     variant: str = ""
@@ -178,9 +178,10 @@ class MeasuredSection(Section):
     set: tuple[str, ...] = ()
     """Changes of it, as `--set` of `emu run` takes them."""
     value: SummaryPath
-    """Where in its summary, like jobs.train.training.step."""
+    """Path in its summary, like jobs.train.training.step."""
     less: SummaryPath | None = None
-    """What is subtracted: a time from the beginning of a fault is value: ..., less: faults[0].at."""
+    """Path whose value is subtracted: a time from the beginning of a fault is value: ..., less:
+    faults[0].at."""
     times: PerHour = Fraction(1)
     """By which the value is multiplied: how much smaller the scenario is."""
 
@@ -189,31 +190,31 @@ class Campaign(Section):
     """Weeks of one training job."""
 
     name: Name
-    """What the results call it."""
+    """Name of the campaign, in results."""
     seed: Annotated[int, Field(ge=0, lt=1 << 62)] = 1
     """Seed of the draws of failures."""
     lasts_ms: PositiveSpan
-    """How long."""
+    """Length of the campaign."""
     gpus: Gpus
     """GPUs of the job."""
     gpus_per_host: Annotated[int, Field(ge=1, le=64)] = 8
     """In one server: what is replaced at a time."""
     spare_hosts: Annotated[int, Field(ge=0, le=1 << 17)] | None = None
-    """That wait for the place of a broken one. Default: one for each 64 hosts of the job, at least one."""
+    """Hosts in reserve for broken ones. Default: one for each 64 hosts of the job, at least one."""
     step: StepSection
     """Steps."""
     checkpoint: CheckpointSection = CheckpointSection()
     """Checkpoints."""
     detection: DetectionSection = DetectionSection()
-    """Until somebody notices."""
+    """Times until a failure is noticed."""
     recovery: RecoverySection = RecoverySection()
-    """What follows."""
+    """Times of a recovery."""
     failures: FailuresSection = FailuresSection()
-    """What happens."""
+    """Failures."""
     measured: Annotated[tuple[MeasuredSection, ...], Field(max_length=64)] = ()
     """Keys above whose values come from runs of scenarios."""
     expect: Annotated[tuple[Expectation, ...], Field(max_length=256)] = ()
-    """What must come out."""
+    """Conditions that the results must meet."""
 
     @property
     def hosts(self) -> int:

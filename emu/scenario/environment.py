@@ -49,7 +49,7 @@ class SpanSection(Section):
     at_ps: TimePs = 0
     """When it begins."""
     for_ps: TimePs = 0
-    """How long it is; the end of the run cuts it. 0: there is none."""
+    """Length of the span; the end of the run cuts it. 0: no span."""
 
     @property
     def until_ps(self) -> int:
@@ -70,8 +70,8 @@ class RunSection(Section):
     sample_every_ps: PositiveTimePs = parse_time("100us")
     """Distance of the sync points at which counters are sampled."""
     sample_series: Literal["plotted", "all"] = "plotted"
-    """Which counters the samples of a run directory have: what reports, figures, diagnosis and `expect` need
-    over time, or all. Counters at the end are in the tables either way."""
+    """Counters in the samples of a run directory: those that reports, figures, diagnosis and `expect` need
+    over time, or all. The tables have all counters at the end either way."""
     max_time_ps: PositiveTimePs = parse_time("60s")
     """A run that is still going then ends as if it had stalled; with `repeat`, this is its end."""
     repeat: bool = False
@@ -108,7 +108,7 @@ class Environment(Section):
     name: Name
     """Name of the scenario, in results and metrics."""
     description: Annotated[str, Field(max_length=4000)] = ""
-    """Which question it answers."""
+    """The question that the scenario answers."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed of every random stream: same scenario and seed, same result, bit for bit."""
     fidelity: Literal["packet", "flow", "auto"] = "packet"
@@ -119,7 +119,7 @@ class Environment(Section):
     frontend: FrontendSection = FrontendSection.defaults()
     """The network beside it, for storage."""
     routing: Annotated[RoutingSection, POLICIES] = POLICIES.section()
-    """How switches choose among equal paths."""
+    """Choice among equal paths, and convergence."""
     switch: SwitchSection = SwitchSection.defaults()
     """The switches."""
     link: LinkSection = LinkSection.defaults()
@@ -133,7 +133,7 @@ class Environment(Section):
     gpu: GpuSection = GpuSection.defaults()
     """The GPUs."""
     overrides: Annotated[tuple[OverrideSection, ...], Field(max_length=65536)] = ()
-    """What is different on some devices."""
+    """Exceptions for single devices and links."""
     ncclx: NcclxSection = NcclxSection.defaults()
     """The collective library."""
     payload: Literal["sizes", "real"] = "sizes"

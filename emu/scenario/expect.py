@@ -134,7 +134,7 @@ class _OfSummary(Section):
     """A place in the summary; a class of its own, so that it is written before what it is compared with."""
 
     value: SummaryPath
-    """Where in the summary."""
+    """Path in the summary."""
 
 
 class Expectation(Bounds, _OfSummary):
@@ -258,9 +258,9 @@ class SeriesWhere(Section):
     port: int | None = None
     """The port's number, as `emu topo` prints it."""
     peer: Pattern | None = None
-    """What is at the other end of the port: a name, a pattern, or a role."""
+    """Device at the other end of the port: a name, a pattern, or a role."""
     direction: Literal["up", "down", "level"] | None = None
-    """Where the port leads: to a higher tier, a lower, or the same."""
+    """Direction of the port: to a higher tier, a lower, or the same."""
     priority: Priority | None = None
     """The priority."""
     reason: Pattern | None = None
@@ -268,9 +268,9 @@ class SeriesWhere(Section):
     comm_name: Pattern | None = None
     """The job, of what collectives came to."""
     collective: Pattern | None = None
-    """As NCCL spells it: `AllReduce`."""
+    """Collective in NCCL's spelling: `AllReduce`."""
     nranks: int | None = None
-    """How many ranks."""
+    """Number of ranks."""
     message_size: str | None = None
     """A range of powers of two: `1-2MB`."""
     algo_proto: Pattern | None = None
@@ -291,9 +291,9 @@ class SeriesExpectation(Section):
     """One thing that must be true of a series over a span of virtual time."""
 
     series: SeriesName
-    """Which, by the name that a scrape gives it."""
+    """Name of the series, as in a scrape."""
     where: SeriesWhere = SeriesWhere.defaults()
-    """Which of its lines. Default: all."""
+    """Selection of its lines. Default: all."""
     combine: Combination = "each"
     """Whether each line must do it, or what they come to together."""
     rate: bool = False
@@ -308,9 +308,9 @@ class SeriesExpectation(Section):
     """It is at this level or above at the end of the span: a value, or a share of its mean before the fault
     of `within`."""
     from_ps: TimePs | None = None
-    """Where the span begins. Default: with the run, or where `within` says."""
+    """Begin of the span. Default: that of the run, or of `within`."""
     until_ps: TimePs | None = None
-    """Where it ends. Default: with the run, or where `within` says."""
+    """End of the span. Default: that of the run, or of `within`."""
     within: WithinText | None = None
     """The span: so long from the beginning of a fault, or from its end."""
 

@@ -28,15 +28,15 @@ class Scenario(Environment):
     """One run: a fabric, how its devices behave, the jobs on it, what breaks, and what must come out."""
 
     jobs: Annotated[tuple[JobSection, ...], Field(min_length=1, max_length=1024)]
-    """What runs on it."""
+    """The jobs."""
     faults: Annotated[tuple[Annotated[FaultSection, FAULTS], ...], Field(max_length=65536)] = ()
-    """What breaks."""
+    """Faults, at their times."""
     operator: OperatorSection | None = None
-    """Who tends a job: notices that it is in trouble, and restarts it."""
+    """A control plane that detects failures of a job and restarts it."""
     expect: Annotated[
         tuple[Annotated[Expectation | SeriesExpectation, EXPECTATIONS], ...], Field(max_length=4096)
     ] = ()
-    """What must be true of the results."""
+    """Conditions that the results must meet."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse sections that contradict each other."""

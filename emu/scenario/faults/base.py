@@ -65,7 +65,7 @@ class FaultSection(Section):
     """What it changes, and by how much, in one line; `tests/faults/test_effects.py` measures it."""
 
     kind: str
-    """What happens."""
+    """Kind of the fault."""
     at_ps: TimePs = 0
     """When, in virtual time."""
 
@@ -114,14 +114,14 @@ class RecurringFault(FaultSection):
     """A fault that may last, end and come again."""
 
     target: TargetName
-    """What it hits: a name, a pattern (`rtsw-*`), a role (`rtsw:ctsw`), `any` of these, drawn each time, or
-    the `busiest` of these, measured each time."""
+    """Target: a name, a pattern (`rtsw-*`), a role (`rtsw:ctsw`), `any` of these, drawn each time, or the
+    `busiest` of these, measured each time."""
     for_ps: PositiveTimePs | None = None
-    """How long. Default: until it is repaired, or the end of the run."""
+    """Duration. Default: until it is repaired, or the end of the run."""
     every_ps: PositiveTimePs | None = None
     """Again so long after it began the last time. Default: once."""
     count: Count | None = None
-    """How often in all, with `every`. Default: until `run.max_time`."""
+    """Number of occurrences, with `every`. Default: until `run.max_time`."""
     until_ps: PositiveTimePs | None = None
     """It does not come again from then on, and what is under way ends then. Default: never."""
 

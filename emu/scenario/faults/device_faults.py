@@ -125,7 +125,7 @@ class NicPortDown(RecurringFault):
     kind: Literal["nic_port_down"] = "nic_port_down"
     """The link behind it is down."""
     port: Annotated[int, Field(ge=0, le=7)] = 0
-    """Which port."""
+    """The port."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The link behind the port."""
@@ -147,7 +147,7 @@ class NicReset(RecurringFault):
     kind: Literal["nic_reset"] = "nic_reset"
     """What is posted is flushed; jobs that used it fail."""
     for_ps: PositiveTimePs = parse_time("1ms")
-    """How long it takes to start. 1 ms is a choice."""
+    """Time of the restart. 1 ms is a choice."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The queue pairs, and the links."""
@@ -163,7 +163,7 @@ class QpError(RecurringFault):
     kind: Literal["qp_error"] = "qp_error"
     """Only its owner can bring it back, by way of RESET; the job that used it fails."""
     pair: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Which queue pair, by its index in the NIC."""
+    """The queue pair, by its index in the NIC."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The queue pair."""
@@ -221,7 +221,7 @@ class BitFlip(RecurringFault):
     kind: Literal["bit_flip"] = "bit_flip"
     """A bit flips in what its collectives work on just then; with `payload: real`."""
     bit: Annotated[int, Field(ge=0, lt=2**33)] = 0
-    """Which bit of the rank's buffer, counted from its start and round again."""
+    """Bit of the rank's buffer, counted from its start and round again."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The GPU."""
@@ -260,7 +260,7 @@ class RowRemap(RecurringFault):
     kind: Literal["row_remap"] = "row_remap"
     """Computing and copies go on as before."""
     rows: Annotated[int, Field(ge=1, le=1 << 16)] = 8
-    """How many rows are remapped by then."""
+    """Rows that are remapped by then."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """What the host sees of the GPU."""

@@ -87,11 +87,11 @@ class FailureClass(Section):
     fails: DrawnKind
     """The kind of fault."""
     target: TargetName
-    """What may break: a pattern or a role; each thing that fits has the rate."""
+    """Targets: a pattern or a role; each match has the rate."""
     per_hour: PerHour
-    """How often one of them breaks in an hour of real life."""
+    """Failures of one target in an hour of real life."""
     for_ps: PositiveTimePs | None = None
-    """How long it lasts. Default: until the end of the run."""
+    """Duration. Default: until the end of the run."""
 
 
 class Drawn(NamedTuple):
@@ -111,13 +111,13 @@ class RandomFaults(FaultSection):
     table: Literal["llama3"] | None = None
     """A table of failure classes, in place of `classes`."""
     classes: Annotated[tuple[FailureClass, ...], Field(max_length=64)] = ()
-    """What breaks how often."""
+    """Classes of failures and their rates."""
     acceleration: PerHour
     """Hours of real life in an hour of virtual time; printed when a run begins."""
     within_ps: PositiveTimePs = parse_time("10ms")
-    """For how long, from `at` on, things break."""
+    """Span from `at` on in which failures occur."""
     repaired_after_ps: PositiveTimePs | None = None
-    """How long what `table` breaks lasts. Default: until the end of the run."""
+    """Duration of a failure of `table`. Default: until the end of the run."""
 
     def check(self) -> Iterator[Refusal]:
         """Either a table or classes."""

@@ -85,11 +85,11 @@ class LinkFlap(RecurringFault):
     kind: Literal["link_flap"] = "link_flap"
     """Down and up in turn."""
     down_ps: PositiveTimePs
-    """How long it is down each time."""
+    """Time down in each flap."""
     up_ps: PositiveTimePs
-    """How long it is up each time."""
+    """Time up in each flap."""
     flaps: Annotated[int, Field(ge=1, le=65536)]
-    """How often it goes down."""
+    """Number of flaps."""
 
     def times_ps(self, end_ps: int) -> Iterator[tuple[int, int]]:
         """Each time it is down."""

@@ -30,7 +30,7 @@ class CaptureFilter(Section):
     """Which frames a capture keeps: those that every key given agrees to."""
 
     kinds: Annotated[tuple[Kind, ...], Field(max_length=8)] = ()
-    """What they are; empty: everything."""
+    """Kinds of frames; empty: all."""
     nics: Devices | None = None
     """Frames from or to these NICs, by name or pattern. PFC and credit updates are not of any."""
     queue_pairs: Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 24)], ...], Field(max_length=65536)] = ()
@@ -43,14 +43,14 @@ class CaptureSection(Section):
     """The frames that pass some ports, as a file for Wireshark."""
 
     ports: Devices
-    """Whose frames: "nic-0-0" (all its ports), "rtsw-0:nic-0-0" (that towards nic-0-0), a pattern, or a
-    list."""
+    """Ports whose frames are captured: "nic-0-0" (all its ports), "rtsw-0:nic-0-0" (that towards nic-0-0), a
+    pattern, or a list."""
     at_ps: TimePs = 0
-    """From when."""
+    """Begin of the capture."""
     for_ps: PositiveTimePs | None = None
-    """How long. Default: until the end of the run."""
+    """Length of the capture. Default: until the end of the run."""
     filter: CaptureFilter = CaptureFilter.defaults()
-    """Which of them."""
+    """Selection among them."""
     snap_length_bytes: PositiveSizeBytes = MOST_SNAP_BYTES
     """Bytes kept of each packet, with as much payload as they hold."""
     most_packets: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000

@@ -16,8 +16,8 @@ class FlowTraceSection(Section):
     """A trace of queue pairs, as `trace.csv` of the run directory."""
 
     flows: Devices | None = None
-    """Whose: "nic-0-0" (all that send from it), "nic-0-0:nic-1-0" (from the first to the second), a pattern,
-    or a list. Default: none."""
+    """Queue pairs: "nic-0-0" (all that send from it), "nic-0-0:nic-1-0" (from the first to the second), a
+    pattern, or a list. Default: none."""
     every_ps: PositiveTimePs = parse_time("1us")
     """A row for each queue pair in each interval so long in which a packet of it leaves, or is
     acknowledged."""

@@ -22,11 +22,11 @@ class StorageSection(Section):
     """Chunk servers: what is written to one goes to its disks, what is read comes from there."""
 
     servers: Annotated[int, Field(ge=0, le=65536)] = 0
-    """How many, `store-0` and so on."""
+    """Number of servers, `store-0` and so on."""
     link_bps: RateBps = parse_rate("100G")
     """Rate of a server's NIC. A choice."""
     disk_bps: RateBps = DISK_BPS
-    """What a server's disks take and give, both out of this rate: 267 MB/s (Llama 3, derived)."""
+    """Rate of a server's disks, reads and writes together: 267 MB/s (Llama 3, derived)."""
     cache_bytes: PositiveSizeBytes = parse_size("64MiB")
     """Memory of a server in which what came waits for its disks. What finds no room is lost: give it room for
     the receive windows of all connections. A choice."""
@@ -36,9 +36,9 @@ class MetadataSection(Section):
     """Metadata servers: what is not data is asked of them, or, with `protocol: nfs`, of the filer."""
 
     servers: Annotated[int, Field(ge=0, le=65536)] = 0
-    """How many, `meta-0` and so on, beside the storage servers, with NICs as fast as theirs."""
+    """Number of servers, `meta-0` and so on, beside the storage servers, with NICs as fast as theirs."""
     operation_ps: DelayPs = parse_time("100us")
-    """What a request takes a server, one after another: 10,000 a second. A choice."""
+    """Time of one request at a server, one after another: 10,000 a second. A choice."""
     queue: Annotated[int, Field(ge=1, le=2**20)] = 1024
     """Requests at a server, the one that it works on included. Another is refused, and asked again later."""
 

@@ -91,9 +91,9 @@ class GraphStep(Section):
     send: tuple[Rank, ...] = ()
     """Ranks that the chunks go to."""
     chunks: Annotated[tuple[Rank, ...], Field(min_length=1)]
-    """Which chunks, in this order."""
+    """The chunks, in this order."""
     buffer: Literal["data", "output", "scratch"] = "data"
-    """Which buffer the chunk is in."""
+    """The buffer of the chunk."""
     lane: Annotated[int, Field(ge=0, le=31)] = 0
     """Connections of their own between the same ranks."""
 

@@ -24,8 +24,8 @@ class NvlinkSection(Section):
     enabled: bool = True
     """Whether GPUs of one server exchange over it; otherwise through their NICs (NCCL_P2P_DISABLE)."""
     rate_bps: RateBps = parse_rate("2966.4G")
-    """What a GPU's NVLinks carry of payload, each way. 18 links of 20.6 GB/s of an H100, whose line rate is
-    25 GB/s a link."""
+    """Payload rate of a GPU's NVLinks, each way: 18 links of 20.6 GB/s of an H100, whose line rate is 25
+    GB/s a link."""
     delay_ps: DelayPs = parse_time("250ns")
     """Propagation between a GPU and the NVSwitch. A choice."""
     nvls_latency_ps: TimePs = parse_time("25us")
@@ -74,7 +74,7 @@ class HostSection(Section):
     pcie: PcieSection = PcieSection.defaults()
     """The way of data between GPUs and NICs."""
     nvlink: NvlinkSection = NvlinkSection.defaults()
-    """What joins the GPUs of a server."""
+    """The link between the GPUs of a server."""
 
     @property
     def delay_to_nic_ps(self) -> int:

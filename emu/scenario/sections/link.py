@@ -69,16 +69,16 @@ class LinkSection(Section):
     """`pfc`: Ethernet, `switch.pfc` says which classes. `credits`: InfiniBand, every class; `switch.buffer`
     and `switch.pfc` do not matter then."""
     credits: CreditsSection = CreditsSection.defaults()
-    """With `flow_control: credits`."""
+    """Credits, with `flow_control: credits`."""
     rate_bps: AutoRateBps = None
     """Rate of a fabric link. `auto`: what `topology` gives it."""
     delay_ps: AutoDelayPs = None
     """Its propagation, one way. `auto`: what `topology` gives it."""
     down_debounce_ps: TimePs = 0
-    """How long the signal has to be gone before the ports at both ends go down (carrier delay). What they
-    send until then is lost, and a shorter outage takes no port down."""
+    """Time without signal after which the ports at both ends go down (carrier delay). Frames sent until then
+    are lost; a shorter outage takes no port down."""
     up_debounce_ps: TimePs = 0
-    """How long the signal has to be back before they go up: a link that flaps faster stays down."""
+    """Time with signal after which they go up: a link that flaps faster stays down."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse what InfiniBand links do not have."""

@@ -57,8 +57,8 @@ class InitSection(Section):
     MegaScale (NSDI'24), section 3.5: 2,048 GPUs, 1,047 s with a serial store, 361 s with a concurrent one."""
 
     store: Literal["none", "serial", "concurrent"] = "none"
-    """Where they meet: nowhere, and it takes no time; at a store that serves one request after the other
-    (TCPStore), or several at a time (Redis)."""
+    """Bootstrap store: none, in no time; one that serves one request after the other (TCPStore), or several
+    at a time (Redis)."""
     operation_ps: PositiveTimePs = parse_time("125us")
     """Time of one operation of the store: 1,047 s / (2 x 2,048 x 2,048)."""
     lanes: Annotated[int, Field(ge=1, le=1024)] = 3
@@ -95,9 +95,9 @@ class TunerRowSection(Section):
     at_most_bytes: SizeBytes = 1 << 50
     """The largest size."""
     algorithm: Literal["ring", "double_binary_tree", "nvls", "nvls_tree", "pat"] | None = None
-    """How it is done; without it as NCCL's table has it."""
+    """Algorithm; without it that of NCCL's table."""
     protocol: Literal["simple", "ll", "ll128"] | None = None
-    """With which protocol; without it as NCCL's table has it."""
+    """Protocol; without it that of NCCL's table."""
     channels: Annotated[int, Field(ge=1, le=64)] | None = None
     """On how many channels, at most those of the communicator; without it as NCCL's table has it."""
     servers: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
@@ -119,14 +119,15 @@ class TunerSection(Section):
     hop_inside_ps: TimePs = parse_time("3.4us")
     """Latency of a hop over NVLink (NCCL's, of a ring with the Simple protocol)."""
     gpu: Literal["auto", "ampere", "hopper", "blackwell"] = "auto"
-    """Whose constants NCCL's table has. `auto`: Hopper's, or Blackwell's from 600 GB/s of NVLink on. With
+    """GPU whose constants NCCL's table has. `auto`: Hopper, or Blackwell from 600 GB/s of NVLink on. With
     `ampere` there is no NVLS."""
     cpu: Literal["intel", "amd"] = "intel"
-    """Whose CPUs' constants: with AMD's, LL carries less between servers, and a post takes 2 us, not 1."""
+    """CPU whose constants NCCL's table has: with AMD, LL carries less between servers, and a post takes 2
+    us, not 1."""
     nic_rate_bps: AutoRateBps = None
-    """What a NIC carries. `auto`: the rate of its port, or of `host.pcie` where that limits and is less."""
+    """Rate of a NIC. `auto`: that of its port, or of `host.pcie` if that limits and is less."""
     nvlink_rate_bps: AutoRateBps = None
-    """What a GPU sends inside its server. `auto`: `host.nvlink.rate`."""
+    """Rate of a GPU inside its server. `auto`: `host.nvlink.rate`."""
     among: Annotated[
         tuple[
             Literal[
@@ -150,7 +151,7 @@ class TunerSection(Section):
     table: str | None = None
     """A file with the table of NCCL's example tuner plug-in (NCCL_TUNER_CONFIG_FILE): it becomes `rows`."""
     rows: Annotated[tuple[TunerRowSection, ...], Field(max_length=4096)] = ()
-    """What overrules NCCL's table, as a tuner plug-in does."""
+    """Rows that take precedence over NCCL's table, as with a tuner plug-in."""
 
     def check(self) -> Iterator[Refusal]:
         """Rows overrule NCCL's table alone."""
@@ -191,8 +192,8 @@ class NcclxSection(Section):
     slice_steps: Annotated[int, Field(ge=1, le=64)] = 2
     """Slots of a slice, the unit that is sent and admitted."""
     slices: Literal["filled", "even"] = "even"
-    """How a ring cuts a chunk: into slices as large as they may be, the last shorter; or, as NCCL does, into
-    `chunk_steps` / `slice_steps` of equal size, of a 32nd of the largest at least."""
+    """Division of a ring's chunk: into slices as large as possible, the last shorter; or, as in NCCL, into
+    `chunk_steps` / `slice_steps` equal ones of at least a 32nd of the largest."""
     protocol: Literal["simple", "ll", "ll128", "auto"] = "auto"
     """How a receiver knows that data of a collective is there (NCCL_PROTO): by a flag after a whole slice, by
     flags in lines of 8 B of data and 8 B of flags, or in lines of 120 B and 8 B. Sends and receives, and
@@ -230,14 +231,14 @@ class NcclxSection(Section):
     """Whether clear-to-send travels at `transport.control_priority` or with the data."""
 
     init: InitSection = InitSection.defaults()
-    """What a job does before its first operation."""
+    """Start-up of a job before its first operation."""
     connect: ConnectSection = ConnectSection.defaults()
     """When queue pairs are made."""
     tuner: TunerSection = TunerSection.defaults()
-    """How `algorithm: auto` picks."""
+    """The choice by `algorithm: auto`."""
     watchdog_ps: AutoPositiveTimePs = None
-    """How long an operation may take before its ranks give it up with status `timed_out`; PyTorch gives NCCL
-    10 min. `auto`: no watchdog, a hang ends the run at `run.stall_after`."""
+    """Time after which ranks give an operation up with status `timed_out`; PyTorch gives NCCL 10 min.
+    `auto`: no watchdog, a hang ends the run at `run.stall_after`."""
     flight_recorder: Annotated[int, Field(ge=0, le=10_000)] = 16
     """Operations that each rank remembers (TORCH_NCCL_TRACE_BUFFER_SIZE); written into the run directory when
     a job of collectives does not end well."""

@@ -149,7 +149,7 @@ class ReceiveSection(Section):
     enabled: bool = False
     """Whether there is one."""
     rate_bps: RateBps = parse_rate("504G")
-    """What PCIe or the memory behind it takes of payload: 504G (63 GB/s) is PCIe Gen5 with 16 lanes."""
+    """Payload rate of PCIe or the memory behind it: 504G (63 GB/s) is PCIe Gen5 with 16 lanes."""
     buffer_bytes: PositiveSizeBytes = parse_size("512KiB")
     """Room per port and priority. A choice."""
     xoff_bytes: AutoSizeBytes = None
@@ -169,10 +169,10 @@ class ContextCacheSection(Section):
     """Contexts of queue pairs that a NIC has at hand. It fetches those of others, one after the other."""
 
     entries: Annotated[int, Field(ge=0, le=2**20)] = 0
-    """How many; 0 for those of all queue pairs."""
+    """Contexts in the cache; 0 for those of all queue pairs."""
     miss_penalty_ps: PositiveTimePs = parse_time("42ns")
-    """How long the NIC fetches a context. What it fetches at the same time is counted in, so this is less
-    than a read over PCIe takes: at 42 ns a NIC that always misses does half of 47 million a second (eRPC)."""
+    """Time that a missing context occupies the NIC. It fetches several at a time, so this is less than a
+    read over PCIe: at 42 ns a NIC that always misses does half of 47 million a second (eRPC)."""
 
 
 class NicSection(Section):
@@ -185,8 +185,8 @@ class NicSection(Section):
     """Time a NIC takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
 
     bond: Literal["per_qp", "first"] = "per_qp"
-    """How queue pairs use the ports of a NIC with several: in turn, or all the first that is up (HPN,
-    SIGCOMM'24)."""
+    """Home ports of the queue pairs of a NIC with several ports: in turn, or all on the first that is up
+    (HPN, SIGCOMM'24)."""
     corrupt_every: Annotated[int, Field(ge=0, le=2**31)] = 0
     """Every so many-th data packet that comes in has a wrong ICRC and is lost; 0 for none. A loss that is the
     same in every run, to try `transport.recovery` on."""
@@ -197,13 +197,13 @@ class NicSection(Section):
     ttl: Annotated[int, Field(ge=1, le=255)] = 64
     """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
     arbiter: Annotated[ArbiterSection, ARBITERS] = ARBITERS.section()
-    """Whose turn it is at a port."""
+    """Order of the queue pairs at a port."""
     receive: ReceiveSection = ReceiveSection.defaults()
     """A slow way from the NIC to memory."""
     queue_pairs: Annotated[int, Field(ge=1, le=2**23)] = 131_072
     """The most queue pairs that a NIC may have (max_qp of `ibv_devinfo`)."""
     context_cache: ContextCacheSection = ContextCacheSection.defaults()
-    """How many queue pairs' contexts a NIC has at hand."""
+    """Cache for the contexts of queue pairs."""
 
     dscp: PriorityToDscp = SELECTED
     """DSCP of packets by the priority that their queue pair has; the traffic class of the verbs is four times
@@ -275,7 +275,7 @@ class ReceiveQueueSection(Section):
     """Receives that a host keeps posted on every queue pair, for SEND and WRITE_WITH_IMM."""
 
     depth: Annotated[int, Field(ge=0, le=65536)] = 0
-    """How many; 0 for more than anyone takes. A message that finds none gets an RNR NAK."""
+    """Receives that are posted; 0: as many as are ever needed. Without one, a message gets an RNR NAK."""
     repost_ps: TimePs = 0
     """What a host needs to post another one for one that was taken, one after the other per NIC, after it
     was told."""
@@ -322,9 +322,9 @@ class TransportSection(Section):
     retry_count: Annotated[int, Field(ge=0, le=7)] = 7
     """Retries before the queue pair goes into error."""
     recovery: Annotated[RecoverySection, RECOVERIES] = RECOVERIES.section()
-    """What is done about loss and reordering."""
+    """Handling of loss and reordering."""
     congestion_control: Annotated[CongestionSection, CONTROLS] = CONTROLS.section()
-    """What sets the pace of a queue pair."""
+    """Congestion control: the rate or window of a queue pair."""
     adaptive_retransmission: AdaptiveSection = AdaptiveSection.defaults()
     """Adaptive retransmission, as NICs offer it against short flaps (MegaScale, NSDI'24)."""
     receive_queue: ReceiveQueueSection = ReceiveQueueSection.defaults()
@@ -335,7 +335,8 @@ class TransportSection(Section):
     rnr_retry: Annotated[int, Field(ge=0, le=7)] = 7
     """Waits without progress before the queue pair goes into error; 7 is for ever (perftest and NCCL)."""
     remote_access: Literal["read_write", "write", "read", "none"] = "read_write"
-    """What a queue pair lets its peer do (qp_access_flags); what it forbids ends both ends with an error."""
+    """Operations that a queue pair allows its peer (qp_access_flags); a forbidden one puts both ends in
+    error."""
     max_rd_atomic: Annotated[int, Field(ge=1, le=128)] = 16
     """READs that a queue pair has outstanding at most. 16 is what mlx5 offers and perftest uses."""
     ack_every: Annotated[int, Field(ge=1, le=4096)] = 1

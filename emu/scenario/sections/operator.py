@@ -26,9 +26,9 @@ class StragglerSection(Section):
     steps: Annotated[int, Field(ge=0, le=1 << 20)] = 0
     """Over how many steps its computing is looked at. 0: no such rule."""
     slower_by: PositiveFraction = Fraction(1, 20)
-    """How much longer than the median of its peers, the other hosts of the job. MegaScale saw 0.5 % of hosts
-    about 10 % slower (section 6.3); half of that is a choice. More than ranks of the job differ when all is
-    well: the stages of a pipeline do."""
+    """Excess over the median of the other hosts of the job. MegaScale saw 0.5 % of hosts about 10 % slower
+    (section 6.3); half of that is a choice. Set it above the normal differences between ranks, such as
+    those of pipeline stages."""
     then: Literal["evict", "tell"] = "evict"
     """`evict`: it goes at the next checkpoint, as with `rows`. `tell`: results and journal name it."""
 
@@ -68,7 +68,7 @@ class SelfCheckSection(Section):
     size_bytes: PositiveSizeBytes = parse_size("1MiB")
     """Size of each flow and each collective. A choice."""
     deadline_ps: PositiveTimePs = parse_time("5s")
-    """How long one test may take. A choice; MegaScale's suite ends within 10 minutes."""
+    """Time limit of one test. A choice; MegaScale's suite ends within 10 minutes."""
 
 
 class OperatorCheckpointSection(Section):
@@ -90,7 +90,7 @@ class OperatorSection(Section):
     spare_hosts: Annotated[int, Field(ge=0, le=16)] = 0
     """Hosts that wait for the place of a broken one: the first ones without a job."""
     restarts: Annotated[int, Field(ge=0, le=8)] = 1
-    """How often the job may be restarted. All ways in which it can be placed by then are built beforehand."""
+    """Restarts of the job at most. All its possible placements are built beforehand."""
     heartbeat: HeartbeatSection = HeartbeatSection.defaults()
     """Heartbeats and rules."""
     self_check: SelfCheckSection = SelfCheckSection.defaults()

@@ -74,11 +74,11 @@ servers are of one build."""
 
 
 class OverrideSection(Section):
-    """What is different on some devices."""
+    """Exceptions for single devices and links."""
 
     devices: Devices
-    """Which devices or links, by name or pattern: "nic-3-*", "rtsw-0:ctsw-*", or a list. A host stands
-    for its NICs and GPUs too."""
+    """Devices or links, by name or pattern: "nic-3-*", "rtsw-0:ctsw-*", or a list. A host includes its NICs
+    and GPUs."""
     switch: Annotated[Part, PartOf(SwitchSection)] = None
     """Settings of switches; of NICs `pfc` alone."""
     link: Annotated[Part, PartOf(LinkSection)] = None

@@ -65,7 +65,7 @@ class RoutingSection(PolicySection):
     hash: Literal["mix", "crc16", "crc32", "xor_fold", "toeplitz"] = "mix"
     """Hash over the fields. All but `mix` are linear: differing seeds do not cure their polarisation."""
     fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=11)] = WITH_QPN
-    """What is hashed, in this order. With `psn` or `opcode` packets of one flow take different ways."""
+    """Fields of the hash, in this order. With `psn` or `opcode` packets of one flow take different paths."""
     polynomial: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**32)], ...], Field(max_length=8)] = ()
     """Polynomials of a CRC: one for every tier, or one for each tier from the leaves up, the last for those
     above. None: 0x1021 and 0x04C11DB7."""
@@ -80,8 +80,8 @@ class RoutingSection(PolicySection):
     link_weights: Annotated[tuple[LinkWeight, ...], Field(max_length=65536)] = ()
     """Exceptions, link by link."""
     paths: Literal["auto", "valley_free", "shortest"] = "auto"
-    """Which ways are routes: `valley_free`, up the tiers and then down, as BGP has it in a Clos; or the
-    `shortest` over whatever is up. `auto`: valley_free; shortest in a `graph` and a topology file."""
+    """Paths that are routes: `valley_free`, up the tiers and then down, as with BGP in a Clos; or the
+    `shortest` over all links that are up. `auto`: valley_free; shortest in a `graph` and a topology file."""
     convergence_ps: TimePs = parse_time("1ms")
     """From a link's change of state until the groups of other switches follow: detection and withdrawal. A
     choice, not a measurement."""
@@ -163,7 +163,7 @@ class FiveTupleSection(HashedSection):
     """The same, over other fields."""
 
     fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=11)] = FIVE_TUPLE
-    """What is hashed, in this order. With `psn` or `opcode` packets of one flow take different ways."""
+    """Fields of the hash, in this order. With `psn` or `opcode` packets of one flow take different paths."""
 
 
 POLICIES: Final = OneOfOrPlugin(

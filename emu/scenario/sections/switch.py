@@ -110,7 +110,7 @@ class GroupProfile(BufferProfile):
     """A profile of some priority groups, complete: what it leaves out has the default. SONiC: BUFFER_PG."""
 
     priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)]
-    """Which groups."""
+    """The priority groups."""
 
 
 class AdmissionSection(PolicySection):
@@ -149,12 +149,12 @@ class BufferSection(BufferProfile):
     have less than that, groups share what boxes have, or what ports here need if that is more. Not for
     modular switches."""
     admission: Annotated[AdmissionSection, ADMISSIONS] = ADMISSIONS.section()
-    """How much of the shared pool a priority group may hold."""
+    """Limit of a priority group in the shared pool."""
     profiles: Annotated[tuple[GroupProfile, ...], Field(max_length=1024)] = ()
     """Groups with other thresholds, reserve and headroom; the first that names a group counts."""
     egress_limit_bytes: SizeBytes = 0
-    """What a lossy egress queue may hold, with preamble and gap; 0: no such limit. SONiC: `static_th` of a
-    profile in BUFFER_QUEUE."""
+    """Limit of a lossy egress queue, preamble and gap included; 0: no limit. SONiC: `static_th` of a profile
+    in BUFFER_QUEUE."""
     egress_alpha: Share = Fraction(0)
     """A lossy egress queue may hold egress_alpha x (shared pool - used); 0: no such limit. SONiC:
     `dynamic_th` of a profile in BUFFER_QUEUE."""
@@ -330,7 +330,7 @@ class PfcSection(Section):
     """Time a switch's port takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
 
     watchdog: WatchdogSection = WatchdogSection.defaults()
-    """What to do about storms of pauses."""
+    """Detection of PFC storms."""
     silent_to: Annotated[tuple[PeerPattern, ...], Field(max_length=4096)] = ()
     """Peers that ports of the device never tell to stop, by name or pattern. A switch's port that does not is
     lossy. For `overrides`."""
@@ -377,7 +377,7 @@ class QueueMarking(MarkingProfile):
     """A profile of some queues, complete: what it leaves out has the default."""
 
     priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)]
-    """Which queues."""
+    """The queues."""
 
 
 class AqmSection(PolicySection):
@@ -408,7 +408,7 @@ class EcnSection(AqmSection, MarkingProfile):
     scaled: bool = True
     """Whether thresholds scale with the rate of the port."""
     priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = (3,)
-    """Whose queues mark, besides those that have a profile; none, and only those do."""
+    """Priorities whose queues mark, besides those with a profile. None: only those with a profile."""
     profiles: Annotated[tuple[QueueMarking, ...], Field(max_length=1024)] = ()
     """Queues with thresholds of their own; the first that names a queue counts."""
 
@@ -466,7 +466,7 @@ class StaticRoute(Section):
     """A route that somebody typed in. It goes before what the graph says, and does not follow failures."""
 
     switch: NodeName
-    """Where it is configured."""
+    """The switch that has the route."""
     destination: NodeName
     """The NIC whose traffic it is for."""
     via: NodeName
@@ -490,10 +490,10 @@ class DeepBufferSection(Section):
     """One way between ingress and egress for a report or a grant. With it, the unloaded round trip across
     one such spine is about 22 us (Meta)."""
     credit_quantum_bytes: PositiveSizeBytes = parse_size("8KiB")
-    """What the egress grants at a time, 4 KiB to 64 KiB. A frame of another class waits for one quantum at
-    most. A choice: chassis grant a few KB."""
+    """Credit that the egress grants at a time, 4 KiB to 64 KiB. A frame of another class waits for one
+    quantum at most. A choice: chassis grant a few KB."""
     initial_credit_bytes: PositiveSizeBytes = parse_size("256KiB")
-    """What a queue that was empty may have granted and not used. A choice."""
+    """Credit that a queue may have unused after it was empty. A choice."""
     credit_growth: Annotated[int, Field(ge=1, le=64)] = 2
     """Factor by which that grows each time as much has crossed; 1 for never. A choice."""
     most_credit_bytes: PositiveSizeBytes = parse_size("1MiB")
@@ -534,10 +534,10 @@ class SwitchSection(Section):
     pfc: PfcSection = PfcSection.defaults()
     """Which priorities are lossless, and how they are paused."""
     ecn: Annotated[AqmSection, AQMS] = EcnSection.defaults()
-    """Which frames are marked, or dropped early."""
+    """Marks (ECN) and early drops."""
     scheduling: Annotated[SchedulingSection, SCHEDULERS] = SCHEDULERS.section()
-    """Which priority goes next."""
+    """Order of the priorities at an egress."""
     qos: QosSection = QosSection.defaults()
-    """Which queue and priority group a DSCP gets."""
+    """Maps from DSCP to queue and priority group."""
     static_routes: Annotated[tuple[StaticRoute, ...], Field(max_length=65536)] = ()
     """Routes that go before the computed ones; a wrong one can make a loop."""

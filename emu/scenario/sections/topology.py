@@ -345,7 +345,7 @@ class GraphNode(Section):
     name: NodeName
     """The device's name in targets, tables and metrics."""
     role: Literal["gpu", "host", "nic", "switch"]
-    """What stands there."""
+    """Kind of device."""
     host: NodeName | None = None
     """The host that a GPU or NIC belongs to; only for those."""
     tier: Annotated[int, Field(ge=1, le=8)] | None = None

@@ -51,8 +51,8 @@ class CollectiveWorkload(Workload):
     op: OperationName
     """The operation."""
     algorithm: AlgorithmChoice = AUTO
-    """How it is done. `auto`: what the model of `ncclx.tuner` likes best for each size. `default`: ring where
-    there is one, else direct. A file: a send/receive graph. `module:Class`: one's own."""
+    """Algorithm. `auto`: the choice of `ncclx.tuner` for each size. `default`: ring if there is one, else
+    direct. A file: a send/receive graph. `module:Class`: one of your own."""
     sizes_bytes: Annotated[tuple[PositiveSizeBytes, ...], Field(min_length=1, max_length=256)]
     """Sizes of the whole buffer, one row of results each; 4 B for a barrier, which moves one element."""
     dtype: Literal["fp32", "bf16", "int32"] = "fp32"
@@ -62,7 +62,7 @@ class CollectiveWorkload(Workload):
     root: Annotated[int, Field(ge=0)] = 0
     """Rank that broadcast and scatter start from, and reduce and gather end at."""
     counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
-    """For all_to_allv: what each rank has for each, in proportion, row by row; or one row for all."""
+    """For all_to_allv: weights of each rank's data for each other, row by row; or one row for all."""
     split: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """A colour for each rank: ranks of one colour are a communicator of their own, in their order, and all do
     the collective at once (ncclCommSplit). Empty: one communicator."""

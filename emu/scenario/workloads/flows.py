@@ -50,8 +50,8 @@ class FlowsWorkload(Workload):
     never_absent: ClassVar[str] = "flows are posted by nobody who could stay away"
 
     verb: Literal["write", "write_with_imm", "send", "read"] = "write"
-    """What is posted. The bytes of a flow go from its source to its destination whatever the verb: with
-    `read`, the destination asks for them."""
+    """Verb that is posted. The bytes of a flow go from its source to its destination whatever the verb: with
+    `read`, the destination posts."""
     network: Literal["backend", "frontend"] = "backend"
     """Over which NICs: those of the GPUs, or the one of each host on the front end (`frontend.enabled`)."""
     qps: Annotated[int, Field(ge=1, le=128)] = 1
@@ -148,7 +148,7 @@ class Incast(FlowsWorkload):
     size_bytes: PositiveSizeBytes
     """Bytes of each flow."""
     fan_in: Annotated[int, Field(ge=1, le=65535)]
-    """How many senders: the ranks that follow the destination in rank order, from the start again after the
+    """Number of senders: the ranks that follow the destination in rank order, from the start again after the
     last."""
     destination: Rank = 0
     """The rank that receives."""
@@ -233,9 +233,9 @@ class Poisson(FlowsWorkload):
     load: PositiveFraction = Fraction(1, 10)
     """Bytes posted over bytes that the ranks' links could send, in the mean over time; at most 1."""
     flows: Annotated[int, Field(ge=1, le=MOST_FLOWS)]
-    """How many flows; the job ends with the last of them."""
+    """Number of flows; the job ends with the last of them."""
     size_scale: PositiveFraction = Fraction(1)
-    """What sizes are multiplied with, to make a run shorter at the same load; at most 1."""
+    """Factor of all sizes, to make a run shorter at the same load; at most 1."""
 
     def drawn(self, site: Site) -> Sequence[Flow]:
         """Flows at random times between random ranks."""
@@ -261,7 +261,7 @@ class PoissonIncasts(FlowsWorkload):
     load: PositiveFraction = Fraction(1, 50)
     """Bytes posted over bytes that the ranks' links could send, in the mean over time; at most 1."""
     incasts: Annotated[int, Field(ge=1, le=MOST_FLOWS)]
-    """How many incasts; the job ends with the last of them."""
+    """Number of incasts; the job ends with the last of them."""
 
     def drawn(self, site: Site) -> Sequence[Flow]:
         """The flows of all incasts."""

@@ -119,7 +119,7 @@ class MismatchSection(Section):
     rank: Annotated[int, Field(ge=0)]
     """Which."""
     size_bytes: PositiveSizeBytes
-    """What it asks for."""
+    """The size that it calls."""
 
 
 class JobSection(Section):
@@ -133,9 +133,9 @@ class JobSection(Section):
     """Rank order over those GPUs: as numbered; strided, so that neighbours in a ring sit in different
     racks; or the place in `ranks` of rank 0, of rank 1 and so on."""
     placement: Literal["numbered", "contiguous", "scattered", "min_cut"] = "numbered"
-    """Which GPUs a number of `ranks` means: those with the first numbers, whoever else has them; or, of
-    those that no other placed or listed job has, the first, one from each rack in turn, or those in the
-    fewest and smallest parts of the fabric."""
+    """GPUs for a number of `ranks`: those with the first numbers, shared or not; or, of those that no other
+    placed or listed job has, the first, one from each rack in turn, or those in the fewest and smallest
+    parts of the fabric."""
     start_ps: TimePs = 0
     """When the job starts."""
     enabled: bool = True
@@ -154,12 +154,11 @@ class JobSection(Section):
     it up, these abort the communicator (ncclCommAbort), and do that operation and the rest among themselves
     (ncclCommShrink)."""
     recover: RecoverSection | None = None
-    """How a job of `collective`, `program` or `training` goes on when it loses ranks that nobody named
-    beforehand."""
+    """Continuation of a job of `collective`, `program` or `training` after the loss of any ranks."""
     mismatch: MismatchSection | None = None
     """A rank of a `collective` job that calls with another size."""
     workload: Annotated[Workload, WORKLOADS]
-    """What it does."""
+    """The workload."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse an explicit order that does not fit an explicit number of ranks, a list to place, and ranks

@@ -48,8 +48,8 @@ class CommunicatorSection(Section):
     """A communicator: what ranks of one colour share."""
 
     name: Name
-    """How operations call it. `world`, of all ranks, is there without being listed, and may be listed to give
-    it priorities."""
+    """Name that operations use. `world`, of all ranks, exists without being listed; list it to give it
+    priorities."""
     split: Annotated[tuple[Annotated[int, Field(ge=-1)], ...], Field(max_length=65536)] = ()
     """A colour for each rank: ranks of one colour are a group, in their order (ncclCommSplit); -1: in none.
     Empty: all ranks are one group."""
@@ -58,8 +58,8 @@ class CommunicatorSection(Section):
     data_priority: AutoPriority = None
     """Priority of its packets (NCCL's trafficClass). `auto`: that of the job."""
     in_flight: Annotated[int, Field(ge=1, le=16)] = 1
-    """How many of its operations may be under way at a rank, where they are on several streams. NCCL does one
-    after another, in the order of the list, whatever their streams; each more has connections of its own
+    """Operations of it that can run at once at a rank, on several streams. NCCL runs one after another, in
+    the order of the list, whatever their streams; each further one has its own connections
     (NCCL_CTRAN_IB_NUM_VCS_PER_RANK)."""
 
     def groups(self, ranks: int) -> tuple[tuple[int, ...], ...]:
@@ -75,9 +75,9 @@ class OperationSection(Section):
     """One operation of a program."""
 
     do: Collective | Literal["send", "recv", "compute", "record", "wait"]
-    """What: a collective, a transfer, computing, or an event recorded or waited for."""
+    """Operation: a collective, a transfer, computing, or an event recorded or waited for."""
     ranks: Annotated[tuple[Rank, ...], Field(min_length=1, max_length=65536)] | None = None
-    """Which ranks do it, if not all."""
+    """Ranks that take part. Default: all."""
     stream: Name = MAIN
     """The stream that it is put on."""
     on: Name = WORLD
@@ -85,8 +85,8 @@ class OperationSection(Section):
     size_bytes: PositiveSizeBytes | None = None
     """Size of the whole buffer of a collective or transfer, as in a benchmark. A barrier has none."""
     algorithm: AlgorithmChoice = AUTO
-    """How a collective is done. `auto`: what the model of `ncclx.tuner` likes best. `default`: ring where
-    there is one, else direct. A file: a send/receive graph. `module:Class`: one's own."""
+    """Algorithm of a collective. `auto`: the choice of `ncclx.tuner`. `default`: ring if there is one, else
+    direct. A file: a send/receive graph. `module:Class`: one of your own."""
     graph: GraphSection | None = None
     """The send/receive graph of `algorithm: graph`; `algorithm: FILE` puts it here."""
     dtype: Literal["fp32", "bf16", "int32"] = "fp32"
@@ -97,8 +97,8 @@ class OperationSection(Section):
         tuple[Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=65536)], ...],
         Field(max_length=65536),
     ] = ()
-    """What each place of the group of an all_to_allv has for each, in proportion, row by row; or one row for
-    all."""
+    """For all_to_allv: weights of the data of each place of the group for each other, row by row; or one row
+    for all."""
     root: Rank = 0
     """Place in the group of the root of broadcast, reduce, gather and scatter."""
     peer: Rank | None = None
@@ -107,7 +107,7 @@ class OperationSection(Section):
     """Group of collectives or transfers: those that stand one after the other on a stream with the same name
     begin together, and the stream goes on when all are over (ncclGroupStart, ncclGroupEnd)."""
     time_ps: PositiveTimePs | None = None
-    """How long compute takes."""
+    """Time of the computing."""
     event: Name | None = None
     """Event of record and wait. A wait is for the last record above it."""
 
@@ -190,7 +190,7 @@ class ProgramWorkload(Workload):
     communicators: Annotated[tuple[CommunicatorSection, ...], Field(max_length=64)] = ()
     """Communicators beside `world`."""
     operations: Annotated[tuple[OperationSection, ...], Field(min_length=1, max_length=MOST_OPERATIONS)]
-    """What every rank goes through."""
+    """Operations that every rank executes."""
     steps: Annotated[int, Field(ge=1, le=1000)] = 1
     """How often, one after another."""
 

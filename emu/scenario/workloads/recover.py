@@ -15,8 +15,8 @@ class RecoverSection(Section):
     those that lose a rank."""
 
     wait_ps: AutoPositiveTimePs = None
-    """How long the controller waits for reports after the first failure; who has not reported then is lost.
-    `auto`: `ncclx.watchdog`, by which all that are left have given up too."""
+    """Time that the controller waits for reports after the first failure; a rank without a report then is
+    lost. `auto`: `ncclx.watchdog`, after which all survivors have given up too."""
     spares: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1024)] = ()
     """Ranks that take no part until others are lost, and then take their places, in this order
     (ncclCommInitRank). Without enough of them the communicator shrinks."""
@@ -24,5 +24,5 @@ class RecoverSection(Section):
     """Whether ranks whose host comes back join again, once for each of `losses`, when the next operation
     begins."""
     losses: Annotated[int, Field(ge=1, le=4)] = 1
-    """How many losses, one after another, it can go on after: for each set of so many there are communicators
-    without it from the beginning."""
+    """Losses, one after another, after which the job can continue: each set of so many ranks has
+    communicators without it from the beginning."""

@@ -54,7 +54,7 @@ class ServingWorkload(FlowsWorkload):
     tp: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs of an instance."""
     requests: Annotated[int, Field(ge=1, le=2**16)] | None = None
-    """How many arrive, with `rate`; of a trace, the first so many."""
+    """Requests that arrive, with `rate`; of a trace, the number of first requests."""
     rate: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Requests a second in the mean; the times between them are exponential, drawn from the seed."""
     prompt: Tokens = 512
@@ -68,7 +68,7 @@ class ServingWorkload(FlowsWorkload):
     Columns: TIMESTAMP, ContextTokens and GeneratedTokens, as in Azure's traces of 2023, or at (with unit),
     prompt and output."""
     time_scale: PositiveFraction = Fraction(1)
-    """What the times of a trace are multiplied with: 1/100 makes requests come a hundred times as fast."""
+    """Factor of the times of a trace: with 1/100 requests arrive a hundred times as fast."""
     page: Annotated[int, Field(ge=1, le=4096)] = 16
     """Tokens of a page of keys and values; a page of one layer is one message. 16 (vLLM)."""
     most: Annotated[int, Field(ge=1, le=4096)] = 256
@@ -78,7 +78,7 @@ class ServingWorkload(FlowsWorkload):
     efficiency: FractionToOne = Fraction(6, 10)
     """Share of it that prefill reaches."""
     memory_bps: RateBps = parse_rate("2700GB/s")
-    """What decode reads a second, of one GPU: four fifths of an H100's 3.35 TB/s, a choice."""
+    """Memory bandwidth of one GPU in decode: four fifths of an H100's 3.35 TB/s, a choice."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse what cannot be served."""

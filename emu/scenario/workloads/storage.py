@@ -34,7 +34,7 @@ class FuseSection(Section):
     enabled: bool = False
     """Whether there is one, for each job on each host."""
     operation_ps: DelayPs = parse_time("20us")
-    """What a request takes it. A choice."""
+    """Time of a request in the daemon. A choice."""
     request_bytes: PositiveSizeBytes = parse_size("128KiB")
     """Data of a request at most; a larger one is several. Of Linux before 4.20 (FUSE_MAX_PAGES_PER_REQ)."""
 
@@ -62,7 +62,7 @@ class StorageWorkload(Workload):
     backoff_ps: DelayPs = parse_time("1ms")
     """Before a request that a metadata server refused is asked again; doubles, half of it drawn. A choice."""
     retries: Annotated[int, Field(ge=0, le=20)] = 10
-    """How often, before the client gives up. A choice."""
+    """Retries before the client gives up. A choice."""
     timeout_ps: TimePs = parse_time("60s")
     """Without an answer for so long a client gives a server up: it writes to another, and cannot read. 60 s:
     `timeo` of Linux's NFS over TCP. Longer than a server takes for what its clients have under way."""
@@ -213,7 +213,7 @@ class Reads(StorageWorkload):
     size_bytes: PositiveSizeBytes
     """Size of a file."""
     files: Annotated[int, Field(ge=1, le=2**20)] = 1
-    """That a reader reads in a step."""
+    """Files that a reader reads in a step."""
     steps: Annotated[int, Field(ge=1, le=2**20)] = 1
     """How often."""
     every_ps: TimePs = 0

@@ -31,7 +31,7 @@ class TraceWorkload(Workload):
     """Steps as a trace tells them."""
 
     scale: PositiveFraction = Fraction(1)
-    """What every size and every duration is multiplied with, at most 1."""
+    """Factor of every size and duration, at most 1."""
     steps: Annotated[int, Field(ge=1, le=1000)] = 1
     """Steps, one after another."""
 
@@ -69,9 +69,9 @@ class SimaiTrace(TraceWorkload):
     text: Annotated[str, Field(max_length=2**22)] | None = None
     """The text itself."""
     pipeline: Pipelining = "auto"
-    """How the stages of a text with `pp` above 1 run. `interleaved`: in `vpp` chunks; `1f1b`: in one; `auto`:
-    interleaved where micro-batches are a multiple of the stages and can be cut so. `formula`: one stage runs
-    the text, and the results have SimAI's bubble beside."""
+    """Schedule of the stages of a text with `pp` above 1. `interleaved`: in `vpp` chunks; `1f1b`: in one;
+    `auto`: interleaved if micro-batches are a multiple of the stages and can be divided so. `formula`:
+    one stage runs the text, and the results have SimAI's bubble beside."""
     micro_batches: Annotated[int, Field(ge=1, le=2**20)] | None = None
     """Run the first so many micro-batches of a text with `pp` above 1."""
     any_ranks: bool = False

@@ -106,7 +106,7 @@ class Loading(Section):
     """Data for a step (MegaScale, section 3.4)."""
 
     time_ps: TimePs = 0
-    """What one reader takes for the data of a step."""
+    """Time of one reader for the data of a step."""
     asynchronous: bool = True
     """Whether that is done beside the step before, so that a step waits for what is longer; otherwise it
     waits for all of it."""
@@ -121,7 +121,7 @@ class SlowRank(Section):
     rank: Annotated[int, Field(ge=0, le=2**20)]
     """Whose."""
     slowdown: PositiveFraction = Fraction(11, 10)
-    """How many times as long its computing takes (MegaScale: 0.5 % of hosts about 1.1)."""
+    """Factor of its computing time (MegaScale: 0.5 % of hosts about 1.1)."""
 
 
 class TrainingWorkload(Workload):
@@ -139,8 +139,8 @@ class TrainingWorkload(Workload):
     sequence: Annotated[int, Field(ge=1, le=2**24)] | None = None
     """Tokens of a sequence, if not the model's."""
     scale: FractionToOne = Fraction(1)
-    """What every size and every duration is multiplied with, so that a run is shorter at the same ratio.
-    Latencies stay, so that an MFU is not comparable with that of the whole."""
+    """Factor of every size and duration, for a shorter run at the same ratio. Latencies stay, so the MFU is
+    not comparable with that of the whole."""
     tp: Degree = 1
     """Tensor parallelism."""
     cp: Degree = 1
@@ -152,7 +152,7 @@ class TrainingWorkload(Workload):
     ep: Degree = 1
     """Expert parallelism, within DP."""
     order: Annotated[tuple[Dimension, ...], Field(min_length=4, max_length=4)] = ("tp", "cp", "pp", "dp")
-    """Which dimension changes fastest from rank to rank, first to last."""
+    """Dimensions, the one that changes fastest from rank to rank first."""
     micro_batches: Annotated[int, Field(ge=1, le=4096)] = 1
     """Micro-batches of a step, for each DP rank."""
     micro_batch: Annotated[int, Field(ge=1, le=4096)] = 1
@@ -160,12 +160,12 @@ class TrainingWorkload(Workload):
     virtual_stages: Annotated[int, Field(ge=1, le=64)] = 1
     """Chunks of layers of a pipeline stage; above 1 the pipeline is interleaved."""
     data: Literal["fsdp", "ddp", "none"] = "fsdp"
-    """How data-parallel ranks share parameters and gradients: sharded, gradients alone, not at all."""
+    """Sharing among data-parallel ranks: parameters and gradients (fsdp), gradients alone (ddp), nothing."""
     replicas: Annotated[int, Field(ge=1, le=65536)] = 1
     """With `data: fsdp`: copies of the model, each sharded over DP / replicas (x CP) ranks, among which the
     shards' gradients are reduced (HSDP). `jobs[].recover` goes on without those that lose a rank."""
     overlap: Overlap = Overlap()
-    """Which communication runs beside computing."""
+    """Communication that runs beside computing."""
     parallel_attention: bool = False
     """Whether attention and MLP begin from the same input, which halves the communication of tensor
     parallelism (MegaScale, section 3.1; Wang and Komatsuzaki 2021)."""
@@ -186,8 +186,8 @@ class TrainingWorkload(Workload):
     parallelism keeps a rank's part alone (Korthikanti et al. 2022, section 4.2.2). Runs beside half of the
     computing."""
     recompute: Literal["none", "selective", "full"] = "none"
-    """What the backward pass computes again in place of what was kept: nothing; attention's scores
-    (Megatron's `--recompute-granularity selective`); whole layers, with their collectives (`full`)."""
+    """Recomputation in the backward pass: nothing; attention's scores (Megatron's `--recompute-granularity
+    selective`); whole layers, with their collectives (`full`)."""
     recompute_every: Annotated[int, Field(ge=1, le=4096)] = 1
     """With `recompute: full`: of so many layers one (torchtitan's `selective_ac_option`)."""
     reshard: bool = False
@@ -204,7 +204,7 @@ class TrainingWorkload(Workload):
     efficiency: FractionToOne = Fraction(6, 10)
     """Share of it that kernels reach, communication apart."""
     jitter: Share = Fraction(0)
-    """How far each piece of computing may be off, drawn evenly from the seed."""
+    """Largest change of each piece of computing, drawn evenly from the seed."""
     stragglers: Annotated[tuple[SlowRank, ...], Field(max_length=65536)] = ()
     """Slow GPUs."""
     steps: Annotated[int, Field(ge=1, le=1000)] = 1
