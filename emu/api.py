@@ -46,7 +46,7 @@ from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries, operator_rows
 from emu.measure.summary.results import summarise
 from emu.measure.summary.verdict import value_at
-from emu.measure.summary_report import closing_lines, summary_html
+from emu.measure.summary_report import closing_lines, lost_jobs, summary_html, wrong_jobs
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Diagnosed, Judged, Summary
 from emu.results.summary import json_schema as summary_schema
@@ -191,25 +191,11 @@ class Result:
 
     def wrong_jobs(self) -> list[str]:
         """Jobs with elements that came out wrong, unless an expectation is about that job's."""
-        asked = [one.value for one in self.summary.expectations if one.value.endswith("wrong")]
-        return [
-            name
-            for name, job in self.summary.jobs.items()
-            if any(one.wrong for one in job.collectives)
-            and not any(path.startswith(f"jobs.{name}.") for path in asked)
-        ]
+        return wrong_jobs(self.summary)
 
     def lost_jobs(self) -> list[str]:
         """Jobs that did not succeed, unless an expectation asks for that job's status."""
-        asked = [
-            one.value.partition(".")[2] for one in self.summary.expectations if one.value.endswith("status")
-        ]
-        return [
-            name
-            for name, job in self.summary.jobs.items()
-            if job.status not in ("success", "disabled")
-            and not any(path.startswith(f"{name}.") for path in asked)
-        ]
+        return lost_jobs(self.summary)
 
 
 def _drawing(topology: Topology) -> str:

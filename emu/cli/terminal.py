@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, Self, TextIO
+
+import click
 
 from emu.base.units import about_time, counted
 from emu.build.estimate import about_wall
@@ -81,8 +84,8 @@ def _virtual(now_ps: int) -> str:
 
 
 def _style(line: str) -> str:
-    if line.startswith("FAIL"):
-        return "bold red"
+    if line.startswith(("FAIL", "diagnosis: ")):
+        return "bold red" if line.startswith("FAIL") else "bold"
     if line.startswith("PASS"):
         return "green"
     if line.startswith(("never fired", "#")):
@@ -101,6 +104,8 @@ def time_left(done: float, total: float, spent_s: float) -> str:
 
 LEAST_S: Final = 0.2
 """Between two such lines."""
+PATIENCE_S: Final = 2.0
+"""A command that takes longer says so."""
 
 
 class TimeLeft:
@@ -140,6 +145,74 @@ class Counted(TimeLeft):
         """One more."""
         self._done += 1
         self.show(self._done, self._total)
+
+
+class RunLeft(Observer):
+    """The same for a run of which only the results are shown."""
+
+    def __init__(self, jobs: Sequence[JobPlan]) -> None:
+        self._left = TimeLeft()
+        self._planned_bytes = planned_bytes(jobs)
+        self._steps = sum(job.facts.planned_steps() for job in jobs if job.enabled)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._left.clear()
+
+    def progressed(self, progress: Progress) -> None:
+        """Steps where jobs have any, else payload."""
+        if self._steps:
+            self._left.show(len(progress.operations), self._steps)
+        else:
+            self._left.show(progress.delivered_bytes, self._planned_bytes)
+
+
+class Paced:
+    """Prints lines like "3 of 8 runs: ..." on standard error; a terminal also shows the time left."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._begun_s = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        """One more is done."""
+        done, of, rest = line.partition(" of ")
+        total = rest.partition(" ")[0]
+        if of and done.isdecimal() and total.isdecimal() and sys.stderr.isatty():
+            spent_s = time.monotonic() - self._begun_s
+            line += f" ({time_left(int(done), int(total), spent_s)})"
+        if not self._quiet:
+            click.echo(line, err=True)
+
+
+class SoFar:
+    """How long a command works that does not know how much is left: said on a terminal after `PATIENCE_S`."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._over = threading.Event()
+        self._teller = threading.Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> None:
+        if sys.stderr.isatty():
+            self._teller.start()
+
+    def __exit__(self, *raised: object) -> None:
+        self._over.set()
+        if self._teller.is_alive():
+            self._teller.join()
+
+    def _tell(self) -> None:
+        begun_s, said = time.monotonic(), False
+        while not self._over.wait(1.0 if said else PATIENCE_S):
+            said = True
+            sys.stderr.write(f"\r\x1b[K{self._doing}: {time.monotonic() - begun_s:.0f} s so far")
+            sys.stderr.flush()
+        if said:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 class Terminal(Observer):

@@ -87,7 +87,8 @@ def flow_lines(name: str, flows: Sequence[Flow]) -> list[str]:
     return [text + (f"; {failed} failed" if failed else "")]
 
 
-def _link_lines(title: str, links: Sequence[Link]) -> list[str]:
+def _link_lines(title: str, links: Sequence[Link], count: int, what: str) -> list[str]:
+    """A table of the first of `count` links, and that there are more of which that is so."""
     if not links:
         return []
     rows = [("", "data", "utilisation", "paused")]
@@ -100,7 +101,9 @@ def _link_lines(title: str, links: Sequence[Link]) -> list[str]:
         )
         for link in links
     ]
-    return [title, *aligned(rows)]
+    more = count - len(links)
+    left_out = [f"  {counted(more, 'more link')} {what}; all are in ports.csv"] if more else []
+    return [title, *aligned(rows), *left_out]
 
 
 def plane_table(planes: Sequence[Plane]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -274,11 +277,64 @@ def engine_line(summary: Summary) -> str:
     )
 
 
+def wrong_jobs(summary: Summary) -> list[str]:
+    """Jobs with elements that came out wrong, unless an expectation is about that job's."""
+    asked = [one.value for one in summary.expectations if one.value.endswith("wrong")]
+    return [
+        name
+        for name, job in summary.jobs.items()
+        if any(one.wrong for one in job.collectives)
+        and not any(path.startswith(f"jobs.{name}.") for path in asked)
+    ]
+
+
+def lost_jobs(summary: Summary) -> list[str]:
+    """Jobs that did not succeed, unless an expectation asks for that job's status."""
+    asked = [one.value.partition(".")[2] for one in summary.expectations if one.value.endswith("status")]
+    return [
+        name
+        for name, job in summary.jobs.items()
+        if job.status not in ("success", "disabled")
+        and not any(path.startswith(f"{name}.") for path in asked)
+    ]
+
+
+def verdict_line(summary: Summary) -> str:
+    """The first line after a run: PASS, FAIL or (where nothing is expected) DONE, why, and the likeliest
+    cause with the time that its repair gives back."""
+    expected = len(summary.expectations)
+    failed = sum(not one.passed for one in summary.expectations)
+    ends_as_asked = any(one.value == "ending" and one.passed for one in summary.expectations)
+    reasons = [f"{failed} of {counted(expected, 'expectation')} failed"] if failed else []
+    if not ends_as_asked:
+        if summary.ending != "finished":
+            reasons.append(f"the run {_ENDED.get(summary.ending, summary.ending)}")
+        reasons += [f"{name}: {summary.jobs[name].status}" for name in lost_jobs(summary)]
+    reasons += [f"{name}: wrong elements" for name in wrong_jobs(summary)]
+    word = "FAIL" if reasons else "PASS" if expected else "DONE"
+    held = f"{counted(expected, 'expectation')} met" if expected else "nothing was expected of it"
+    line = f"{word} {summary.scenario.name}: {', '.join(reasons) or held}"
+    for cause in summary.diagnosis[:1]:
+        line += f"; cause: {cause.cause} at {cause.place}"
+        if cause.back_ps and cause.back is not None:
+            line += f", {about_time(cause.back_ps)} ({percent(cause.back)}) back"
+    return line
+
+
+_ENDED: Final = {
+    "stalled": "stalled",
+    "time_limit": "reached its time limit",
+    "interrupted": "was interrupted",
+}
+
+
 def closing_lines(summary: Summary) -> list[str]:
-    """Everything after the rows of the jobs."""
+    """Everything after the rows of the jobs, the verdict first."""
     broken = summary.fidelity == "flow" and summary.ending != "finished"
+    links = summary.fabric.links
     busiest = "busiest links, all that was begun counted whole" if broken else "busiest links"
     blocks: list[list[str]] = [
+        [verdict_line(summary)],
         idle_lines(summary.jobs),
         [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
         [line for name, job in summary.jobs.items() for line in init_lines(name, job.ranks, job.init)],
@@ -288,8 +344,13 @@ def closing_lines(summary: Summary) -> list[str]:
         [] if summary.operator is not None else survived_lines(summary.jobs),
         unfinished_lines(summary.jobs),
         plane_lines(summary.fabric.planes),
-        _link_lines(busiest, busiest_links(summary.fabric.links)),
-        _link_lines("most paused links", most_paused_links(summary.fabric.links)),
+        _link_lines(busiest, busiest_links(links), sum(bool(one.wire_bytes) for one in links), "in use"),
+        _link_lines(
+            "most paused links",
+            most_paused_links(links),
+            sum(bool(one.paused_ps) for one in links),
+            "paused",
+        ),
         balance_lines("uplinks", summary.fabric.uplinks),
         balance_lines("other groups of equal ports", summary.fabric.groups),
         [
@@ -345,7 +406,9 @@ def server_lines(loads: Sequence[ServerLoad]) -> list[str]:
         for one in busiest
     ]
     limit = limit_line(loads)
-    return ["busiest storage servers", *aligned(rows), *([limit] if limit else [])]
+    more = sum(bool(one.utilisation) for one in loads) - len(busiest)
+    left_out = [f"  {counted(more, 'more server')} in use; all are in summary.json"] if more else []
+    return ["busiest storage servers", *aligned(rows), *left_out, *([limit] if limit else [])]
 
 
 def survived_lines(jobs: dict[str, Job]) -> list[str]:

@@ -82,15 +82,16 @@ def _fabrics(runs: Sequence[Recording], found: Parting | None) -> dict[str, Any]
     measure = next((at for at in (DROPS, PAUSED, UTILISATION) if apart[at][0]), UTILISATION)
     start, port = divmod(apart[measure][1], len(longer.ports))
     if found is not None and found.device is not None and found.at_ps is not None:
-        start = min(max(bisect_left(longer.edges_ps, found.at_ps) - 1, 0), count - 1)
         device = next(node.number for node in longer.topology.nodes if node.name == found.device)
         parted = [at for at, one in enumerate(longer.ports) if one.device == device]
         named = [at for at in parted if longer.ports[at].number == found.port]
-        port = (named or parted or [port])[0]
-        measure = max(
-            (UTILISATION, PAUSED, DROPS),
-            key=lambda at: (_differs(figures, at, start * len(longer.ports) + port), -at),
-        )
+        if parted:  # A host or a GPU has no port of the fabric: there the greatest difference tells more.
+            start = min(max(bisect_left(longer.edges_ps, found.at_ps) - 1, 0), count - 1)
+            port = (named or parted)[0]
+            measure = max(
+                (UTILISATION, PAUSED, DROPS),
+                key=lambda at: (_differs(figures, at, start * len(longer.ports) + port), -at),
+            )
     return fabric_data(longer.topology, longer.ports, longer.edges_ps, ()) | {
         "jobs": jobs_data(longer.scenario, longer.topology),
         "series": [[packed(one) for one in of_run] for of_run in figures],
@@ -141,7 +142,9 @@ def _body(
             f' <span class="quiet">{run.summary.ending} after {about_time(run.summary.virtual_ps)},'
             f" digest {escape((run.summary.digest or 'none')[:16])}</span></p>"
         )
-    yield f"<pre>{escape(chr(10).join(lines))}</pre>"
+    headline, *rest = lines
+    yield f"<p><b>{escape(headline)}</b></p>"
+    yield f"<pre>{escape(chr(10).join(rest))}</pre>" if rest else ""
     yield "<h2>Causes</h2>"
     for name, summary in zip(NAMES, (one, other), strict=True):
         nothing = "the diagnosis found nothing" if summary.fidelity == "packet" else "not known at flow level"

@@ -13,10 +13,24 @@ from emu.measure.summary_report import (
     flow_lines,
     most_paused_links,
     summary_html,
+    verdict_line,
 )
-from emu.results.summary import Expectation, FaultEffect, Flow, GroupLoad
+from emu.results.summary import Diagnosed, Expectation, FaultEffect, Flow, GroupLoad
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
+HELD = Expectation(value="drops.total", relation="equals", expected=0, actual=0, passed=True, reason="")
+MISSED = HELD.model_copy(update={"passed": False, "actual": 1, "reason": "1 is not 0"})
+CAUSE = Diagnosed(
+    cause="link_down",
+    place="a:b",
+    score=900,
+    since_ps=0,
+    sentence="link a:b was down",
+    evidence=[],
+    back_ps=1_000_000,
+    back=0.25,
+)
+UNMEASURED = CAUSE.model_copy(update={"back_ps": None, "back": None})
 DONE = {"operations": [[0, 0, 0, 100_000_000, 0]]}
 
 
@@ -120,6 +134,35 @@ def test_expectation_shows_the_value_in_the_unit_it_was_asked_in() -> None:
         expectation_line(bad)
         == "FAIL jobs.a.collectives[0].busbw at_least 6.25GB/s: 5GB/s is less than 6.25GB/s"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "DONE hand: nothing was expected of it"),
+        ({"expectations": [HELD]}, "PASS hand: 1 expectation met"),
+        ({"expectations": [HELD, MISSED]}, "FAIL hand: 1 of 2 expectations failed"),
+        ({"ending": "stalled"}, "FAIL hand: the run stalled"),
+        (
+            {"expectations": [HELD], "diagnosis": [CAUSE]},
+            "PASS hand: 1 expectation met; cause: link_down at a:b, 1us (25.0%) back",
+        ),
+        (
+            {
+                "expectations": [MISSED],
+                "diagnosis": [CAUSE.model_copy(update={"back_ps": None, "back": None})],
+            },
+            "FAIL hand: 1 of 1 expectation failed; cause: link_down at a:b",
+        ),
+    ],
+)
+def test_the_first_line_after_a_run_is_its_verdict(changes: dict[str, object], said: str) -> None:
+    topology = fabric()
+    whole = summary([record(topology, "controller", [], DONE)], [all_reduce_plan()])
+    named = {"scenario": whole.scenario.model_copy(update={"name": "hand"}), "expectations": []}
+    told = whole.model_copy(update={**named, **changes})
+    assert verdict_line(told) == said
+    assert closing_lines(told)[0] == said
 
 
 def test_flows_are_one_line_a_job() -> None:

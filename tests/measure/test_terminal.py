@@ -1,12 +1,15 @@
 """Is what a user sees plain in a pipe, and silent where JSON is asked for?"""
 
 import io
+import re
 from typing import Any
 
 import pytest
 
 from emu import api
-from emu.cli.terminal import Terminal
+from emu.cli import terminal as shown_by
+from emu.cli.main import main
+from emu.cli.terminal import Paced, SoFar, Terminal
 from emu.runtime.outcome import Progress
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
@@ -98,3 +101,34 @@ def test_sentences_go_on_below_on_a_narrow_terminal_and_figures_and_commands_sta
         repeat,
         digest,
     ]
+
+
+def test_pieces_of_work_are_told_with_the_time_left_where_somebody_looks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Paced(quiet=False)("2 of 4 runs: mine")
+    Paced(quiet=True)("2 of 4 runs: mine")
+    assert capsys.readouterr().err == "2 of 4 runs: mine\n"
+    seen = Screen()
+    monkeypatch.setattr("sys.stderr", seen)
+    Paced(quiet=False)("2 of 4 runs: mine")
+    assert re.fullmatch(r"2 of 4 runs: mine \(50 %, .+ left\)\n", seen.getvalue())
+
+
+def test_a_command_that_works_for_long_says_so_and_takes_the_line_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = Screen()
+    monkeypatch.setattr("sys.stderr", seen)
+    monkeypatch.setattr(shown_by, "PATIENCE_S", 0.0)
+    with SoFar("reading"):
+        while "reading: 0 s so far" not in seen.getvalue():
+            pass
+    assert seen.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_run_of_which_only_results_are_shown_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown_by, "LEAST_S", -1.0)
+    monkeypatch.setattr("sys.stderr", seen := Screen())
+    assert main(["cross", "tiny_all_reduce", "--local", "--set", "jobs[0].workload.iterations=1"]) in (0, 1)
+    assert " %" in seen.getvalue()

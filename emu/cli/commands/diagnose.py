@@ -10,6 +10,7 @@ import click
 from emu.base.errors import UsageError
 from emu.cli.columns import say
 from emu.cli.scenario_options import reading
+from emu.cli.terminal import SoFar
 from emu.measure.summary_report import diagnosis_lines
 from emu.run_diagnosis import diagnose_directory
 
@@ -41,7 +42,8 @@ def command(run: Path, baseline: Path | None, emulate: bool, as_json: bool) -> i
     """
     if emulate and baseline is not None:
         raise UsageError("--baseline and --emulate are measures of their own; give one")
-    summary, found = diagnose_directory(run, baseline, emulate=emulate)
+    with SoFar(f"diagnosing {run}"):
+        summary, found = diagnose_directory(run, baseline, emulate=emulate)
     if as_json:
         click.echo(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ from emu.base.errors import UsageError
 from emu.base.side_by_side import cores
 from emu.base.spelling import did_you_mean
 from emu.cli.columns import say
+from emu.cli.terminal import Paced
 from emu.reproduce.published import ROWS
 from emu.reproduce.reproduced import draw, plain, reproduce, table
 
@@ -53,7 +53,7 @@ def command(
     done = reproduce(
         [row for row in wanted if not (quick and row.long)],
         jobs or cores(),
-        None if quiet else partial(click.echo, err=True),
+        Paced(quiet),
     )
     if as_json:
         click.echo(json.dumps(plain(done), indent=2))

@@ -20,6 +20,7 @@ from emu.base.units import about_size, about_time, aligned
 from emu.cli.columns import say
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
+from emu.cli.terminal import RunLeft
 from emu.results.summary import Summary
 from emu.runtime.outcome import RunOptions
 
@@ -176,9 +177,9 @@ def command(
             for index, job in enumerate(loaded.scenario.jobs)
             if job.name not in chosen
         ]
-        result = run_prepared(
-            prepare(load_scenario(scenario, [*assignments, NO_EXPECT, *changes], seed, variant)), options
-        )
+        prepared = prepare(load_scenario(scenario, [*assignments, NO_EXPECT, *changes], seed, variant))
+        with RunLeft(prepared.jobs) as left:
+            result = run_prepared(prepared, options, left)
         worst = max(worst, result.exit_status)
         if result.outcome.message:
             click.echo(f"emu: {said}: {result.outcome.message}", err=True)

@@ -20,6 +20,7 @@ from emu.cli.columns import say
 from emu.cli.commands.run import show_run
 from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, load_scenario, overriding
+from emu.cli.terminal import RunLeft
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.pytorch.kernels import KernelTimes, gpu_named
 from emu.pytorch.record import Record
@@ -181,7 +182,9 @@ def _compare(
     say(f"{'change':<32} {'step ms':>10} {'':>8} {'computing':>10}  waiting for")
     first = 0
     for (name, _), source in zip(changes, loaded, strict=True):
-        result = run_prepared(prepare(source), replace(where, metrics=False), diagnose=False)
+        prepared = prepare(source)
+        with RunLeft(prepared.jobs) as left:
+            result = run_prepared(prepared, replace(where, metrics=False), left, diagnose=False)
         training = result.summary.jobs[job].training
         if training is None or not training.step_ps:
             say(f"{name:<32} {'no end':>10}")

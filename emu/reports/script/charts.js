@@ -48,7 +48,7 @@ function drawUplinks() {
   const holder = by("uplinks");
   if (!holder || !data.uplinks.length) return;
   const rows = data.uplinks, full = Math.max(holder.clientWidth, 240), each = Math.max(...rows.map((row) => row.loads.length));
-  const wide = Math.max(90, Math.min(each * 12 + 16, 320, narrow() ? (full - 14) / 2 : 320)), line = Math.max(1, Math.floor(full / (wide + 14))), high = 84;
+  const wide = Math.max(90, Math.min(each * 12 + 16, 320, narrow() ? (full - 14) / 2 : 320)), line = Math.max(1, Math.floor((full + 14) / (wide + 14))), high = 84;
   const [picture] = canvasOf(holder, Math.ceil(rows.length / line) * high, "Load of each uplink over the mean of its switch"), top = Math.max(2, ...rows.flatMap((row) => row.loads));
   rows.forEach((row, i) => {
     const left = (i % line) * (wide + 14), floor = Math.floor(i / line) * high + 76, step = wide / row.loads.length, up = 54 / top;

@@ -6,7 +6,7 @@ let begins = 0, ends_at = data.span || 1;
 let knots = [[0, 0], [1, 1]], folded = [];
 let seen = [0, 1];
 const panels = [];
-const SLIVER = 0.05, MOST_FOLDED = 0.4, MOSTLY_IDLE = 0.8;
+const SLIVER = 0.04, MOST_FOLDED = 0.25, MOSTLY_IDLE = 0.8;
 
 function idleStretches() {
   if (count < 3 || data.live) return [];

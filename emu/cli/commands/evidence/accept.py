@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ from emu.base.side_by_side import cores
 from emu.base.spelling import did_you_mean
 from emu.base.units import parse_rate
 from emu.cli.columns import say
+from emu.cli.terminal import Paced
 
 EXAMPLES: Final = """\b
 Examples:
@@ -54,10 +54,6 @@ _out = click.option(
 _quiet = click.option("--quiet", is_flag=True, help="Print no progress on standard error.")
 
 
-def _tell(quiet: bool) -> Tell:
-    return (lambda _: None) if quiet else partial(click.echo, err=True)
-
-
 def _status(answers: Sequence[Answer]) -> int:
     return int(any(one.verdict == "FAIL" for one in answers))
 
@@ -94,7 +90,7 @@ def of_sonic(
     boxes = [sonic.box_of(file, parse_rate(link) if link else None) for file in files]
     status = 0
     for number, box in enumerate(boxes):
-        answers = sonic.answer(box, wanted, jobs or cores(), _tell(quiet))
+        answers = sonic.answer(box, wanted, jobs or cores(), Paced(quiet))
         lines = sonic.about(box)
         say("\n".join([*([""] if number else []), *lines, "", *text_of(answers)]))
         if out is not None:
@@ -138,7 +134,7 @@ def of_bmwg(
     chosen = bmwg.chosen(tests)
     site = bmwg.Site("" if fabric else topology or "A", fabric, scale)
     sections = bmwg.sections(site, ())
-    answers = bmwg.answer(site, chosen, jobs or cores(), _tell(quiet))
+    answers = bmwg.answer(site, chosen, jobs or cores(), Paced(quiet))
     sections = bmwg.sections(site, answers)
     say("\n".join(text_of(answers)))
     if out is not None:

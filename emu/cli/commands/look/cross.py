@@ -14,6 +14,7 @@ from emu.base.units import about_time, aligned
 from emu.cli.columns import say
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
+from emu.cli.terminal import RunLeft
 from emu.flow.cross import Difference, differences
 from emu.flow.queue_pair_paths import is_spread
 from emu.results.summary import Summary
@@ -52,7 +53,8 @@ def command(
             prepared = prepare(load_scenario(scenario, changes, seed, variant))
             chosen = is_spread(prepared.scenario.routing) or not prepared.scenario.transport.is_rc
             by_load = chosen or bool(prepared.scenario.faults)
-            result = run_prepared(prepared, options, diagnose=False)
+            with RunLeft(prepared.jobs) as left:
+                result = run_prepared(prepared, options, left, diagnose=False)
             if result.exit_status:
                 click.echo(f"emu: {level} level: {result.verdict}", err=True)
                 return result.exit_status

@@ -8,6 +8,7 @@ import click
 
 from emu import api
 from emu.cli.scenario_options import reading
+from emu.cli.terminal import SoFar
 
 
 @click.command()
@@ -21,5 +22,7 @@ def command(runs: tuple[Path, ...], out: Path | None) -> int:
     port, steps by rank. How often `run.sample_every` samples decides how fine it is. Of two runs: where they
     part, both side by side, and the second less the first. Of a sweep: its curves, with every seed.
     """
-    click.echo(f"wrote {api.report(*runs, out=out)}")
+    with SoFar("reading samples"):
+        file = api.report(*runs, out=out)
+    click.echo(f"wrote {file}")
     return 0
