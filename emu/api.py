@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
-from emu.base.errors import EmuError, Problem, ScenarioError, UsageError
+from emu.base.errors import INTERRUPTED_STATUS, EmuError, Problem, ScenarioError, UsageError
 from emu.build.flow_counts import flow_counts
 from emu.diagnosis.view import Moves
 from emu.flow.level import run_flow
@@ -109,7 +109,6 @@ __all__ = [
 ]
 
 JOB_FAILED_STATUS: Final = 3
-INTERRUPTED_STATUS: Final = 130
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ from emu.scenario.sections.overrides import OverrideSection
 from emu.scenario.workloads.jobs import JobSection
 
 QUIET_S: Final = 3600.0
+"""Between reports of progress: nobody listens to these runs."""
 LONGER: Final = 4
 """How many times as long as a run that broke off one is emulated in which it may not."""
 DRIFTS: Final[Mapping[int, int]] = {

@@ -41,6 +41,7 @@ QUIET: Final = 1
 LIGHT: Final = 2
 """It takes its part of links, and full ones stop nobody for it: acknowledgements, which wait in queues."""
 MOST_ROUNDS: Final = 12
+"""Fillings of one search: corrections that have not settled by then swing between two states."""
 _PAUSING: Final[i64] = 0
 _LIGHT: Final[i64] = 2
 _UNIT_BITS: Final[i64] = 20
@@ -49,6 +50,7 @@ _NEAR: Final[i64] = 1 << 13
 """Corrections below this (0.8 %) end the search."""
 _LEAST_WEIGHT: Final[i64] = 1 << 10
 _MOST_WEIGHT: Final[i64] = 1 << 28
+"""Corrected weights stay between 1/1024 and 256: one that fell to 0 could never rise again."""
 _UNSET: Final[i64] = -1
 _IDLE: Final[i64] = 0
 _ASKING: Final[i64] = 1

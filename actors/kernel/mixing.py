@@ -36,10 +36,13 @@ KIND_TAG: Final[i64] = 32
 DROP_TAG: Final[i64] = 48
 
 DIGEST_MULTIPLIER: Final[i64] = 0x2545F4914F6CDD1D
+"""That of xorshift64* (Vigna, 2014): odd, so that a multiplication loses nothing."""
 MULTIPLIER32: Final[i64] = 0x9E3779B1
+"""2^32 over the golden ratio, odd (Knuth, The Art of Computer Programming, 6.4)."""
 _STREAM_STEP: Final[i64] = 0x1E3779B97F4A7C15
 _STREAM_MULTIPLIER_A: Final[i64] = 0x3F58476D1CE4E5B9
 _STREAM_MULTIPLIER_B: Final[i64] = 0x14D049BB133111EB
+"""Step and multipliers of SplitMix64, cut to 62 bits: an i64 of compiled code has no unsigned product."""
 
 
 def mix(state: i64, word: i64) -> i64:

@@ -27,6 +27,7 @@ from actors.nic.queue_pair.numbers import QPN_PURPOSE, first_psn, slots_for
 
 KEY_BITS: Final = 40
 _NUMBERS: Final = 1 << 24
+"""Queue pair numbers, 24 bits (volume 1, section 9.2)."""
 
 Made = tuple[QpPlan, tuple[int, int]]
 """A queue pair, and the first PSNs of both ways, its own first."""

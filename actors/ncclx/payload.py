@@ -46,8 +46,11 @@ from actors.ncclx.script import TRANSFER, UNLABELLED, GroupCall
 from actors.ncclx.transport.wiring import WiredJob
 
 _BLOCK_BYTES: Final = 4096
+"""Content is drawn block by block, so that any part of a large buffer is known without the rest."""
 _MOST_AT_A_PLACE: Final = 64
+"""Ranks that add something at one place where sums are inexact (bf16, products): more would round."""
 _LARGE: Final = 1_000_003
+"""Lets int32 values of min and max go beyond 2^24, where a reduction in fp32 would round them."""
 
 Name = tuple[int, int, int, int]
 """Seed, job, first rank of the communicator, and operation: what tells apart data of the same place."""

@@ -95,6 +95,7 @@ from actors.wire.message import (
 )
 
 PIECE_PS: Final[i64] = 1_000_000_000
+"""1 ms, so that a look for a stall sees computing go on."""
 PAIR_GONE: Final = 0
 """The state RESET of `actors.nic.queue_pair.queue_pair`: nothing is sent, and what comes is dropped."""
 

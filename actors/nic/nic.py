@@ -122,6 +122,7 @@ from actors.wire.train import Train
 ICRC_DROP: Final[i64] = 10
 UNKNOWN_PAIR_DROP: Final[i64] = 11
 NO_BOTTLENECK_BPS: Final = 10**15
+"""Above any link: memory that never makes a packet wait, with a rate all the same to divide by."""
 
 _PLAIN: Final = (
     NIC_OUT_OF_SEQUENCE,

@@ -101,6 +101,7 @@ LOADED: Final = 4
 _PLACE: Final = 12
 """Where in a row begins what stays equal from a frame's arrival to its drop."""
 _LOOK_BACK: Final = 64
+"""Rows among which a dropped frame is looked for: it arrived just before, beside what came meanwhile."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -8,6 +8,7 @@ fields, one line that says what is wrong, where, and what to do, and the exit st
     2  bad input: the command line, the scenario, a file, an address
     3  the fabric stalled or a collective timed out
     4  the runtime failed: a worker, a socket, the Ray cluster
+  130  interrupted
 
 An `EmuError` crosses process boundaries, so every subclass keeps its arguments in `args` and pickles.
 """
@@ -15,11 +16,12 @@ An `EmuError` crosses process boundaries, so every subclass keeps its arguments 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from actors.kernel.errors import EmuError, ProtocolError, RuntimeFailure
 
 __all__ = [
+    "INTERRUPTED_STATUS",
     "EmuError",
     "FormatError",
     "KnobError",
@@ -31,6 +33,9 @@ __all__ = [
     "StallError",
     "UsageError",
 ]
+
+INTERRUPTED_STATUS: Final = 130
+"""Exit status after Ctrl-C or SIGTERM: 128 + SIGINT, as shells have it."""
 
 
 class UsageError(EmuError):

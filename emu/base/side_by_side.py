@@ -16,12 +16,11 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any, Final, TypeVar
 
-from emu.base.errors import EmuError, RuntimeFailure
+from emu.base.errors import INTERRUPTED_STATUS, EmuError, RuntimeFailure
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-INTERRUPTED_STATUS: Final = 130
 PATIENCE_S: Final = 10.0
 """How long a process that was told to end may take before it is killed."""
 

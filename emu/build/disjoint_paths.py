@@ -23,7 +23,9 @@ from emu.build.hashed_paths import HashedPaths
 from emu.scenario.schema import Scenario
 
 TRIES: Final = 64
+"""Draws for one queue pair: of 16 equal paths a given one is missed once in 60 times."""
 _DRAWS_APART: Final = 1 << 20
+"""Further draws are those of pairs that no NIC has, so that the first is what `hashed` would give."""
 
 
 class DisjointPaths:

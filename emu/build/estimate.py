@@ -50,6 +50,7 @@ SAMPLE_US: Final = 0.8
 START_S: Final = 0.51
 """The process: imports, the scenario, results."""
 DEVICE_US: Final = 200
+"""Building a device."""
 PAIR_US: Final = 25
 """One end of a connection."""
 SLOT_US: Final = 0.015
@@ -58,6 +59,7 @@ START_BYTES: Final = 67 << 20
 DEVICE_BYTES: Final = 24 << 10
 PAIR_BYTES: Final = 2 << 10
 SLOT_BYTES: Final = 24
+"""Memory of the process, of a device, of an end of a connection, and of a packet held out of order."""
 SAMPLE_BYTES: Final = 256
 """A device in a sample, until somebody has taken it."""
 UNTAKEN_BYTES: Final = 2 << 20

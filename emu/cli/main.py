@@ -24,7 +24,7 @@ from typing import Final
 import click
 
 import emu
-from emu.base.errors import EmuError
+from emu.base.errors import INTERRUPTED_STATUS, EmuError
 from emu.base.shipped import commit
 from emu.cli.columns import say_whole
 
@@ -100,7 +100,6 @@ YOUNG: Final = 250_000
 look at each 700 of them, as Python does, costs a short command a tenth of its time."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk or device that takes no more."""
-INTERRUPTED_STATUS: Final = 130
 BROKEN_PIPE_STATUS: Final = 141
 """What a shell reports of a command that SIGPIPE ended."""
 

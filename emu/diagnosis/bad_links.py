@@ -112,6 +112,7 @@ def _late(view: View) -> Iterator[Finding]:
 
 
 CROWDED_PERMILLE: Final = 1250
+"""Load of a link over that of its equals from which on a swapped cable has an impact."""
 
 
 def _swapped(view: View) -> Iterator[Finding]:

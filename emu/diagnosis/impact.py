@@ -163,6 +163,7 @@ def slower(view: View, since_ps: int) -> tuple[str, int] | None:
 
 
 WORSE_PERMILLE: Final = 1250
+"""How much more uneven than in the run compared with a group has to be."""
 
 
 def group_name(row: GroupLoad) -> str:

@@ -27,6 +27,7 @@ EVENTS_OF_HOP: Final = 4
 LEAST_EVENTS: Final = 4_000_000
 """Events of a run that is broken off: at least, and at most until its rates have settled."""
 MOST_EVENTS: Final = 32_000_000
+"""Events of a run whose rates have not settled, at most."""
 MOST_PAIRS: Final = 8192
 """Queue pairs of one of a call that has one."""
 MOST_IN_ALL: Final = 100_000_000

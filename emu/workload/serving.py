@@ -35,6 +35,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
+from actors.kernel.units import PS_PER_S
 from emu.results.job_facts import JobFacts, JobRows
 from emu.results.part import KindResult
 from emu.results.percentiles import percentiles
@@ -45,7 +46,6 @@ from emu.workload.training import VALUE_BYTES, Model
 _REQUESTS: Final = 0x53455256
 """Names the random stream of requests ("SERV")."""
 _PLACES: Final = 32
-_PS_PER_S: Final = 10**12
 
 
 class Serving(NamedTuple):
@@ -74,7 +74,7 @@ class Serving(NamedTuple):
         model = self.model._replace(window=min(tokens, self.model.window or tokens))
         layer = model.attention_flops(tokens) + model.mlp_flops(tokens)
         flops = model.layers * layer + model.head_flops(1)
-        return int(flops * _PS_PER_S / (self.flops_per_s * self.tp))
+        return int(flops * PS_PER_S / (self.flops_per_s * self.tp))
 
     def token_bytes(self) -> int:
         """Keys and values of a token, all layers."""
@@ -94,7 +94,7 @@ class Serving(NamedTuple):
         used = model.attention_parameters() + min(model.experts, model.top_k) * model.expert_parameters()
         weights = (model.layers * used + model.hidden * model.vocab) * VALUE_BYTES
         read = weights + tokens * self.token_bytes()
-        return read * _PS_PER_S // (self.memory_bytes_per_s * self.tp)
+        return read * PS_PER_S // (self.memory_bytes_per_s * self.tp)
 
 
 class Asked(NamedTuple):

@@ -77,6 +77,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
+from actors.kernel.units import PS_PER_S
 from actors.ncclx.script import COLLECTIVE, EXCHANGE, REASONS, Group, GroupCall, Script, ScriptPlan
 from emu.workload.pipeline import Pass, Stage
 
@@ -162,7 +163,6 @@ GRADIENT_BYTES: Final = 4
 _OPTIMIZER_BYTES: Final = 4 * 4 + 3 * 4 + VALUE_BYTES
 _PURPOSE: Final = 0x4A495454
 """Names the random stream of jitter ("JITT")."""
-_PS_PER_S: Final = 10**12
 _JITTER_STEPS: Final = 1 << 20
 
 
@@ -333,18 +333,18 @@ class Training:
         if not self.memory_bytes_per_s:
             return 0
         size = self.model.elementwise_bytes(self.tokens(), fused=self.fused, parallel=self.parallel)
-        return int(size * self.scale * _PS_PER_S / (self.memory_bytes_per_s * self.tp * self.cp))
+        return int(size * self.scale * PS_PER_S / (self.memory_bytes_per_s * self.tp * self.cp))
 
     def optimizer_ps(self, parameters: int) -> int:
         """What the optimizer takes for so many parameters of a rank: parameters, gradient and two moments in
         four bytes, all but the gradient written back, and the parameters in two."""
         if not self.memory_bytes_per_s:
             return 0
-        return int(parameters * _OPTIMIZER_BYTES * self.scale * _PS_PER_S / self.memory_bytes_per_s)
+        return int(parameters * _OPTIMIZER_BYTES * self.scale * PS_PER_S / self.memory_bytes_per_s)
 
     def duration_ps(self, flops: int | Fraction) -> int:
         """What a forward pass of so many FLOPs of the model takes a rank."""
-        return int(flops * self.scale * _PS_PER_S / (self.flops_per_s * self.tp * self.cp))
+        return int(flops * self.scale * PS_PER_S / (self.flops_per_s * self.tp * self.cp))
 
     def bytes_of(self, values: int, value_bytes: int = VALUE_BYTES) -> int:
         """Bytes of this many values on the wire, scaled; at least one."""

@@ -69,7 +69,9 @@ from actors.wire.message import POST_WITH_IMMEDIATE
 
 UNIT_BITS: Final[i64] = 10
 _STAMP_MASK: Final[i64] = 0xFFFFFFFF
+"""A stamp has 32 bits of units of 1,024 ps and wraps after 4.4 s, longer than any is on its way."""
 _FINE: Final[i64] = 64
+"""Waits are counted in buckets of 6 significant bits, at most 3 % wide."""
 
 _WAIT_FIELDS: Final = ("count", "total_ps", "most_ps", "operation_most_ps", "closed")
 

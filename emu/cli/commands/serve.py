@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import click
 
 from emu import api
-from emu.base.errors import RuntimeFailure, UsageError
+from emu.base.errors import INTERRUPTED_STATUS, RuntimeFailure, UsageError
 from emu.base.units import format_time
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.runtime.live.open_run import MAIN
 from emu.runtime.live.open_server import OpenServer, Stalling
-
-INTERRUPTED_STATUS: Final = 130
 
 
 @click.command()

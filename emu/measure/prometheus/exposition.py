@@ -193,6 +193,7 @@ class StateText:
 START_S: Final = 946_684_800
 """2000-01-01T00:00:00Z."""
 STRETCH: Final = 1_000_000
+"""Virtual times are stretched to seconds: Prometheus stores milliseconds, and a run may last for 100 us."""
 LOOK_BACK_S: Final = 240
 """Less than the five minutes that Prometheus looks back."""
 

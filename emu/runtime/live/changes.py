@@ -56,6 +56,7 @@ from emu.scenario.live_changes import Change, changed
 from emu.scenario.resolve import resolve
 
 ORDER_BITS: Final = 20
+"""For the order of candidates, below what they sent: the least integer over all workers wins."""
 MOST_BYTES: Final = (1 << 41) - 1
 """More than this sent in two intervals counts as this."""
 

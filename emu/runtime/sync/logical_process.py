@@ -32,6 +32,7 @@ from emu.runtime.sync.window import WindowMachine
 SLICE_S: Final = 0.010
 LEAST_BUDGET: Final = 64
 MOST_BUDGET: Final = 1 << 20
+"""Events of a slice, least and most: halved after one over `SLICE_S`, doubled after one under half."""
 
 Sends = list[tuple[int, bytes]]
 """Bodies of frames, and which worker each is for."""

@@ -75,7 +75,9 @@ QUIET_BYTES: Final = 479
 """The first read of a frame: a round without packets fits, in the largest of Python's own small blocks."""
 CHUNK_BYTES: Final = 1 << 20
 BUFFER_BYTES: Final = 1 << 22
+"""Of a socket, each way."""
 FLUSH_POLL_MS: Final = 20
+"""Between looks at whether a peer reads again."""
 POLLIN: Final = select.POLLIN
 POLLOUT: Final = select.POLLOUT
 _LENGTHS: Final = [LENGTH.pack(length) for length in range(QUIET_BYTES)]

@@ -144,6 +144,7 @@ class Handshake:
 
 HANDSHAKE_S: Final = 20.0
 CONNECT_S: Final = 150.0
+"""Until all workers are connected."""
 TRIES: Final = 5
 AGAIN_S: Final = 0.1
 """How often, and how soon again, a peer is called that hangs up or says nothing."""

@@ -36,6 +36,7 @@ _NUMBER_SHIFT: Final = 10
 _ROUTES: Final = 1 << 9
 _PORTS: Final = 11
 _PORT_MASK: Final = 0x7FF
+"""A subject from the lowest bit on: operation or rest of a place (9), route (1), number (17), late (1)."""
 
 
 class Change(NamedTuple):

@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from actors.kernel.units import PS_PER_S
 from actors.ncclx.script import (
     CALL,
     LINE,
@@ -49,7 +50,6 @@ BARRIER_BYTES: Final = 4
 ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
 MOST_INHERITED: Final = 2**21
 """Dependencies of one rank, those that INVALID and METADATA nodes hand on counted."""
-_PS_PER_S: Final = 10**12
 
 
 class MisfitError(EmuError):
@@ -256,7 +256,7 @@ class ChakraPlan(ScriptPlan):
         if node.what == COMPUTE:
             duration = Fraction(node.duration_ps)
             if node.operations and self._flops_per_s:
-                duration = Fraction(node.operations * _PS_PER_S, self._flops_per_s)
+                duration = Fraction(node.operations * PS_PER_S, self._flops_per_s)
             script.compute(int(duration * self._scale), stream)
             return
         rank, reason, root = script.rank, self._reason(node), 0
