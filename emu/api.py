@@ -44,7 +44,7 @@ from emu.measure.run_directory.sample_rows import (
 from emu.measure.run_directory.samples import Counted, LatestSample, SampleSpool, sample_before
 from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries, operator_rows
-from emu.measure.summary.results import summarise
+from emu.measure.summary.summarise import summarise
 from emu.measure.summary.verdict import value_at
 from emu.measure.summary_report import closing_lines, lost_jobs, summary_html, wrong_jobs
 from emu.preparing import Prepared, ScenarioSource, load, prepare

@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from actors.flow.filling import LIGHT, PAUSING, UNIT, Filling
-from actors.flow.queues import Buffers, Lane, Queues, Waiting, jammed
+from actors.flow.switch_queues import Buffers, Lane, Queues, Waiting, jammed
 
 NANOS: Final = 10**9
 """kbit/s x ps in a bit."""

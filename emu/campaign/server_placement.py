@@ -25,7 +25,7 @@ from typing import ClassVar
 from actors.fabric.model import Topology
 from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.mixing import Stream
-from emu.topology.blocks import blocks, word
+from emu.topology.fabric_blocks import blocks, word
 from emu.workload.parts import Part, fewest_parts, parts_of
 
 

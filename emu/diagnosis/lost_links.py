@@ -18,7 +18,7 @@ from emu.base.units import shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import BOOTED, PAIR_ERROR
-from emu.topology.blocks import planes
+from emu.topology.fabric_blocks import planes
 
 MOST_SPANS = 3
 MOST_NICS = 4

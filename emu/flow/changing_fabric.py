@@ -12,7 +12,7 @@ from functools import partial
 
 from actors.flow.filling import LIGHT, PAUSING, UNIT
 from actors.flow.progress import NANOS, Progress, Shape, Strand, Work
-from actors.flow.queues import Buffers
+from actors.flow.switch_queues import Buffers
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.flow.fault_line import FaultLine

@@ -16,7 +16,7 @@ from typing import Final
 from actors.fabric.model import FABRIC, NVLINK, Role, Topology
 from actors.flow.pieces import Pieces
 from actors.flow.progress import Progress
-from actors.flow.queues import SCALE, Buffers
+from actors.flow.switch_queues import SCALE, Buffers
 from actors.kernel.counters import NVLINK_TRANSMIT_BYTES, PORT_TRANSMIT_BYTES, PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.device import Series, series_of
 from actors.kernel.event import NEVER_PS

@@ -32,7 +32,7 @@ from emu.base.units import (
 from emu.measure.junit import Case, junit_text
 from emu.measure.step_bar import step_bar
 from emu.measure.summary.recoveries import operator_lines
-from emu.measure.summary.servers import limit_line
+from emu.measure.summary.storage_servers import limit_line
 from emu.measure.summary.timers import timer_lines
 from emu.results.places import quantity
 from emu.results.summary import (

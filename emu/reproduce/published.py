@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from actors.kernel.mixing import Stream
 from emu.base.shipped import CAMPAIGNS, files_of
+from emu.campaign.campaign_reading import read_campaign
 from emu.campaign.goodput import simulated, summary_of
 from emu.campaign.job_queue import PURPOSE
-from emu.campaign.reading import read_campaign
 from emu.campaign.server_placement import shuffled
 from emu.reports.plot import Curve
 from emu.reports.plot import Figure as Picture

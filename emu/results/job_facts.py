@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from emu.results.part import KindResult
 from emu.results.summary import Flow
+from emu.results.summary_part import KindResult
 
 
 class Outcome(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from emu.results.part import Part
+from emu.results.summary_part import Part
 
 T = TypeVar("T")
 

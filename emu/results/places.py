@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from actors.kernel.units import PS_PER_S
 from emu.base.spelling import did_you_mean, listed, shown_location
 from emu.base.units import RATE_BPS, SIZE_BYTES, TIME_PS, parse_rate, parse_size, parse_time
-from emu.results.part import Part
 from emu.results.summary import Fabric, Summary
+from emu.results.summary_part import Part
 
 Bound = bool | int | float | str
 Comparison = Literal["equals", "at_least", "at_most", "between"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emu.base.units import about_time, aligned
-from emu.results.part import KindResult
 from emu.results.percentiles import FlowTimes
+from emu.results.summary_part import KindResult
 
 
 class ServingResult(KindResult):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emu.base.units import about_rate, about_size, about_time, aligned, counted
-from emu.results.part import KindResult, Part
+from emu.results.summary_part import KindResult, Part
 
 
 class RequestTimes(Part):

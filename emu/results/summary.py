@@ -20,10 +20,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from pydantic import Field
 
 from emu.base.docstrings import describe_fields
-from emu.results.part import KindResult, Part, every_part
 from emu.results.percentiles import FlowTimes
 from emu.results.serving_result import ServingResult
 from emu.results.storage_result import StorageResult
+from emu.results.summary_part import KindResult, Part, every_part
 from emu.results.training_result import TrainingResult
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import Field
 
 from emu.base.units import about_time, counted
-from emu.results.part import KindResult
+from emu.results.summary_part import KindResult
 
 OTHER_PARTS: Final = {
     "other_stages": "waiting at its end for other stages",

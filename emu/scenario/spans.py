@@ -19,7 +19,7 @@ from emu.scenario.expect import SeriesExpectation, deadline
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import fits
 from emu.scenario.schema import Scenario
-from emu.topology.blocks import planes
+from emu.topology.fabric_blocks import planes
 
 
 class FaultTimes(NamedTuple):

@@ -32,7 +32,7 @@ from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.fabric.paths import count_paths
 from actors.fabric.routes import routes
 from emu.base.units import RATE_BPS, counted, format_rate, format_time
-from emu.topology.blocks import Block, blocks, plane_word, planes, word
+from emu.topology.fabric_blocks import Block, blocks, plane_word, planes, word
 
 RATE_UNITS: Final = ("Tbps", "Gbps", "Mbps", "Kbps")
 RACK_WORDS: Final = {"hpn": "segment", "dcn_plus": "segment", "rail_only": "segment", "megascale": "block"}

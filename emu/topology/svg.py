@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Role, Topology
 from emu.base.units import counted, format_time
-from emu.topology.blocks import Block, blocks, plane_word, planes, word
+from emu.topology.fabric_blocks import Block, blocks, plane_word, planes, word
 from emu.topology.outline import Tier, about_rate, describe, ratio_text, summary_line
 
 MARGIN: Final = 24

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 
-from emu.topology.blocks import Block
+from emu.topology.fabric_blocks import Block
 
 
 class Part:

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from actors.fabric.model import Topology
 from emu.base.errors import KnobError
 from emu.base.units import counted
-from emu.topology.blocks import blocks
+from emu.topology.fabric_blocks import blocks
 from emu.workload.parts import Part, fewest_parts, parts_of
 
 

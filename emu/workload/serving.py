@@ -37,9 +37,9 @@ from typing import Final, NamedTuple
 from actors.kernel.mixing import Stream
 from actors.kernel.units import PS_PER_S
 from emu.results.job_facts import JobFacts, JobRows
-from emu.results.part import KindResult
 from emu.results.percentiles import percentiles
 from emu.results.serving_result import ServingResult
+from emu.results.summary_part import KindResult
 from emu.workload.flows import Flow, exponential
 from emu.workload.training import VALUE_BYTES, Model
 

@@ -29,8 +29,8 @@ from typing import Final
 
 from actors.ncclx.script import LINE, REASONS, UNLABELLED, Group, GroupCall, ScriptPlan
 from emu.results.job_facts import JobFacts, JobRows, Outcome
-from emu.results.part import KindResult
 from emu.results.planned_rows import CallPlan
+from emu.results.summary_part import KindResult
 from emu.results.training_result import OTHER_PARTS, TrainingResult
 from emu.workload.training import Model, Training
 

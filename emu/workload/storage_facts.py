@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from actors.host.storage_clients import KINDS
 from emu.results.busbw import bandwidth_bps
 from emu.results.job_facts import JobFacts, JobRows, Outcome
-from emu.results.part import KindResult
 from emu.results.storage_result import RequestTimes, StorageResult
+from emu.results.summary_part import KindResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, scenario_named
-from emu.campaign.reading import read_campaign, read_mix
+from emu.campaign.campaign_reading import read_campaign, read_mix
 from emu.cli.commands.sweep import _paths, weeks_kind
 from emu.cli.main import cli
 from emu.cli.scenario_options import file_named, load_scenario

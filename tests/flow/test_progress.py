@@ -10,7 +10,7 @@ import pytest
 
 from actors.flow.filling import LIGHT, UNIT
 from actors.flow.progress import Link, Progress, Shape, Strand
-from actors.flow.queues import Buffers
+from actors.flow.switch_queues import Buffers
 
 LINE = 400_000_000
 """In kbit/s."""

@@ -12,7 +12,7 @@ from typing import Any
 from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from emu.measure.collected import DeviceRecord, EngineFacts, FlowPlan, JobPlan
-from emu.measure.summary.results import summarise
+from emu.measure.summary.summarise import summarise
 from emu.results.planned_rows import CollectivePlan
 from emu.results.summary import Summary
 from emu.scenario.load import load_mapping

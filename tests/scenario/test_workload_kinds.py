@@ -12,7 +12,7 @@ from emu import api
 from emu.base.errors import ScenarioError
 from emu.measure.summary_report import closing_lines
 from emu.results.job_facts import JobFacts, JobRows, Outcome
-from emu.results.part import KindResult
+from emu.results.summary_part import KindResult
 from emu.scenario.load import load_mapping
 from emu.scenario.workloads.flows import FlowList, FlowsWorkload
 from emu.scenario.workloads.jobs import WORKLOADS

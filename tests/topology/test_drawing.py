@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from actors.fabric.model import Topology
-from emu.topology.blocks import blocks, planes
+from emu.topology.fabric_blocks import blocks, planes
 from emu.topology.outline import outline
 from emu.topology.svg import BOX, Scene, draw, to_svg
 from tests.topology.fabrics import PlannedLink, drawn, dual_tor, fabric_of, server, switch_graphs, zone, zones

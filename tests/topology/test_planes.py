@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from actors.fabric.model import FABRIC, Topology, TopologyError
 from actors.fabric.paths import count_paths, first_paths
-from emu.topology.blocks import planes
+from emu.topology.fabric_blocks import planes
 from tests.topology.fabrics import (
     PlannedLink,
     dcn_pluses,

@@ -36,10 +36,10 @@ from emu.base.side_by_side import cores, side_by_side
 from emu.base.units import parse_size
 from emu.build.estimate import LONG_S, Estimate, about_wall
 from emu.campaign.campaign_file import judged
+from emu.campaign.campaign_reading import course_of, read_campaign, read_mix
 from emu.campaign.goodput import simulated
 from emu.campaign.goodput import summary_of as campaign_summary
 from emu.campaign.job_queue import summary_of as mix_summary
-from emu.campaign.reading import course_of, read_campaign, read_mix
 from emu.cli.columns import folded, known_columns, say
 from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, session_of

@@ -63,7 +63,7 @@ from emu.results.summary import (
     SpanRates,
     Tier,
 )
-from emu.topology.blocks import plane_word, planes
+from emu.topology.fabric_blocks import plane_word, planes
 
 
 def share(part: int, whole: int) -> float:

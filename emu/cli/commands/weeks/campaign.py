@@ -14,9 +14,9 @@ import click
 from emu.base.shipped import CAMPAIGNS
 from emu.base.units import aligned
 from emu.campaign.campaign_file import judged, shown_span
+from emu.campaign.campaign_reading import CACHE, read_campaign
 from emu.campaign.goodput import FACTORS, KNOBS, Seed, figures, sensitivities, simulated, summary_of
 from emu.campaign.measured import Measurement
-from emu.campaign.reading import CACHE, read_campaign
 from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
 from emu.cli.columns import say

@@ -15,9 +15,9 @@ from emu.base.errors import UsageError
 from emu.base.shipped import JOB_MIXES
 from emu.base.units import aligned
 from emu.campaign.campaign_file import SPAN, judged, shown_span
+from emu.campaign.campaign_reading import course_of, read_mix
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Level, summary_of
-from emu.campaign.reading import course_of, read_mix
 from emu.campaign.running_jobs import running_jobs_at
 from emu.cli.scenario_options import file_named, forcing, made, refuse_results
 from emu.cli.terminal import TimeLeft

@@ -30,7 +30,7 @@ from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.kpis import convergence_of, derived_bytes, job_kpis, loss_times
 from emu.measure.summary.recoveries import operator_result, operator_rows
 from emu.measure.summary.series import State
-from emu.measure.summary.servers import server_loads
+from emu.measure.summary.storage_servers import server_loads
 from emu.measure.summary.timers import timers_of
 from emu.measure.summary.unfired import idle_captures, idle_faults, idle_span, never_fired
 from emu.measure.summary.verdict import evaluate
