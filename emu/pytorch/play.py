@@ -23,9 +23,10 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from emu.pytorch import pretended_cuda
+from emu.pytorch import fake_reducer, pretended_cuda
 from emu.pytorch.gpu_kernels import RmsNorm
 from emu.pytorch.kernel_log import KernelLog
+from emu.pytorch.mail import Mail
 from emu.pytorch.record import Record
 from emu.pytorch.recorded_groups import Groups
 from emu.pytorch.tape import EnoughError, Tape
@@ -87,6 +88,7 @@ def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
         groups.backward_ends()
 
     torch.autograd.backward = backward
+    groups.step_begins = begins
     nn.modules.module.register_module_forward_pre_hook(begins)
     return begins
 
@@ -96,7 +98,7 @@ def play(arguments: argparse.Namespace, record: Record) -> None:
     tape = Tape(
         record, arguments.steps, FakeTensorMode(allow_non_fake_inputs=True) if arguments.fake else None
     )
-    groups = Groups(tape)
+    groups = Groups(tape, Mail(arguments.mail, record.rank))
     log = KernelLog(tape, groups.call_by_name)
     RmsNorm.tape = tape
     pretended_cuda.install(
@@ -110,18 +112,13 @@ def play(arguments: argparse.Namespace, record: Record) -> None:
         0, str(Path.cwd()) if arguments.module else str(Path(arguments.script[0]).resolve().parent)
     )
     if arguments.fake:
-        nn.parallel.DistributedDataParallel.__init__ = _refuse_data_parallel
+        fake_reducer.install()
     on_gpu = pretended_cuda.OnTheGpu(tape, log)
     pretended_cuda.follow_backward(on_gpu)
     with contextlib.suppress(EnoughError), on_gpu, log:
         run: Any = runpy.run_module if arguments.module else runpy.run_path
         run(arguments.script[0], run_name="__main__", **({"alter_sys": True} if arguments.module else {}))
         last_step()
-
-
-def _refuse_data_parallel(*_: Any, **__: Any) -> None:
-    """DistributedDataParallel's reducer is C++ that reads the tensors' memory."""
-    raise NotImplementedError("DistributedDataParallel reads tensors in C++: record it without --fake")
 
 
 def main() -> int:
@@ -134,6 +131,7 @@ def main() -> int:
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--fake", action="store_true")
     parser.add_argument("--module", action="store_true")
+    parser.add_argument("--mail", type=Path, help="folder of the objects that ranks send")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("script", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()

@@ -383,7 +383,10 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
 
 
 def _claim_of_fakes(tape: Tape) -> None:
-    """A fake tensor's device is a property of Python, which the mode does not see."""
+    """Fake tensors are taken for those of a GPU.
+
+    Their device is a property of Python, which the mode does not see. An optimizer asks for their type.
+    """
     device: Any = FakeTensor.__dict__["device"]
 
     def claimed(tensor: Any) -> torch.device:
@@ -393,6 +396,10 @@ def _claim_of_fakes(tape: Tape) -> None:
         with torch._C.DisableTorchFunction():
             return GPU if tape.is_on_gpu(tensor) else true
 
+    from torch.optim.optimizer import _foreach_supported_types  # noqa: PLC0415  `torch.optim.optimizer` is no attribute
+
+    for kinds in (_foreach_supported_types, torch.utils._foreach_utils._foreach_supported_types):
+        kinds.append(FakeTensor)
     FakeTensor.device = property(claimed)  # type: ignore[method-assign, assignment]
 
 

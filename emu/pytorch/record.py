@@ -56,6 +56,8 @@ class Call:
     counts: tuple[int, ...] = ()
     """Bytes for each place of the group, of an all_to_all whose parts differ."""
     module: str = ""
+    batch: int = 0
+    """Calls of one batch begin together (`batch_isend_irecv`); 0: of none."""
     kind: Literal["call"] = "call"
 
 

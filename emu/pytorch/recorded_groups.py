@@ -11,6 +11,7 @@ loss.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import ProcessGroup, Work
 
+from emu.pytorch.mail import Mail
 from emu.pytorch.tape import Tape, dtype_name, size_of
 
 BACKEND = "emu"
@@ -241,11 +243,15 @@ class Group(ProcessGroup):
 class Groups:
     """All groups of the played rank."""
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(self, tape: Tape, mail: Mail) -> None:
+        self.tape, self.mail = tape, mail
+        self._batch = self._begun = self._batches = 0
+        """The batch that is open (0: none), the one of the last call, and how many there were."""
         self.awaited_in_backward: list[int] = []
         """Events of calls whose future C++ holds: what DistributedDataParallel waits for as backward ends."""
         self.last_event: int | None = None
+        self.step_begins: Callable[[], None] = lambda: None
+        """Called before a send or a receive: after an optimizer's step, the next step begins with it."""
         self._groups: dict[str, Group] = {}
 
     def install(self) -> None:
@@ -278,12 +284,78 @@ class Groups:
         mesh: Any = torch.distributed.device_mesh
         c10d.init_process_group = dist.init_process_group = mesh.init_process_group = init
         c10d._new_process_group_helper = new_group
+        c10d.batch_isend_irecv = dist.batch_isend_irecv = self._batched
+        objects = ("send_object_list", "recv_object_list", "broadcast_object_list", "scatter_object_list")
+        for name in objects:
+            setattr(dist, name, getattr(self, f"_{name}"))
+            setattr(c10d, name, getattr(dist, name))
         c10d.is_nccl_available = dist.is_nccl_available = lambda: True
         c10d.get_backend = dist.get_backend = lambda group=None: "nccl"
 
     def made(self, name: str, ranks: list[int], group: Group) -> None:
         self.tape.record.groups[name] = ranks
         self._groups[name] = group
+
+    # ------------------------------------------------------------------------------------- batches
+
+    def _batched(self, operations: Any) -> list[Done]:
+        """Sends and receives that begin together, as NCCL's process group runs them."""
+        if not operations:
+            return []
+        self._batches += 1
+        self._batch = self._batches
+        try:
+            for one in operations:
+                one.op(one.tensor, group=one.group, tag=one.tag, **_peer(one))
+        finally:
+            self._batch = 0
+        group = operations[0].group or dist.group.WORLD
+        self.last_event = self.tape.mark(self._stream_of(group))
+        return [Done(self, self.last_event, [one.tensor for one in operations])]
+
+    # ------------------------------------------------------------------------------------- objects
+
+    def _send_object_list(
+        self, objects: Any, dst: int | None = None, group: Any = None, *_: Any, group_dst: int | None = None,
+        **__: Any,
+    ) -> None:  # fmt: skip
+        found = group or dist.group.WORLD
+        self.mail.send("sent", found.group_name, _global(found, dst, group_dst), list(objects))
+
+    def _recv_object_list(
+        self, objects: Any, src: int | None = None, group: Any = None, *_: Any, group_src: int | None = None,
+        **__: Any,
+    ) -> int:  # fmt: skip
+        found = group or dist.group.WORLD
+        if src is None and group_src is None:
+            raise NotImplementedError("objects from any rank cannot be recorded: name the sender")
+        sender = _global(found, src, group_src)
+        objects[:] = self.mail.receive("sent", found.group_name, sender, self.tape.record.rank)
+        return sender
+
+    def _broadcast_object_list(
+        self, objects: Any, src: int | None = None, group: Any = None, *_: Any, group_src: int | None = None,
+        **__: Any,
+    ) -> None:  # fmt: skip
+        found = group or dist.group.WORLD
+        sender = _global(found, src, group_src)
+        if sender == self.tape.record.rank:
+            self.mail.send("broadcast", found.group_name, -1, list(objects))
+        else:
+            objects[:] = self.mail.receive("broadcast", found.group_name, sender, -1)
+
+    def _scatter_object_list(
+        self, output: Any, objects: Any = None, src: int | None = None, group: Any = None,
+        group_src: int | None = None,
+    ) -> None:  # fmt: skip
+        found = group or dist.group.WORLD
+        sender = _global(found, src, group_src)
+        if sender == self.tape.record.rank:
+            self.mail.send("scattered", found.group_name, -1, list(objects))
+            parts = objects
+        else:
+            parts = self.mail.receive("scattered", found.group_name, sender, -1)
+        output[0] = parts[found.rank()]
 
     def call_by_name(self, op: str, name: str, size: int, dtype: str) -> int:
         """An asynchronous call of a functional collective; the event of its end."""
@@ -303,19 +375,39 @@ class Groups:
         counts: tuple[int, ...] = (),
     ) -> int | None:
         """Write a call down; the event of its end, or None for one on the current stream."""
+        if op in ("send", "recv"):
+            self.step_begins()
         tape, name = self.tape, group.group_name
         if blocking:
             tape.call(op, name, size, dtype, stream=tape.stream, peer=peer, counts=counts)
             return None
-        if group.own_stream is None:
-            group.own_stream = tape.new_stream()
-        tape.wait(group.own_stream, tape.mark(tape.stream))
-        tape.call(op, name, size, dtype, stream=group.own_stream, peer=peer, counts=counts)
-        self.last_event = tape.mark(group.own_stream)
+        stream = self._stream_of(group)
+        if not self._batch or self._batch != self._begun:
+            tape.wait(stream, tape.mark(tape.stream))
+        self._begun = self._batch
+        tape.call(op, name, size, dtype, stream=stream, peer=peer, counts=counts, batch=self._batch)
+        if self._batch:
+            return None
+        self.last_event = tape.mark(stream)
         return self.last_event
+
+    def _stream_of(self, group: Group) -> int:
+        if group.own_stream is None:
+            group.own_stream = self.tape.new_stream()
+        return group.own_stream
 
     def backward_ends(self) -> None:
         """What C++ waits for as backward ends."""
         for event in self.awaited_in_backward:
             self.tape.wait(self.tape.stream, event)
         self.awaited_in_backward.clear()
+
+
+def _peer(operation: Any) -> dict[str, int]:
+    """The other end of one of a batch, as `isend` and `irecv` take it."""
+    return {"group_dst" if operation.op is dist.isend else "group_src": operation.group_peer}
+
+
+def _global(group: Any, rank: int | None, place: int | None) -> int:
+    """A rank of the world, named so or by its place in a group."""
+    return int(group._world(place) if place is not None else rank or 0)

@@ -69,10 +69,11 @@ class Tape:
         stream: int,
         peer: int = -1,
         counts: tuple[int, ...] = (),
+        batch: int = 0,
     ) -> int:
         """A collective on a stream; its number."""
         self.calls += 1
-        self.add(Call(stream, op, group, size, dtype, self.calls, peer, counts, self.module))
+        self.add(Call(stream, op, group, size, dtype, self.calls, peer, counts, self.module, batch))
         return self.calls
 
     def new_stream(self) -> int:

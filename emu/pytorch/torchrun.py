@@ -13,17 +13,20 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from emu.base.errors import EmuError, UsageError
 from emu.pytorch.kernels import Gpu, KernelTimes
+from emu.pytorch.mail import FAILED, WANTED
 from emu.pytorch.record import Call, Record
 from emu.pytorch.translate import Role, Translation
 
+MOST_ROLES: Final = 64
+"""Ranks that are played at once: those of a pipeline wait for one another."""
 MOST_LINES: Final = 200
 """Lines of the script's own output that are kept of a rank that failed."""
 
@@ -63,16 +66,43 @@ class Recording:
 
     def roles(self, asked: Sequence[int], reported: Callable[[str], None]) -> list[Role]:
         """Play rank 0, or the ranks asked for, and what rank 0's record shows to differ."""
-        first = self.play(asked[0] if asked else 0)
-        others = list(asked[1:]) if asked else _different(first)
-        if not others:
-            return [Role(first)]
-        reported(f"ranks {', '.join(map(str, [first.rank, *others]))} stand for {self.world}")
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            records = [first, *pool.map(self.play, others)]
+        with (
+            tempfile.TemporaryDirectory(prefix="emu-mail-") as folder,
+            ThreadPoolExecutor(MOST_ROLES) as pool,
+        ):
+            mail = Path(folder)
+            playing: dict[int, Future[Record]] = {}
+
+            def play_beside(ranks: Iterable[int]) -> None:
+                for rank in ranks:
+                    if rank not in playing:
+                        if len(playing) == MOST_ROLES:
+                            raise UsageError(f"more than {MOST_ROLES} ranks differ; accepted: --roles")
+                        playing[rank] = pool.submit(self.play, rank, mail)
+
+            lead = asked[0] if asked else 0
+            play_beside(asked or [0])
+            roles = list(asked)
+            try:
+                while not all(one.done() for one in playing.values()):
+                    wait(playing.values(), timeout=0.1, return_when=FIRST_EXCEPTION)
+                    for one in playing.values():
+                        if one.done() and one.exception() is not None:
+                            one.result()
+                    play_beside(int(one.name.removeprefix(WANTED)) for one in sorted(mail.glob(f"{WANTED}*")))
+                    if not roles and playing[lead].done():
+                        roles = [lead, *_different(playing[lead].result())]
+                        play_beside(roles)
+                records = [playing[rank].result() for rank in roles or [lead]]
+            except BaseException:
+                (mail / FAILED).touch()
+                raise
+        if len(records) == 1:
+            return [Role(records[0])]
+        reported(f"ranks {', '.join(str(one.rank) for one in records)} stand for {self.world}")
         return dealt(records, self.world)
 
-    def play(self, rank: int) -> Record:
+    def play(self, rank: int, mail: Path | None = None) -> Record:
         """Play a rank. Raise ScriptError with the line of the script that could not be played."""
         gpu = self.gpu
         facts = {
@@ -102,6 +132,7 @@ class Recording:
                 str(out),
             ]
             words += ["--gpu", json.dumps(facts), *(["--fake"] if self.fake else [])]
+            words += ["--mail", str(mail)] if mail is not None else []
             words += [*(["--module"] if self.module else []), "--", *self.script]
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
             try:

@@ -12,6 +12,7 @@ longer.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -157,22 +158,29 @@ class Translation:
                 )
             return tracks[number]
 
+        batch, together = 0, contextlib.ExitStack()
         for operation in operations:
+            if batch and not (isinstance(operation, Call) and operation.batch == batch):
+                batch = 0
+                together.close()
             if isinstance(operation, Kernel):
                 track(operation.stream).add(self._times.us(operation))
             elif isinstance(operation, Mark):
                 if operation.event in awaited:
                     events[operation.event] = (operation.stream, track(operation.stream).record())
             elif isinstance(operation, Wait):
-                begun = events.get(operation.event)
-                if begun is None or begun[0] == operation.stream:
-                    continue  # of an earlier step, which is over; or of the stream itself
-                if operation.stream != HOST:
-                    track(operation.stream).wait(begun[1])
-                elif begun[0] != DEFAULT_STREAM:
-                    track(DEFAULT_STREAM).wait(begun[1])
+                waiting = DEFAULT_STREAM if operation.stream == HOST else operation.stream
+                begun = events.get(operation.event)  # None: of an earlier step, which is over
+                if begun is not None and begun[0] != waiting:
+                    track(waiting).wait(begun[1])
             elif isinstance(operation, Call):
-                self._call(role, track(operation.stream), operation)
+                one = track(operation.stream)
+                if operation.batch != batch:
+                    batch = operation.batch
+                    one.flush()
+                    together.enter_context(one.stream.group())
+                self._call(role, one, operation)
+        together.close()
         for one in tracks.values():
             one.flush()
 

@@ -28,6 +28,7 @@ DDP = f"""{HEAD}
 from torch.nn.parallel import DistributedDataParallel
 model = DistributedDataParallel(model, device_ids=[int(os.environ["LOCAL_RANK"])], bucket_cap_mb=0.1)
 {TAIL}"""
+WIDE_DDP = DDP.replace("Block(64)", "Block(512)").replace("16, 64", "16, 512").replace("=0.1", "=4")
 FSDP2 = f"""{HEAD}
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -121,4 +122,53 @@ for _ in range(4):
     print(loss.item(), norm.item())
 """
 """As torchtitan's Llama: FSDP2 in bf16, checkpointing by operation, shards that come from meta."""
+PIPELINE = """
+import os, torch, torch.nn as nn, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+mesh = init_device_mesh("cuda", (4, dist.get_world_size() // 4), mesh_dim_names=("pp", "dp"))
+stage, group = mesh["pp"].get_local_rank(), mesh["pp"].get_group()
+part = nn.Sequential(*[nn.Linear(64, 64) for _ in range(2)]).cuda()
+pipe = PipelineStage(part, stage, 4, torch.device("cuda"), group=group)
+schedule = Schedule1F1B(pipe, 8, loss_fn=nn.functional.mse_loss)
+optimizer = torch.optim.SGD(part.parameters(), 0.1)
+said = ["nobody"]
+if stage == 0:
+    dist.recv_object_list(said, group_src=3, group=group)
+elif stage == 3:
+    dist.send_object_list(["the last"], group_dst=0, group=group)
+dist.broadcast_object_list(said, group_src=0, group=group)
+assert said == ["the last"]
+for _ in range(4):
+    x = torch.randn(32, 64, device="cuda")
+    schedule.step(*([x] if stage == 0 else []), **({"target": x} if stage == 3 else {}))
+    for one in part.parameters():
+        dist.all_reduce(one.grad, group=mesh["dp"].get_group())
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+EXPERTS = """
+import os, torch, torch.nn as nn, torch.distributed as dist
+from torch.distributed.nn.functional import all_to_all_single
+dist.init_process_group("nccl")
+torch.manual_seed(0)
+places, width = dist.get_world_size(), 64
+route, expert = nn.Linear(width, places).cuda(), nn.Linear(width, width).cuda()
+optimizer = torch.optim.SGD([*route.parameters(), *expert.parameters()], 0.1)
+for _ in range(4):
+    tokens = torch.randn(256, width, device="cuda")
+    chosen = route(tokens).argmax(-1)
+    sent = torch.bincount(chosen, minlength=places)
+    received = torch.empty_like(sent)
+    dist.all_to_all_single(received, sent)
+    sent, received = sent.tolist(), received.tolist()
+    there = tokens.new_empty(sum(received), width)
+    there = all_to_all_single(there, tokens[chosen.argsort()], received, sent)
+    back = all_to_all_single(torch.empty_like(tokens), expert(there), sent, received)
+    back.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 PARAMETERS = 4 * (64 * 256 + 256 + 256 * 64 + 64 + 2 * 64)
