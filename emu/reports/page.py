@@ -25,6 +25,7 @@ from emu.measure.summary_report import (
     fabric_line,
     fault_lines,
     plane_table,
+    verdict_line,
 )
 from emu.reports.html_file import MOST_ROWS, chart_places, document, folded, packed, table
 from emu.reports.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
@@ -350,8 +351,11 @@ def _steps(recording: Recording) -> list[dict[str, Any]]:
 def _body(recording: Recording, data: Mapping[str, Any]) -> Iterator[str]:
     summary = recording.summary
     ended = "good" if summary.ending == "finished" else "bad"
+    verdict = verdict_line(summary)
+    judged = {"PASS": "good", "FAIL": "bad"}.get(verdict.partition(" ")[0], "")
     yield f"<h1>{escape(summary.scenario.name)}</h1>"
     yield f'<p class="quiet">{escape(summary_line(describe(recording.topology)))}</p>'
+    yield f'<p id="judged" class="{judged}"><b>{escape(verdict)}</b></p>'
     yield (
         f'<p><span class="{ended}">{summary.ending}</span> after {about_time(summary.virtual_ps)} of virtual'
         f' time, seed {summary.scenario.seed} <span class="quiet">· emu {escape(summary.version)} · digest'

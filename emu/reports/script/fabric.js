@@ -54,16 +54,13 @@ function drawMap() {
     tier.label.split("\n").forEach((words, i) => pen.fillText(words, 6, tier.top + 12 + 14 * i));
     for (const node of tier.nodes) {
       const { x, y, w, h } = cells[node];
-      pen.fillStyle = colour(greatest(measure, portsOf[node], at));
+      const parts = tone(greatest(measure, portsOf[node], at));
+      pen.fillStyle = css(parts);
       pen.fillRect(x, y, w, h);
-      if (w > 7 * nodes[node].name.length) {
+      if (w > 6.4 * nodes[node].name.length && h > 14) { // Inside, where no cable crosses it.
         pen.textAlign = "center";
-        pen.strokeStyle = styled("--panel");
-        pen.lineWidth = 4;
-        pen.lineJoin = "round";
-        pen.strokeText(nodes[node].name, x + w / 2, y - 5);
-        pen.fillStyle = text;
-        pen.fillText(nodes[node].name, x + w / 2, y - 5);
+        pen.fillStyle = 0.3 * parts[0] + 0.59 * parts[1] + 0.11 * parts[2] > 130 ? "#1f2328" : "#ffffff";
+        pen.fillText(nodes[node].name, x + w / 2, y + h / 2 + 4);
         pen.textAlign = "left";
       }
       if (node === chosen.node) {
