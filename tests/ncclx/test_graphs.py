@@ -22,6 +22,7 @@ from actors.ncclx.graph import DATA, NOBODY, Call, Extent, Step, StepList, cut, 
 from actors.ncclx.operations import ALGORITHMS, ROOTED
 from actors.ncclx.schedule import LIBRARY, KnownPlans, Schedule, byte_counts
 from actors.ncclx.transport.channel import GraphChannel
+from tests.conftest import SOAK
 from tests.ncclx.test_channel import check_bounds
 from tests.ncclx.toy import Toy, scenario
 
@@ -32,6 +33,7 @@ CASES = [
     if algorithm != "ring" or op not in OPERATION_CODES
 ]
 SLICE_BYTES, SLOTS = 128, 4
+RANKS = range(2, 18) if SOAK else (2, 3, 4, 5, 6, 7, 8, 9, 12, 17)
 
 
 def calls(op: str, ranks: int, channels: int, size: int, root: int = 0) -> list[Call]:
@@ -53,7 +55,7 @@ def graphs(algorithm: str, given: list[Call]) -> list[list[list[Step]]]:
 
 @pytest.mark.parametrize(("algorithm", "op"), CASES)
 def test_every_rank_ends_with_every_contribution_once(algorithm: str, op: str) -> None:
-    for ranks in range(2, 18):
+    for ranks in RANKS:
         for channels, size in ((3, 2222), (1, 1000), (2, 5)) if ranks < 8 else ((3, 1111),):
             given = calls(op, ranks, channels, size, ranks // 2 if op in ROOTED else 0)
             if algorithm == "nvls":
@@ -267,7 +269,8 @@ def test_steps_of_a_long_call_are_those_of_its_loops(algorithm: str, op: str) ->
         ncclx = {"buffsize": "16KiB", "channels": channels}
         toy = Toy(scenario([{"name": "bench", "workload": job}], ncclx=ncclx, **fabric))
         (schedule,) = toy.plan.wired()[0].schedules
-        for rank in range(len(schedule.nodes)):
+        last = len(schedule.nodes) - 1
+        for rank in range(last + 1) if SOAK else {0, 1, last // 2, last}:
             for channel in {0, channels // 2, channels - 1}:
                 steps = schedule.steps(0, channel, rank)
                 sends = sorted({(peer, step.lane) for step in steps for peer in step.sends})
