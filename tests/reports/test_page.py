@@ -19,6 +19,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from emu.cli.main import main
 from emu.measure.run_directory.comparison import load_run, parting
+from emu.reports.recording import read_recording
 from tests.reports.test_recording import PAIR, recorded
 
 DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
@@ -462,6 +463,20 @@ def test_two_runs_open_where_they_part_and_show_both(
     assert "down from 100us to 150us" in words
     assert "the diagnosis found nothing" in words
     assert errors(page) == []
+
+
+def test_links_that_differ_only_since_a_run_is_longer_are_left_out(steps: Path, tmp_path: Path) -> None:
+    (job,) = cast("list[dict[str, Any]]", TRAINING["jobs"])
+    even = job | {"workload": job["workload"] | {"stragglers": []}}
+    sooner = recorded({**TRAINING, "jobs": [even]}, tmp_path / "even").summary.fabric.links
+    assert (
+        main(["report", str(tmp_path / "even"), str(steps.parent), "--out", str(tmp_path / "two.html")]) == 0
+    )
+    page = (tmp_path / "two.html").read_text("utf-8")
+    assert re.search(r"<b>B (ends [0-9.]+% later|takes [0-9.]+ times as long)", page)
+    later = read_recording(steps.parent).summary.fabric.links
+    assert any(a.utilisation != b.utilisation for a, b in zip(sooner, later, strict=True))
+    assert f"All {len(later)} links carried the same." in page
 
 
 def test_a_run_against_itself_is_the_same(browser: webdriver.Chrome, file: Path, tmp_path: Path) -> None:
