@@ -146,6 +146,19 @@ def test_a_buffer_without_room_is_found_before_a_run(capsys: Captured, small: st
     assert reported(capsys, "validate", small, "--set", f"switch.buffer.pool={least}")[0] == 0
 
 
+def test_validate_prints_the_warnings_of_a_run(capsys: Captured, small: str, tmp_path: Path) -> None:
+    wrong = ("--set", "switch.pfc.quanta=2", "--set", "transport.timeout=1")
+    _, checked, _ = reported(capsys, "validate", small, *wrong)
+    run = ("run", small, "--local", "--no-page", "--no-expect", "--out", str(tmp_path / "out"), *wrong)
+    _, out, err = reported(capsys, *run)
+    found = [
+        [line.partition("warning: ")[2] for line in lines if "warning: " in line]
+        for lines in (checked, out + err)
+    ]
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
+
+
 def test_validate_prints_the_effective_scenario(capsys: Captured, small: str) -> None:
     status, out, _ = reported(
         capsys, "validate", small, "--effective", "--seed", "9", "--set", "run.max_time=1s"

@@ -17,9 +17,7 @@ from actors.compiled.finder import SLOWER
 from emu.api import Prepared, Result, prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.units import counted
-from emu.build.buffer_sizes import headroom_warnings
-from emu.build.nics import control_warnings, receive_warnings
-from emu.build.storage_warnings import storage_warnings
+from emu.build.run_warnings import run_warnings
 from emu.cli.commands.estimate import costs
 from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
@@ -31,7 +29,6 @@ from emu.reports.live_link import Linked, LiveLink
 from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.base import notices
-from emu.scenario.traffic_classes import class_warnings
 
 
 @click.command()
@@ -213,11 +210,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         *notices(prepared.scenario.faults),
         *(f"note: {line}" for line in prepared.notes),
         *(f"warning: {line}" for line in costs(prepared)),
-        *(f"warning: {line}" for line in class_warnings(prepared.scenario, topology)),
-        *(f"warning: {line}" for line in storage_warnings(prepared.scenario, topology, prepared.plan)),
-        *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
-        *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
-        *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),
+        *(f"warning: {line}" for line in run_warnings(prepared.scenario, topology, prepared.plan)),
     )
 
 

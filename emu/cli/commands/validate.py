@@ -9,13 +9,12 @@ from emu.base.errors import Problem, ScenarioError
 from emu.base.shipped import scenario_named
 from emu.base.units import counted
 from emu.build.buffer_sizes import pool_notes
-from emu.build.storage_warnings import storage_warnings
+from emu.build.run_warnings import run_warnings
 from emu.cli.columns import say_whole
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import prepare
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
-from emu.scenario.traffic_classes import class_warnings
 
 
 @click.command()
@@ -51,10 +50,7 @@ def command(
                 notes = (*prepared.notes, *pool_notes(loaded.scenario, prepared.topology))
                 for line in notes if not effective else ():
                     say_whole(f"{loaded.source.file}: note: {line}")
-                warnings = (
-                    *class_warnings(loaded.scenario, prepared.topology),
-                    *storage_warnings(loaded.scenario, prepared.topology, prepared.plan),
-                )
+                warnings = run_warnings(loaded.scenario, prepared.topology, prepared.plan)
                 for line in warnings if not effective else ():
                     say_whole(f"{loaded.source.file}: warning: {line}")
     if problems:
