@@ -40,8 +40,8 @@ GROUPS: Final = {
         "cross": "Run a scenario at packet and at flow level and compare.",
         "reproduce": "Print published figures beside ours.",
         "accept": "Run published acceptance tests: SONiC's, BMWG drafts'.",
-        "replay": "Repeat a run with all that was done to it, bit for bit.",
-        "fork": "Continue a run from one of its snapshots under another condition.",
+        "replay": "Repeat a live run with its injected faults, bit for bit.",
+        "fork": "Continue a run from a snapshot with some values changed.",
     },
     "Write a scenario": {
         "list": "List the scenarios that come with emu or are in a directory.",

@@ -29,7 +29,7 @@ _ON_RAY: Final = (
     click.option(
         "--placement",
         type=click.Choice(list(PLACEMENTS)),
-        help="A worker has: racks whole (packed), a server or a switch (node), one device (device) [packed].",
+        help="Devices of a worker: whole racks (packed), a server or switch (node), one (device) [packed].",
     ),
     click.option(
         "--address",
@@ -51,7 +51,7 @@ _ON_RAY: Final = (
     click.option(
         "--unprotected",
         is_flag=True,
-        help="With --address: use a cluster of other machines though it asks nobody for a token.",
+        help="With --address: use a cluster without a token.",
     ),
 )
 _PARTS: Final = click.option(
@@ -133,7 +133,7 @@ def _options(
     return options
 
 
-pageless: Final = click.option("--no-page", is_flag=True, help="Serve no page of the run while it goes on.")
+pageless: Final = click.option("--no-page", is_flag=True, help="Serve no live page.")
 OFF: Final = "off"
 AUTO: Final = "auto"
 
@@ -182,12 +182,12 @@ def recovering(function: Command) -> Command:
     command = click.option(
         "--liveness",
         metavar="TIME",
-        help="How long a worker may give no sign of life before another takes its place [60s].",
+        help="Replace a worker that is silent for so long [60s].",
     )(command)
     return click.option(
         "--recoveries",
         type=click.IntRange(0, 1000),
-        help="How often in a row to go back to a snapshot without getting farther [5].",
+        help="Roll-backs in a row without progress [5].",
     )(command)
 
 

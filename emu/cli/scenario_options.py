@@ -129,9 +129,7 @@ def reading(function: Command) -> Command:
     )(command)
 
 
-unjudged = click.option(
-    "--no-expect", is_flag=True, help="Judge no expectation: for a run that changes what they are about."
-)
+unjudged = click.option("--no-expect", is_flag=True, help="Judge no expectation.")
 """Adds `--no-expect`, as `no_expect`."""
 NO_EXPECT: Final = "expect=[]"
 """What `--no-expect` sets."""

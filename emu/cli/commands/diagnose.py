@@ -35,10 +35,10 @@ NOTHING_FOUND = (
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reading
 def command(run: Path, baseline: Path | None, emulate: bool, as_json: bool) -> int:
-    """Say what the run in directory RUN suffered from, the likeliest cause first, with evidence.
+    """Name the causes of a slow or failed run in directory RUN, the likeliest first, with evidence.
 
-    It looks at what an operator sees: series, logs and running configuration of devices, neighbours, what
-    jobs did; not at the faults of the scenario.
+    It uses what an operator sees (series, logs and running configuration of
+    devices, neighbours, times of jobs), not the faults of the scenario.
     """
     if emulate and baseline is not None:
         raise UsageError("--baseline and --emulate are measures of their own; give one")

@@ -171,8 +171,8 @@ def command(
 ) -> int:
     """Run one collective over a range of sizes: TEST is all_reduce, all_gather, reduce_scatter, ...
 
-    Flags, columns and JSON keys are those of nccl-tests (all_reduce_perf and so on); other flags of its are
-    taken, and a line says what is so instead. Exit status as of `emu run`.
+    Flags, columns and JSON keys are those of nccl-tests (all_reduce_perf and so on). Its other flags are
+    accepted, and a message says what is used instead. Exit status as of `emu run`.
     """
     if ranks is not None and (ngpus, nthreads, processes) != (None, None, None):
         raise UsageError("--ranks stands for --np x -t x -g; accepted: one or the others")

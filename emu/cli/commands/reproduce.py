@@ -36,7 +36,7 @@ Examples:
     help="Draw each curve, with its data as CSV (needs matplotlib).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
-@click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
+@click.option("--quiet", is_flag=True, help="Print only failures on standard error.")
 def command(
     names: tuple[str, ...], quick: bool, jobs: int | None, pictures: Path | None, as_json: bool, quiet: bool
 ) -> int:

@@ -40,7 +40,7 @@ from emu.scenario.faults.base import notices
     "--discovery-port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
+    help="Port of the list for Prometheus, http://127.0.0.1:PORT/sd [any free port].",
 )
 @pageless
 @recovering
@@ -48,7 +48,7 @@ from emu.scenario.faults.base import notices
     "--resume",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Go on with the run in DIR, which broke off, from its last snapshot.",
+    help="Continue the broken-off run in DIR from its last snapshot.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
 @forcing

@@ -145,7 +145,7 @@ def json_text(jobs: Sequence[JobCost], links: Sequence[SharedLink]) -> str:
 @overriding
 @placed_here
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every shared link listed.")
-@click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
+@click.option("--quiet", is_flag=True, help="Print only failures on standard error.")
 def command(
     scenario: str,
     assignments: tuple[str, ...],

@@ -303,7 +303,7 @@ Examples:
     "shows",
     multiple=True,
     metavar="PATH,PATH",
-    help="What to show of each run's summary, as in `expect`  [each job's end and busbw, drops, pauses].",
+    help="Columns: values of each run's summary, as in `expect`  [each job's end and busbw, drops, pauses].",
 )
 @click.option(
     "--largest",
@@ -328,7 +328,7 @@ Examples:
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Keep each run in OUT/run-N, and OUT/sweep.csv.")
 @forcing
-@click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
+@click.option("--quiet", is_flag=True, help="Print only failures on standard error.")
 def command(
     scenario: str,
     variant: str,
@@ -351,7 +351,7 @@ def command(
     """Run SCENARIO once for each combination of values, and print one table.
 
     SCENARIO may also be a campaign or a job mix, as of `emu campaign` and `emu schedule`.
-    The last key turns fastest. A run that fails is named, and the others go on. Exit status: the worst of the
+    The last key changes fastest. A failed run is named, the others continue. Exit status: the worst of the
     runs', as of `emu run`; 2 at least if --show names what no run has. With --largest runs halve the range,
     and the status is 1 if not even the lowest value does.
     """

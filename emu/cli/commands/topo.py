@@ -29,11 +29,13 @@ PATHS = 64
     metavar="N",
     help=f"Print at most N paths, 0 for all.  [default: {PATHS}]",
 )
-@click.option("--placement", metavar="N", help="Print who hosts what on N workers, or with `node`, `device`.")
+@click.option(
+    "--placement", metavar="N", help="Print the devices of each of N workers, or by `node`, `device`."
+)
 @click.option("--nodes", metavar="CPUS", help="With --placement: the CPUs of a cluster's nodes, e.g. 4,4,8.")
 @click.option("--buffers", is_flag=True, help="Print the headroom of every port, and the pool it leaves.")
 @click.option("--bill", is_flag=True, help="Count switches, ports, NICs, optics, cables and fibres.")
-@click.option("--prices", metavar="FILE", help="With --bill: prices, and what a GPU's share costs.")
+@click.option("--prices", metavar="FILE", help="With --bill: a file of prices; add costs, also for each GPU.")
 @click.option("--svg", metavar="FILE", help="Draw the fabric into an SVG file.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON; alone, all nodes and links.")
 @reading

@@ -253,7 +253,7 @@ def parse_pace(text: str) -> int:
     default="1ms/s",
     show_default=True,
     metavar="TIME/s",
-    help="Virtual time a second, or max for as fast as it goes.",
+    help="Virtual time per second of wall time, or max.",
 )
 @click.option("--for", "for_", metavar="TIME", help="End after so much virtual time [run.max_time].")
 @placed
@@ -262,7 +262,7 @@ def parse_pace(text: str) -> int:
     "--discovery-port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
+    help="Port of the list for Prometheus, http://127.0.0.1:PORT/sd [any free port].",
 )
 @pageless
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
@@ -287,11 +287,12 @@ def command(
     junit: Path | None,
     quiet: bool,
 ) -> int:
-    """Run the jobs of SCENARIO continuously: each begins again when it is done, but for one that an operator
-    tends, which ends with its last step.
+    """Run the jobs of SCENARIO continuously: each begins again when it is done.
+    A job with an operator ends with its last step.
 
-    Break it with `emu fault inject`, watch it in Prometheus, end it with Ctrl-C: results are written then,
-    and expectations judged. `emu replay` does the same again, bit for bit. Pace never changes an answer. Exit
+    Inject faults with `emu fault inject`, watch it in Prometheus, end it with
+    Ctrl-C: then results are written and expectations judged. `emu replay`
+    repeats it, bit for bit. Pace never changes an answer. Exit
     status as of `emu run`, but Ctrl-C is an ordinary end, and so is a job that was not done once.
     """
     pace_ps = parse_pace(pace)

@@ -25,7 +25,7 @@ from emu.scenario.load import Loaded
 def command(
     scenarios: tuple[str, ...], assignments: tuple[str, ...], seed: str | None, variant: str, effective: bool
 ) -> None:
-    """Check scenarios, on their fabric too, and tell every problem of every one.
+    """Check scenarios, on their fabric too, and report every problem.
 
     A scenario's variants are checked with it, unless one is chosen. A problem is one line: file:line: key:
     reason; accepted: what would be.

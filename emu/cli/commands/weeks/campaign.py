@@ -54,7 +54,7 @@ WORDS: Final = {
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Change one value. Can be repeated."
 )
 @click.option("--seeds", type=click.IntRange(1, 100_000), default=20, help="Seeds, from the file's on.  [20]")
-@click.option("--sensitivity", is_flag=True, help="What a third and three times of each knob would change.")
+@click.option("--sensitivity", is_flag=True, help="Repeat with a third and three times of each knob.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
 @click.option(
     "--out",
@@ -65,7 +65,7 @@ WORDS: Final = {
     "--cache",
     type=click.Path(path_type=Path),
     default=CACHE,
-    help=f"Where results of measuring runs are kept.  [{CACHE}]",
+    help=f"Directory for results of measuring runs.  [{CACHE}]",
 )
 @forcing
 def command(
@@ -78,7 +78,7 @@ def command(
     cache: Path,
     force: bool,
 ) -> int:
-    """Follow one training job for weeks, from failure to failure, and say what is left of the time.
+    """Follow one training job for weeks, from failure to failure, and print its goodput.
 
     CAMPAIGN is a file, or one of those that come with emu: llama3, measured, megascale, own_log. Times of
     steps, of detection and of recovery may be measured by runs of scenarios first. Exit status: 0; 1 if an
