@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from textwrap import wrap
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from emu.base.errors import UsageError
@@ -27,7 +28,11 @@ class Check(NamedTuple):
     asked: str
     holds: bool | None
     number: float | None = None
-    """What was found as a number, to compare two fabrics by."""
+    """What was found as a number, to compare two fabrics by; the mean over trials."""
+    kind: str = ""
+    """What kind of number it is."""
+    cv: float | None = None
+    """Its coefficient of variation over trials with seeds of their own."""
 
 
 class Answer(NamedTuple):
@@ -41,12 +46,16 @@ class Answer(NamedTuple):
     notes: tuple[str, ...] = ()
     digest: str = ""
     """Digests of its runs, the first twelve signs of each."""
+    trials: int = 1
+    """Trials that were begun."""
+    excluded: tuple[str, ...] = ()
+    """Why a trial is not among those that the checks are of, a line each."""
 
     @property
     def verdict(self) -> Verdict:
         """The verdict of all its checks."""
         if not self.checks:
-            return "not supported"
+            return "FAIL" if self.excluded else "not supported"
         if any(one.holds is False for one in self.checks):
             return "FAIL"
         return "pass" if any(one.holds for one in self.checks) else "shown"
@@ -63,22 +72,30 @@ def text_of(answers: Sequence[Answer]) -> list[str]:
     lines = aligned(cells, left=3)
     for one in answers:
         lines += ["", f"{one.test}  {one.title}: {one.verdict}"]
-        lines += aligned(
-            [[check.what, check.found, check.asked, _word(check)] for check in one.checks], left=4
-        )
-        for said in (*((f"why: {one.reason}",) if one.reason else ()), *one.notes):
+        rows = [[check.what, check.found, check.asked, _word(check)] for check in one.checks]
+        lines += aligned(rows, left=4) if rows else []
+        for said in _said(one):
             lines += wrap(said, COLUMNS, initial_indent="  ", subsequent_indent="    ")
     return lines
+
+
+def _said(one: Answer) -> list[str]:
+    """What stands below the checks of an answer."""
+    why = [f"why: {one.reason}"] if one.reason else []
+    return [*why, *(f"excluded: {line}" for line in one.excluded), *one.notes]
 
 
 def _word(check: Check) -> str:
     return "" if check.holds is None else "ok" if check.holds else "FAILS"
 
 
-def plain(suite: str, answers: Sequence[Answer], sections: Sequence[Section]) -> dict[str, Any]:
-    """The same for JSON."""
+def plain(
+    suite: str, answers: Sequence[Answer], sections: Sequence[Section], equal: Mapping[str, str]
+) -> dict[str, Any]:
+    """The same for JSON. `equal` is what has to be equal where two answers are compared."""
     return {
         "suite": suite,
+        "comparability": dict(equal),
         "answers": [
             {
                 **one._asdict(),
@@ -101,6 +118,8 @@ def _case(one: Answer) -> Case:
     if one.verdict == "not supported":
         return Case(name, skipped=one.reason)
     failed = "; ".join(f"{c.what}: {c.found}, asked: {c.asked}" for c in one.checks if c.holds is False)
+    if one.verdict == "FAIL" and not failed:
+        failed = "; ".join(one.excluded)
     return Case(name, failed and "; ".join(filter(None, (failed, one.reason))))
 
 
@@ -122,16 +141,20 @@ def _results(answers: Sequence[Answer]) -> Iterable[str]:
         if one.checks:
             rows = [(check.what, check.found, check.asked, _word(check)) for check in one.checks]
             yield table(("what", "found", "asked for", ""), rows)
-        said = (f"why: {one.reason}",) if one.reason else ()
-        yield from (f'<p class="quiet">{escape(line)}</p>' for line in (*said, *one.notes))
+        yield from (f'<p class="quiet">{escape(line)}</p>' for line in _said(one))
 
 
 def write(
-    directory: Path, suite: str, title: str, answers: Sequence[Answer], sections: Sequence[Section]
+    directory: Path,
+    suite: str,
+    title: str,
+    answers: Sequence[Answer],
+    sections: Sequence[Section],
+    equal: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Path]:
     """Write all three files into a directory; returns them. Raises UsageError."""
     texts = {
-        JSON_NAME: json.dumps(plain(suite, answers, sections), indent=2) + "\n",
+        JSON_NAME: json.dumps(plain(suite, answers, sections, equal), indent=2) + "\n",
         "junit.xml": junit(suite, answers),
         "report.html": page(title, answers, sections),
     }
@@ -164,7 +187,15 @@ def compared(first: Path, second: Path) -> list[str]:
             if found is not None:
                 cells.append(["", check["what"], check["found"], found["found"], _ratio(check, found)])
     cells += [[test, answer["title"], "not run", answer["verdict"], ""] for test, answer in others.items()]
-    return aligned(cells, indent="", left=2)
+    ones, others = one.get("comparability", {}), two.get("comparability", {})
+    unequal = [f"{key}: {ones.get(key)} and {others.get(key)}" for key in {**ones, **others}]
+    differing = [
+        line
+        for line, key in zip(unequal, {**ones, **others}, strict=True)
+        if ones.get(key) != others.get(key)
+    ]
+    said = ["", "not equal, which the draft asks for where two are compared:"] if differing else []
+    return [*aligned(cells, indent="", left=2), *said, *(f"  {line}" for line in differing)]
 
 
 def _ratio(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
 Four NICs at one switch with the configuration that is tested (for case 7 eight at two leaves with four
 spines between), one priority for each queue, with a DSCP that the box's own maps lead there. The plan's flows
-of 4 GB or three minutes are `SHORT_BYTES` here, at the rate of the box's ports. ACK and NAK travel in queue 6
-and CNPs in queue 5 where the maps lead to them. A sender's timer is 4.2 ms, like the 5 ms of the plan's
-tester; NCCL's 4.3 s would outlast the run.
+of 4 GB or three minutes are as long here as the case takes (`Box.incast_bytes`, `FAIR_BYTES`, ...), at the
+rate of the box's ports. ACK and NAK travel in queue 6 and CNPs in queue 5 where the maps lead to them. A
+sender's timer is 4.2 ms, like the 5 ms of the plan's tester; NCCL's 4.3 s would outlast the run.
 
 Source: sonic-net/sonic-mgmt, pull requests 21514 (plan), 23240 (case 1), 25347 (case 2, with the output of an
 S6100), 27040 (case 3), 27207 (case 4).
@@ -38,7 +38,13 @@ from emu.scenario.load import Loaded, load_mapping
 SHORT_BYTES: Final = 8 << 20
 LONG_BYTES: Final = 32 << 20
 """Where DCQCN has to find its rates."""
-MOST_BYTES: Final = 64 << 20
+FAIR_BYTES: Final = 512 << 20
+"""Where the first cuts of DCQCN count little in the rates of whole flows."""
+MOST_BYTES: Final = 4 << 30
+"""Of a flow; the plan's 4 GB."""
+TX_DEPTH: Final = 16384
+"""Messages that a flow of cases 2 and 5 may have under way: as many as there can be, since the plan's tester
+sends at line rate. With perftest's 128 flows wait for acknowledgements before they fill a large pool."""
 LOSSY_QUEUES: Final = (0, 1)
 ACK_QUEUE: Final = 6
 CNP_QUEUE: Final = 5
@@ -70,8 +76,8 @@ class Box(NamedTuple):
 
     @property
     def incast_bytes(self) -> int:
-        """Size that a sender of case 2 sends: more than the box's pool has room for, as 4 GB are."""
-        return min(max(2 * self.pool_bytes >> 20 << 20, SHORT_BYTES), MOST_BYTES)
+        """Size that a sender of case 2 sends: 4 GB are more than most pools, a third has to wait."""
+        return min(max(4 * self.pool_bytes >> 20 << 20, SHORT_BYTES), MOST_BYTES)
 
     @property
     def lossy(self) -> tuple[int, ...]:
@@ -101,6 +107,8 @@ class _Wish(NamedTuple):
     """Ranks whose NICs pause the box nine tenths of the time."""
     leaves: int = 1
     queue_pairs: int = 1
+    depth: int = 128
+    """Messages that a flow has under way at most; perftest's."""
 
 
 class _Seen(NamedTuple):
@@ -125,17 +133,17 @@ class _Seen(NamedTuple):
 
 def box_of(file: Path, rate_bps: int | None) -> Box:
     """What a config_db.json says. Raises ScenarioError or UsageError, a line for each thing that is wrong."""
+    lossy = UsageError(
+        f"{file}: names no lossless queue (PORT_QOS_MAP|<port>|pfc_enable); accepted: a file that names one"
+    )
+    tables = _tables(file)
+    ports = [] if tables is None else tables.get("PORT_QOS_MAP", {}).values()
+    if tables is not None and not any(str(entry.get("pfc_enable", "")).strip() for entry in ports):
+        raise lossy
     loaded = _loaded(file, rate_bps or parse_rate("100G"), {}, _Wish("none", ((0, 1, 3, 4096, 4096),)))
-    try:
-        tables = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:  # the loader has read it, so it went away meanwhile
-        raise UsageError(f"{file}: cannot be read: {error}") from error
     switch = loaded.scenario.switch
     if not switch.pfc.enabled or not switch.pfc.priorities:
-        raise UsageError(
-            f"{file}: names no lossless queue (PORT_QOS_MAP|<port>|pfc_enable); accepted: a file that"
-            " names one"
-        )
+        raise lossy
     dscps: dict[int, int] = {}
     for dscp in range(64):
         traffic_class = switch.qos.dscp_to_tc[dscp]
@@ -148,10 +156,33 @@ def box_of(file: Path, rate_bps: int | None) -> Box:
             f"{file}: no DSCP leads to a lossless queue (DSCP_TO_TC_MAP, TC_TO_QUEUE_MAP,"
             " TC_TO_PRIORITY_GROUP_MAP); accepted: maps that lead one there"
         )
+    assert tables is not None, file
     unread = sorted(set(tables) - READ)
     notes = [*loaded.notes, *([f"tables not read: {listed(unread, 20)}"] if unread else [])]
     pool_bytes = switch.buffer.pool_bytes or 0
     return Box(file, tables, rate_bps or _speed(tables), pool_bytes, dscps, lossless, tuple(notes))
+
+
+def _tables(file: Path) -> dict[str, dict[str, Any]] | None:
+    """The tables of a configuration; None where it is no such thing, of which the loader says more. Raises
+    UsageError."""
+    try:
+        text = file.read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; accepted: a config_db.json") from error
+    if not text.strip():
+        raise UsageError(f"{file}: is empty; accepted: a config_db.json")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    return {
+        name: {key: entry for key, entry in table.items() if isinstance(entry, dict)}
+        for name, table in value.items()
+        if isinstance(table, dict)
+    }
 
 
 def _speed(tables: Mapping[str, Any]) -> int:
@@ -194,6 +225,7 @@ def _loaded(file: Path, rate_bps: int, dscps: Mapping[int, int], wish: _Wish) ->
             "workload": {
                 "kind": "flows",
                 "qps": wish.queue_pairs,
+                "tx_depth": wish.depth,
                 "message": f"{message}B",
                 "flows": [{"src": source, "dst": to, "size": f"{size}B", "priority": queue}],
             },
@@ -212,7 +244,7 @@ def _loaded(file: Path, rate_bps: int, dscps: Mapping[int, int], wish: _Wish) ->
             "routing": {"kind": "e_ecmp"},
             **({"nic": {"dscp": dict(dscps)}} if dscps else {}),
             "transport": transport,
-            "run": {"sample_every": "1ms", "max_time": "1s"},
+            "run": {"sample_every": "1ms", "max_time": "6s"},
             "jobs": jobs,
             "faults": faults,
         }
@@ -267,15 +299,18 @@ def _busy_uplinks(summary: Summary) -> int:
     )
 
 
-def _incast(box: Box, name: str, size: int, message: int, same: bool = True, small: int = 0) -> _Wish:
-    """Three senders, one receiver: two lossless, and lossy queues from the third."""
+def _incast(
+    box: Box, name: str, size: int, message: int, same: bool = True, small: int = 0, lossy_bytes: int = 0
+) -> _Wish:
+    """Three senders, one receiver: two lossless, and lossy queues from the third, of `size` unless it is
+    given."""
     first, second = box.lossless[0], box.lossless[0 if same else -1]
-    lossy = [(2, 3, queue, size // len(box.lossy), message) for queue in box.lossy]
+    lossy = [(2, 3, queue, (lossy_bytes or size) // len(box.lossy), message) for queue in box.lossy]
     return _Wish(
         name,
         (
             (0, 3, first, size, message),
-            (1, 3, second, size // (4 if small else 1), small or message),
+            (1, 3, second, size, small or message),
             *lossy,
         ),
     )
@@ -470,13 +505,13 @@ def cases(box: Box) -> list[_Case]:
     message, large = 128 << 10, 1 << 20
     apart = tuple((1, 3, queue, SHORT_BYTES // len(box.lossy), large) for queue in box.lossy)
     size = box.incast_bytes
-    same = _incast(box, "tc2_1", size, message)
-    two = _incast(box, "tc2_2", size, message, same=False)
-    mixed = _incast(box, "tc2_3", size, message, same=False, small=4096)
+    same = _incast(box, "tc2_1", size, message)._replace(depth=TX_DEPTH)
+    two = _incast(box, "tc2_2", size, message, same=False)._replace(depth=TX_DEPTH)
+    mixed = _incast(box, "tc2_3", size, message, same=False, small=4096)._replace(depth=TX_DEPTH)
     long = _incast(box, "tc3", LONG_BYTES, message)
     storage = _incast(box, "tc4", LONG_BYTES, large)
-    fair = _incast(box, "tc6", LONG_BYTES, large)
-    calm = _Wish("tc5", ((0, 2, a, SHORT_BYTES, message),))
+    fair = _incast(box, "tc6", FAIR_BYTES, large, lossy_bytes=LONG_BYTES)
+    calm = _Wish("tc5", ((0, 2, a, size, message),), depth=TX_DEPTH)
     hashed = [
         _Wish(
             f"tc7_{pairs}_{count}", tuple((at, 4 + at, a, SHORT_BYTES, large) for at in range(pairs))
@@ -506,7 +541,9 @@ def cases(box: Box) -> list[_Case]:
     ]
 
 
-def answer(box: Box, wanted: Sequence[str], at_once: int, tell: Callable[[str], None]) -> list[Answer]:
+def answer(
+    box: Box, wanted: Sequence[str], at_once: int, tell: Callable[[int, int, str], None]
+) -> list[Answer]:
     """Carry out the cases of these names on a box."""
     chosen = [case for case in cases(box) if not wanted or case.test in wanted or case.test[:3] in wanted]
     wishes = [wish for case in chosen for wish in case.wishes]
@@ -535,9 +572,8 @@ def about(box: Box) -> list[str]:
         f"{box.file}: ports of {format_rate(box.rate_bps)}, lossless queues {listed(map(str, box.lossless))}",
         queues,
         (
-            f"flows of {format_size(SHORT_BYTES)} (case 2 {format_size(box.incast_bytes)}, with DCQCN"
-            f" {format_size(LONG_BYTES)}) in place of 4 GB or"
-            " 3 minutes"
+            f"flows of {format_size(SHORT_BYTES)} (cases 2 and 5 {format_size(box.incast_bytes)}, 3 and 4"
+            f" {format_size(LONG_BYTES)}, 6 {format_size(FAIR_BYTES)}) in place of 4 GB or 3 minutes"
         ),
         *box.notes,
     ]

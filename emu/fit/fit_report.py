@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from textwrap import wrap
 from typing import Any, Final
 
+from emu.base.spelling import listed
 from emu.base.units import aligned, format_size
 from emu.fit.fitting import Fit, Row
 from emu.fit.knobs import text_of
@@ -25,7 +27,22 @@ def report(fit: Fit) -> list[str]:
         *aligned([["knob", "scenario", "fitted", "misfit before", "after"], *_knobs(fit)]),
     ]
     lines += ["", "knobs left", *(f"  {one.knob.key}: {one.why}" for one in fit.left)]
-    return lines
+    return [*lines, *_counters(fit)]
+
+
+def _counters(fit: Fit) -> list[str]:
+    """What NICs counted, and what that says of the misfit."""
+    if not fit.counters:
+        return []
+    cells = [["counter", "measured", "emulated"]]
+    cells += [[one.name, f"{one.measured:,}", f"{one.emulated:,}"] for one in fit.counters]
+    alone = [one.name for one in fit.counters if one.measured and not one.emulated]
+    said = (
+        f"counted on the cluster and not here: {listed(alone)}. Congestion or loss slowed these tests, which"
+        " no knob stands for: set transport.congestion_control and the switches' thresholds, or measure again"
+    )
+    lines = wrap(said, 78, initial_indent="  ", subsequent_indent="    ") if alone else []
+    return ["", "counters of the NICs", *aligned(cells), *lines]
 
 
 def _sizes(rows: Sequence[Row]) -> list[str]:
@@ -176,5 +193,6 @@ def plain(fit: Fit) -> dict[str, Any]:
             }
             for log, rows in fit.rows
         ],
+        "counters": [one._asdict() for one in fit.counters],
         "runs": fit.runs,
     }

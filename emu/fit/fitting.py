@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import log as ln
 from math import sqrt
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from emu.fit.knobs import (
@@ -30,6 +31,7 @@ from emu.fit.knobs import (
     value_at,
 )
 from emu.fit.log_runs import Answer, Model
+from emu.fit.read_counters import Counted, compared
 from emu.fit.read_logs import Log
 
 GAIN: Final = 0.1
@@ -96,6 +98,8 @@ class Fit(NamedTuple):
     left: tuple[Left, ...]
     rows: tuple[tuple[Log, tuple[Row, ...]], ...]
     runs: int
+    counters: tuple[Counted, ...] = ()
+    """What NICs counted, on the cluster and here; nothing where no counters were given."""
 
 
 Vector = tuple[float, ...]
@@ -114,9 +118,14 @@ def split(log: Log) -> tuple[Log, Log]:
     return log._replace(rows=log.rows[::2]), log._replace(rows=log.rows[1::2])
 
 
-def fit(model: Model, logs: Sequence[Log], tell: Callable[[str], None]) -> Fit:
-    """Fit the knobs of the model's scenario to these logs."""
-    return _Fitting(model, logs, tell).fit()
+def fit(
+    model: Model,
+    logs: Sequence[Log],
+    tell: Callable[[str], None],
+    counters: Mapping[str, int] = MappingProxyType({}),
+) -> Fit:
+    """Fit the knobs of the model's scenario to these logs; `counters` are what NICs counted meanwhile."""
+    return _Fitting(model, logs, tell).fit(counters)
 
 
 class _Fitting:
@@ -133,7 +142,7 @@ class _Fitting:
         self._start = {one.key: start_of(one, model.scenario, self._nic_bps) for one in self._knobs}
         self._runs = 0
 
-    def fit(self) -> Fit:
+    def fit(self, counters: Mapping[str, int]) -> Fit:
         point = self._probed()
         most = min(MOST_KNOBS, len(self._measured) // 3)
         chosen, trail = self._choose(point, most)
@@ -150,7 +159,12 @@ class _Fitting:
         rows = tuple(
             (log, _rows(log, one, two)) for log, one, two in zip(self._logs, before, after, strict=True)
         )
-        return Fit(self._fitted(chosen, counts, places, trail), left, rows, self._runs)
+        emulated: dict[str, int] = {}
+        for one in after:
+            for name, value in one.counters:
+                emulated[name] = emulated.get(name, 0) + value
+        beside = tuple(compared(counters, emulated))
+        return Fit(self._fitted(chosen, counts, places, trail), left, rows, self._runs, beside)
 
     # ---- runs
 

@@ -17,6 +17,7 @@ from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.shipped import scenario_named
 from emu.base.side_by_side import side_by_side
 from emu.base.units import counted
+from emu.fit.read_counters import counted_by
 from emu.fit.read_logs import Log
 from emu.runtime.outcome import RunOptions
 from emu.scenario.load import Loaded, load
@@ -37,6 +38,8 @@ class Answer(NamedTuple):
     times_us: tuple[float, ...]
     ways: tuple[str, ...]
     """How the library did each, in words; empty of perftest."""
+    counters: tuple[tuple[str, int], ...] = ()
+    """What the NICs counted of PFC, ECN and recovery, by the names of real ones."""
 
 
 class Question(NamedTuple):
@@ -114,6 +117,7 @@ class Model:
         if any(job.status != "success" for job in summary.jobs.values()):
             settings = ", ".join(f"{key}={value}" for key, value in question.settings) or "the scenario alone"
             raise RuntimeFailure(f"{log.file}: the run with {settings} did not succeed: {result.verdict}")
+        counters = tuple(counted_by(result.outcome.devices, prepared.topology.nics).items())
         if not log.operation.endswith(("_bw", "_lat")):
             job = summary.jobs["fit"]
             done = {one.bytes: ((one.end_ps or 0) - (one.start_ps or 0)) / 1e6 for one in job.collectives}
@@ -122,7 +126,8 @@ class Model:
                 for one in prepared.jobs[0].collectives
             }
             sizes = [row.size_bytes for row in log.rows]
-            return Answer(tuple(done[size] for size in sizes), tuple(ways[size] for size in sizes))
+            times_us = tuple(done[size] for size in sizes)
+            return Answer(times_us, tuple(ways[size] for size in sizes), counters)
         host = prepared.scenario.host
         seen_ps = host.proxy_cost_ps + (
             host.link_delay_ps if host.nic_link_delay_ps is None else host.nic_link_delay_ps
@@ -135,7 +140,7 @@ class Model:
                 times.append(took_ps / 1e6 / _messages(row.size_bytes))
             else:
                 times.append((took_ps + seen_ps) / 1e6)
-        return Answer(tuple(times), tuple("" for _ in log.rows))
+        return Answer(tuple(times), tuple("" for _ in log.rows), counters)
 
 
 def _up_to_closed(log: Log) -> Log:

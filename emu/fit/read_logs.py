@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -47,6 +47,8 @@ class Log(NamedTuple):
     queue_pairs: int
     """Queue pairs of perftest."""
     rows: tuple[Measured, ...]
+    gpu: str = ""
+    """Model of the GPUs; empty where the log does not say."""
 
 
 PERFTEST: Final = {
@@ -59,6 +61,7 @@ _PERFTEST_TITLE: Final = re.compile(r"^\s*(\S[\w -]* (?:BW|Latency|Bidirectional
 _RATES: Final = {"Gb/sec": 1e9 / 8, "MB/sec": 1e6, "MiB/sec": 2**20, "GB/sec": 1e9}
 """Unit of perftest's bandwidth -> bytes a second. Its older versions write MB/sec and mean MiB/sec."""
 _RANK: Final = re.compile(r"^(?:\d+: ?)?#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)", re.MULTILINE)
+_MODEL: Final = re.compile(r"^.*#\s+Rank\s+\d+\b.*?\b(?:NVIDIA|Tesla)\s+(\S.*?)\s*$", re.MULTILINE)
 _STARTING: Final = re.compile(r"Collective test starting: (\w+)")
 _COMMAND: Final = re.compile(
     r"\b((?:all_?reduce|all_?gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv)_perf)\b"
@@ -75,6 +78,8 @@ def read_log(path: Path, operation: str, column: Column) -> Log:
         text = path.read_text("utf-8", errors="replace")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if not text.strip():
+        raise UsageError(f"{path}: is empty; accepted: a log of nccl-tests or perftest")
     if text.lstrip().startswith("{"):
         return _of_json(path, text, operation, column)
     titles = _PERFTEST_TITLE.findall(text)
@@ -121,7 +126,17 @@ def _of_nccl_tests(path: Path, text: str, operation: str, column: Column) -> Log
         len(set(ranks.values())),
         1,
         _sorted(path, rows),
+        next(iter(_MODEL.findall(text)), ""),
     )
+
+
+def check_alike(logs: Sequence[Log]) -> None:
+    """Refuse logs of clusters with different GPUs. Raises UsageError."""
+    known = [log for log in logs if log.gpu]
+    for log in known:
+        if log.gpu != known[0].gpu:
+            others = f"{known[0].file} of {known[0].gpu}"
+            raise UsageError(f"{log.file} is of {log.gpu}, {others}; accepted: logs of one cluster")
 
 
 def _take(
@@ -155,6 +170,7 @@ def _of_json(path: Path, text: str, operation: str, column: Column) -> Log:
         rows = {int(one["size"]): float(one[half]["time"]) for one in value["results"]}
         devices = value["config"]["devices"]
         ranks, servers = len(devices), len({one["hostname"] for one in devices})
+        models = [str(word) for one in devices for word in one.values() if str(word).startswith("NVIDIA ")]
         said = " ".join(str(word) for word in value.get("args", ()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__} {error}"[:60]
@@ -167,7 +183,8 @@ def _of_json(path: Path, text: str, operation: str, column: Column) -> Log:
         said = words[words.index("perf") + 1]
     rows = {size: time_us for size, time_us in rows.items() if size > 0 and time_us > 0}
     name = _named(path, match[1] if match else said if said.replace("_", "").isalpha() else "", operation)
-    return Log(str(path), name, ranks, servers, 1, _sorted(path, rows))
+    model = models[0].removeprefix("NVIDIA ").strip() if models else ""
+    return Log(str(path), name, ranks, servers, 1, _sorted(path, rows), model)
 
 
 def _of_perftest(path: Path, text: str, title: str) -> Log:

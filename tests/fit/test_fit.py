@@ -8,10 +8,11 @@ import pytest
 
 from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.fit.fit_report import figures, overlay
+from emu.fit.fit_report import figures, overlay, report
 from emu.fit.fitting import Fit, fit, split
 from emu.fit.log_runs import Model
-from emu.fit.read_logs import Log, Measured, of_size, read_log
+from emu.fit.read_counters import compared, read_counters
+from emu.fit.read_logs import Log, Measured, check_alike, of_size, read_log
 from emu.scenario.load import load
 from emu.scenario.set_options import parse_override
 from tests.tidy.tracked import ROOT
@@ -23,7 +24,7 @@ topology: {kind: star, hosts: 2, link: 400G}
 jobs: [{name: x, workload: {kind: collective, op: barrier, sizes: [4B]}}]
 """
 TRUE = {"ncclx.launch": "6us", "host.pcie.rate": "300Gbps"}
-SIZES = [8 << (2 * power) for power in range(12)]
+SIZES = [8 << (2 * power) for power in range(11)]
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,7 @@ def test_logs_are_read(text: str, column: str, expected: tuple[object, ...], tmp
     ("text", "said"),
     [
         ("hello\n", "has neither a table of nccl-tests"),
+        ("\n", "is empty"),
         (
             "# size count type latency\n 8 2 float 3.0\n",
             ":1: has the columns 'size count type latency', no time",
@@ -157,6 +159,65 @@ def test_what_is_no_log_is_refused_in_one_line(text: str, said: str, tmp_path: P
         read_log(path, "", "in-place")
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_logs_of_two_clusters_are_refused_in_one_line(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.log", tmp_path / "b.log"]
+    paths[0].write_text(HEAD + ROW)
+    paths[1].write_text((HEAD + ROW).replace("H100", "B200"))
+    logs = [read_log(path, "", "in-place") for path in paths]
+    assert [log.gpu for log in logs] == ["H100", "B200"]
+    check_alike(logs[:1] * 2)
+    with pytest.raises(UsageError) as refused:
+        check_alike(logs)
+    assert "is of B200" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+ETHTOOL = "     rx_prio3_pause: 12\n     tx_prio3_pause: 5\n     tx_prio4_pause: 2\n     rx_bytes: 99\n"
+RDMA = "link mlx5_0/1 np_cnp_sent 12 packet_seq_err 3\nlink mlx5_1/1 np_cnp_sent 30 packet_seq_err 0\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ([ETHTOOL], {"rx_prio_pause": 12, "tx_prio_pause": 7}),
+        ([RDMA], {"np_cnp_sent": 42, "packet_seq_err": 3}),
+        (["hw_counters/np_cnp_sent:7\n", "hw_counters/np_cnp_sent:9\n"], {"np_cnp_sent": 2}),
+        ([], {}),
+    ],
+)
+def test_counters_are_read(texts: list[str], found: dict[str, int], tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    assert read_counters(paths) == found
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["rx_bytes: 4\n"], "has none of the counters"),
+        (["np_cnp_sent 9\n", "np_cnp_sent 4\n"], "has fewer np_cnp_sent"),
+        (["np_cnp_sent 9\n"] * 3, "takes one text"),
+    ],
+)
+def test_what_are_no_counters_is_refused_in_one_line(texts: list[str], said: str, tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_counters(paths)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_the_cluster_counted_and_the_fabric_did_not_is_said(found: Fit) -> None:
+    counters = tuple(compared({"np_cnp_sent": 42, "packet_seq_err": 0}, {"np_cnp_sent": 0}))
+    lines = report(found._replace(counters=counters))
+    assert ["np_cnp_sent", "42", "0"] in [line.split() for line in lines]
+    assert any("counted on the cluster and not here: np_cnp_sent." in line for line in lines)
+    assert not any("counters of the NICs" in line for line in report(found))
 
 
 def _too_short(scenario: Path) -> object:

@@ -18,6 +18,9 @@ FAILING = {
     "tutorial_step": ["emu compare well slow"],
     "tutorial_control": ["emu validate two_flows"],
     "tutorial_loads": [],
+    "tutorial_box": ["emu accept sonic --config-db unmarked.json", "emu accept sonic --config-db lossy.json"],
+    "tutorial_buyer": ["emu accept bmwg --tests 9.9"],
+    "tutorial_operator": ["emu fit cluster.yaml", "emu fit /dev/null"],
 }
 """Commands that are shown with another exit status than 0: runs that part, a class that is not there."""
 
@@ -160,11 +163,46 @@ def control(shown: Sequence[Shown]) -> None:
         assert least < max(alone) < most
 
 
+def box(shown: Sequence[Shown]) -> None:
+    new, sound, _, failing, _, lossy = (one.output for one in shown)
+    assert "written: sonic_config_db.json" in new
+    answers = re.findall(r"^  (TC\S+) +(\S+) ", sound, re.MULTILINE)
+    assert answers == [("TC1", "pass"), ("TC2.1", "pass"), ("TC7", "pass")]
+    assert "33 and 23" in sound
+    assert re.search(r"frames marked +0 +above 0 +FAILS", failing)
+    assert "WRED_PROFILE (ecn" in failing
+    assert "names no lossless queue" in lossy
+    assert lossy.count("\n") == 1
+
+
+def buyer(shown: Sequence[Shown]) -> None:
+    clos, rails, both, unknown = (one.output for one in shown)
+    for report in (clos, rails):
+        answers = re.findall(r"^  (\d\.\d) +(\S+) ", report, re.MULTILINE)
+        assert answers == [("4.1", "pass"), ("5.3", "pass")]
+    (flat,) = re.findall(r"measured / derived +([\d.]+)", both)
+    assert float(flat) == pytest.approx(1.0, rel=0.1)  # LL128's flags
+    assert "JCT ratio" in both
+    assert "there is no test '9.9'" in unknown
+    assert unknown.count("\n") == 1
+
+
+def operator(shown: Sequence[Shown]) -> None:
+    printed = "".join(one.output for one in shown)
+    fitted = dict(re.findall(r"^  (\S+) +\S+ +([\d.]+)(?:us|Gbps) ", printed, re.MULTILINE))
+    assert float(fitted["ncclx.launch"]) == pytest.approx(6, rel=0.05)
+    assert float(fitted["host.pcie.rate"]) == pytest.approx(300, rel=0.05)
+    assert shown[-1].output.count("\n") == shown[-2].output.count("\n") == 1
+
+
 CONCLUSIONS: dict[str, Callable[[Sequence[Shown]], None]] = {
     "tutorial_control": control,
     "tutorial_loads": loads,
     "tutorial_pod": pod,
     "tutorial_step": step,
+    "tutorial_box": box,
+    "tutorial_buyer": buyer,
+    "tutorial_operator": operator,
 }
 
 

@@ -275,7 +275,7 @@ Examples:
       --show fabric.pfc_paused_ps
   emu sweep quickstart --local --set routing.kind=ecmp,e_ecmp \\
       --set ncclx.qps_per_connection=1,16
-  emu sweep burst --local --largest 'jobs[0].workload.size=64KiB..64MiB'
+  emu sweep incast --local --largest 'jobs[0].workload.fan_in=4..48'
   emu sweep llama3 --set checkpoint.every=10min,30min,1h --seeds 20 --mean
   emu sweep quickstart --workers 2 --seeds 5 --mean \\
       --set 'jobs[0].workload.sizes=[1MiB],[8MiB]'

@@ -10,10 +10,11 @@ import click
 
 from emu.accept import bmwg, sonic
 from emu.accept.answers import Answer, compared, text_of, write
+from emu.accept.bench import TOPOLOGIES, Scale, Site
 from emu.base.errors import UsageError
 from emu.base.side_by_side import cores
 from emu.base.spelling import did_you_mean
-from emu.base.units import parse_rate
+from emu.base.units import parse_rate, parse_time
 from emu.cli.columns import say
 from emu.cli.terminal import Paced
 
@@ -107,12 +108,24 @@ def of_sonic(
     "--tests", default="", metavar="1.1,4.*", help="Only these tests; those of inference begin with i."
 )
 @click.option(
-    "--topology", type=click.Choice(list(bmwg.TOPOLOGIES)), help="Two-tier Clos, three tiers, rails  [A]."
+    "--topology", type=click.Choice(list(TOPOLOGIES)), help="Two-tier Clos, three tiers, rails  [A]."
 )
 @click.option(
     "--fabric", default="", metavar="FILE", help="The fabric of a scenario, in place of --topology."
 )
 @click.option("--scale", type=click.Choice(["small", "draft"]), default="small", help="Sizes  [small].")
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Seeds of a test in which something is drawn  [3; draft: 5].",
+)
+@click.option(
+    "--longest",
+    default="10min",
+    metavar="TIME",
+    help="Leave out a run that is estimated to take longer  [10min].",
+)
 @_jobs
 @_out
 @_quiet
@@ -120,7 +133,9 @@ def of_bmwg(
     tests: str,
     topology: str | None,
     fabric: str,
-    scale: bmwg.Scale,
+    scale: Scale,
+    trials: int | None,
+    longest: str,
     jobs: int | None,
     out: Path | None,
     quiet: bool,
@@ -132,13 +147,13 @@ def of_bmwg(
     if topology is not None and fabric:
         raise UsageError("--topology and --fabric are two fabrics; accepted: one of them")
     chosen = bmwg.chosen(tests)
-    site = bmwg.Site("" if fabric else topology or "A", fabric, scale)
-    sections = bmwg.sections(site, ())
-    answers = bmwg.answer(site, chosen, jobs or cores(), Paced(quiet))
+    site = Site("" if fabric else topology or "A", fabric, scale, parse_time(longest) / 1e12)
+    equal = {key: value for key, value in bmwg.comparability(site).items() if key in bmwg.EQUAL}
+    answers = bmwg.answer(site, chosen, jobs or cores(), Paced(quiet), trials or 0)
     sections = bmwg.sections(site, answers)
     say("\n".join(text_of(answers)))
     if out is not None:
         title = f"AI fabric benchmarks: {fabric or f'topology {site.topology}, {scale}'}"
-        for path in write(out, "bmwg", title, answers, sections):
+        for path in write(out, "bmwg", title, answers, sections, equal):
             click.echo(f"written: {path}", err=True)
     return _status(answers)

@@ -17,7 +17,8 @@ from emu.cli.scenario_options import load_scenario, overriding
 from emu.fit.fit_report import overlay, plain, report
 from emu.fit.fitting import fit
 from emu.fit.log_runs import Model
-from emu.fit.read_logs import of_size, read_log
+from emu.fit.read_counters import read_counters
+from emu.fit.read_logs import check_alike, of_size, read_log
 from emu.scenario.set_options import parse_override
 
 EXAMPLES: Final = """\b
@@ -42,6 +43,13 @@ Examples:
     default="in-place",
     help="Which times of nccl-tests  [in-place].",
 )
+@click.option(
+    "--counters",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Counters of the NICs; twice: before and after.",
+)
 @click.option("--largest", default="1GiB", metavar="SIZE", help="Leave out sizes above it  [1GiB].")
 @click.option(
     "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Runs at a time  [one for each core]."
@@ -54,6 +62,7 @@ def command(
     output: Path | None,
     operation: str,
     column: Literal["in-place", "out-of-place"],
+    counters: tuple[Path, ...],
     largest: str,
     jobs: int | None,
     assignments: tuple[str, ...],
@@ -74,12 +83,14 @@ def command(
     *names, scenario = files
     most_bytes = parse_size(largest)
     logs = [of_size(read_log(Path(name), operation, column), most_bytes) for name in names]
+    check_alike(logs)
+    counted = read_counters(counters)
     load_scenario(scenario, assignments, seed, variant, jobless=True)
     overrides = [parse_override(text) for text in assignments]
     if seed is not None:
         overrides.append(parse_override(f"seed={seed}", "--seed"))
     model = Model(scenario, overrides, variant, jobs or cores())
-    done = fit(model, logs, (lambda _: None) if quiet else partial(click.echo, err=True))
+    done = fit(model, logs, (lambda _: None) if quiet else partial(click.echo, err=True), counted)
     click.echo(json.dumps(plain(done), indent=2)) if as_json else say("\n".join(report(done)))
     if output is not None:
         try:
