@@ -541,9 +541,11 @@ def cases(box: Box) -> list[_Case]:
     ]
 
 
-def answer(
-    box: Box, wanted: Sequence[str], at_once: int, tell: Callable[[int, int, str], None]
-) -> list[Answer]:
+Tell = Callable[[str], None]
+"""Hears how many of how many runs are done, and the last."""
+
+
+def answer(box: Box, wanted: Sequence[str], at_once: int, tell: Tell) -> list[Answer]:
     """Carry out the cases of these names on a box."""
     chosen = [case for case in cases(box) if not wanted or case.test in wanted or case.test[:3] in wanted]
     wishes = [wish for case in chosen for wish in case.wishes]
