@@ -75,6 +75,7 @@ class Part(NamedTuple):
 
 
 REPORT = "--local --quiet --no-expect --out run"
+SLOW_GPU = "faults=[{kind: gpu_slow, at: 0s, target: gpu-0-1, factor: 1.5}]"
 SLOW_CABLE = """faults=[{at: 0s, kind: degrade, target: "rtsw-0:ctsw-3", rate: 20G}]"""
 PARTS = {
     "report": Part((f"run quickstart {REPORT}", "report run"), "run/report.html"),
@@ -83,6 +84,9 @@ PARTS = {
     ),
     "faults": Part((f"run story_flapping_optic {REPORT}", "report run"), "run/report.html", "Over time", 700),
     "training": Part((f"run training_step {REPORT}", "report run"), "run/report.html", "Jobs", 900),
+    "tutorial_step": Part(
+        (f"run step_time {REPORT} --set '{SLOW_GPU}'", "report run"), "run/report.html", "Steps of", 620
+    ),
     "operator": Part((f"run operator_gpu_lost {REPORT}", "report run"), "run/report.html", "Over time", 480),
     "campaign": Part(("campaign llama3 --seeds 1 --out run",), "run/timeline.svg", height=420),
     "topologies": Part(("topo quickstart --svg fabric.svg",), "fabric.svg", height=480),
@@ -118,6 +122,11 @@ SHAPES = {
     "sweep": (
         f"sweep pod {SWEPT} --set 'routing={{kind: spray}}' --set jobs[2].enabled=false {ALPHAS}",
         "plot sweep sweep --x switch.buffer.alpha --y fabric.pfc_paused_ps --out shape.png",
+    ),
+    "serving": (
+        f"run serving {LOCAL} --out beside_training",
+        f"run serving {LOCAL} --variant alone --out alone",
+        "plot flows beside_training alone --out shape.png",
     ),
     "jobs": (
         *(
