@@ -312,7 +312,7 @@ def verdict_line(summary: Summary) -> str:
         reasons += [f"{name}: {summary.jobs[name].status}" for name in lost_jobs(summary)]
     reasons += [f"{name}: wrong elements" for name in wrong_jobs(summary)]
     word = "FAIL" if reasons else "PASS" if expected else "DONE"
-    held = f"{counted(expected, 'expectation')} met" if expected else "nothing was expected of it"
+    held = f"{counted(expected, 'expectation')} met" if expected else "no expectations"
     line = f"{word} {summary.scenario.name}: {', '.join(reasons) or held}"
     for cause in summary.diagnosis[:1]:
         line += f"; cause: {cause.cause} at {cause.place}"

@@ -342,7 +342,7 @@ class _Layout:
                 continue
             upper = max(lowest.get(cable.lower, 0), lowest.get(cable.upper, 0))
             place = between[upper] = between.get(upper, 0) + 1
-            inside = "NVLink of a GPU: " if cable.upper == "nvswitch" or cable.lower == "gpu" else ""
+            inside = "NVLink " if cable.upper == "nvswitch" or cable.lower == "gpu" else ""
             text = f"{inside}{cable.links:,} x {about_rate(cable.rate_bps)}, {format_time(cable.delay_ps)}"
             notes.append(Note(MARGIN, self._y(upper) + 46 + 16 * place, text, "side"))
         return notes

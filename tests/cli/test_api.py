@@ -83,7 +83,7 @@ def test_a_notebook_shows_the_step_of_a_training_job_and_the_fabric(
     prepared = api.prepare(TINY)
     for shown in (prepared._repr_html_(), prepared.topology._repr_html_()):  # type: ignore[attr-defined]
         assert ET.fromstring(shown).tag.endswith("svg")
-        assert "NVLink of a GPU: 4 x " in shown
+        assert "NVLink 4 x " in shown
 
 
 def test_report_and_diagnose_take_a_result_or_a_directory(tmp_path: Path) -> None:

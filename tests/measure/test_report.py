@@ -139,7 +139,7 @@ def test_expectation_shows_the_value_in_the_unit_it_was_asked_in() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "DONE hand: nothing was expected of it"),
+        ({}, "DONE hand: no expectations"),
         ({"expectations": [HELD]}, "PASS hand: 1 expectation met"),
         ({"expectations": [HELD, MISSED]}, "FAIL hand: 1 of 2 expectations failed"),
         ({"ending": "stalled"}, "FAIL hand: the run stalled"),

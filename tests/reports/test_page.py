@@ -130,7 +130,7 @@ def test_the_page_opens_on_the_interval_and_the_port_of_the_drops(
 ) -> None:
     page = opened(browser, file)
     judged = page.find_element(By.ID, "judged").text
-    assert judged.startswith("DONE pair: nothing was expected of it; cause: link_down at rtsw-1:ctsw-0, ")
+    assert judged.startswith("DONE pair: no expectations; cause: link_down at rtsw-1:ctsw-0, ")
     assert page.find_element(By.ID, "chosen-name").text == "ctsw-0 → rtsw-1 (down)"
     assert page.find_element(By.ID, "when").text == "100 us to 110 us"
     chosen = page.find_element(By.CSS_SELECTOR, "#chosen-ports tr.chosen").text.split()
