@@ -15,7 +15,7 @@ from emu.base.units import aligned
 from emu.measure.junit import Case, junit_text
 from emu.reports.html_file import document, table
 
-Verdict = Literal["pass", "FAIL", "shown", "not supported"]
+Verdict = Literal["pass", "FAIL", "shown", "not supported", "not run"]
 COLUMNS: Final = 80
 JSON_NAME: Final = "answers.json"
 
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     def verdict(self) -> Verdict:
         """The verdict of all its checks."""
         if not self.checks:
-            return "FAIL" if self.excluded else "not supported"
+            return "not run" if self.excluded else "not supported"
         if any(one.holds is False for one in self.checks):
             return "FAIL"
         return "pass" if any(one.holds for one in self.checks) else "shown"
@@ -115,11 +115,9 @@ def junit(suite: str, answers: Sequence[Answer]) -> str:
 
 def _case(one: Answer) -> Case:
     name = f"{one.test} {one.title}"
-    if one.verdict == "not supported":
-        return Case(name, skipped=one.reason)
+    if not one.checks:
+        return Case(name, skipped="; ".join(one.excluded) or one.reason)
     failed = "; ".join(f"{c.what}: {c.found}, asked: {c.asked}" for c in one.checks if c.holds is False)
-    if one.verdict == "FAIL" and not failed:
-        failed = "; ".join(one.excluded)
     return Case(name, failed and "; ".join(filter(None, (failed, one.reason))))
 
 

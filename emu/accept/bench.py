@@ -132,6 +132,10 @@ class Bench:
         """GPUs of the site."""
         return len(self.prepared().topology.gpus)
 
+    def fans(self, *wanted: int) -> list[int]:
+        """These numbers of senders, as far as the fabric has so many beside a receiver, each once."""
+        return sorted({min(one, self.ranks() - 1) for one in wanted})
+
 
 def job(name: str, workload: Mapping[str, object], **more: object) -> dict[str, object]:
     """A job of a scenario."""

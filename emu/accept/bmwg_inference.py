@@ -158,7 +158,7 @@ def _served(bench: Bench, name: str, **more: Any) -> tuple[list[Check], Result]:
         "prompt": PROMPT,
         "output": 8,
     }
-    work |= {"prefills": 2, "decodes": 2, "tp": 2, **more}
+    work |= {**_instances(bench), **more}
     _, result = bench.run([_chat(bench, work)])
     served = result.summary.jobs["chat"].serving
     if served is None:
@@ -185,6 +185,12 @@ def _chat(bench: Bench, work: Mapping[str, Any]) -> dict[str, object]:
     return job("chat", work, ranks=[rank * there // wanted for rank in range(wanted)])
 
 
+def _instances(bench: Bench) -> dict[str, int]:
+    """Two instances of each kind, of two GPUs; one of each where the fabric is small."""
+    count = 2 if bench.ranks() >= 8 else 1
+    return {"prefills": count, "decodes": count, "tp": 2}
+
+
 def _fitting(bench: Bench, ranks: int) -> bool:
     return ranks <= bench.ranks()
 
@@ -198,14 +204,13 @@ def prompts(bench: Bench) -> Found:
 
 
 def ratios(bench: Bench) -> Found:
-    """More prefill or more decode instances, of eight."""
+    """More prefill or more decode instances, of eight or as many as there are GPUs."""
     checks: list[Check] = []
     best: list[tuple[float, str]] = []
-    for prefills in (1, 2, 4, 6, 7):
-        if not _fitting(bench, 8):
-            continue
-        name = f", {prefills}P{8 - prefills}D"
-        found, result = _served(bench, name, prefills=prefills, decodes=8 - prefills, tp=1)
+    both = min(bench.ranks(), 8)
+    for prefills in sorted({max(both * part // 8, 1) for part in (1, 2, 4, 6, 7)}):
+        name = f", {prefills}P{both - prefills}D"
+        found, result = _served(bench, name, prefills=prefills, decodes=both - prefills, tp=1)
         served = result.summary.jobs["chat"].serving
         best.append((0.0 if served is None else served.tokens_per_s or 0.0, name[2:]))
         checks += found
@@ -216,7 +221,7 @@ def parallelism(bench: Bench) -> Found:
     """Tensor parallelism of 1, 2 and 4."""
     checks: list[Check] = []
     for degree in (1, 2, 4):
-        if _fitting(bench, 4 * degree):
+        if _fitting(bench, 2 * _instances(bench)["prefills"] * degree):
             checks += _served(bench, f", TP {degree}", tp=degree)[0]
             checks += figure("count", f"flows of a request, TP {degree}", degree)
     return checks, ["both pools have one degree here; the draft has pools that differ"]
@@ -233,9 +238,9 @@ def queue_depth(bench: Bench) -> Found:
         "prompt": PROMPT,
         "output": 8,
     }
-    facts = bench.prepared([_chat(bench, {**work, "prefills": 2, "decodes": 2, "tp": 2})]).jobs[0].facts
+    facts = bench.prepared([_chat(bench, {**work, **_instances(bench)})]).jobs[0].facts
     assert isinstance(facts, ServingFacts)
-    capacity = 2e12 / facts.serving.prefill_ps(PROMPT)
+    capacity = facts.serving.prefills * 1e12 / facts.serving.prefill_ps(PROMPT)
     checks: list[Check] = []
     for over in (1.0, 1.25, 1.5, 2.0):
         name = f", {over:.2f} x capacity"

@@ -95,7 +95,7 @@ def burst(bench: Bench) -> Found:
     """The longest burst of k senders to one that loses nothing, without PFC, by bisection."""
     changes = {"switch.pfc.enabled": False, "run.max_time": "20ms"}
     checks = []
-    for fan_in in (2, 8):
+    for fan_in in bench.fans(2, 8):
 
         def whole(size_bytes: int, fan_in: int = fan_in) -> bool:
             return not dropped(
@@ -149,7 +149,7 @@ def spraying(bench: Bench) -> Found:
 def incast_without_pfc(bench: Bench) -> Found:
     """N to 1 by multipath, whose switches have no PFC."""
     checks, runs = [], []
-    for fan_in in (2, 4, 8):
+    for fan_in in bench.fans(2, 4, 8):
         prepared, result = bench.run(
             [job("incast", incast(fan_in, bench.site.flow_bytes))],
             changes={**MULTIPATH, "run.kpis": ["convergence"], "run.sample_every": "2us"},
@@ -169,7 +169,7 @@ def incast_without_pfc(bench: Bench) -> Found:
 def marking(bench: Bench) -> Found:
     """Marks of an incast with DCQCN."""
     changes = {"switch.ecn.enabled": True, "transport.congestion_control": {"kind": "dcqcn"}}
-    _, result = bench.run([job("incast", incast(4, bench.site.flow_bytes))], changes=changes)
+    _, result = bench.run([job("incast", incast(bench.fans(4)[0], bench.site.flow_bytes))], changes=changes)
     marked = result.summary.fabric.queue_marked_frames or 0
     return [
         *figure("count", "frames marked", marked),
@@ -181,7 +181,7 @@ def marking(bench: Bench) -> Found:
 def pfc(bench: Bench) -> Found:
     """Pauses of incasts, and nothing lost."""
     checks, runs = [], []
-    for fan_in in (2, 8):
+    for fan_in in bench.fans(2, 8):
         _, result = bench.run([job("incast", incast(fan_in, 4 * bench.site.flow_bytes))])
         fabric, lost = result.summary.fabric, dropped(result.summary)
         checks += figure("count", f"XOFF frames, {fan_in}:1", fabric.pfc_transmit_xoff_frames)
@@ -208,10 +208,12 @@ def convergence(bench: Bench) -> Found:
     """M flows with DCQCN, M more, and when all of them are within a tenth of their mean."""
     ranks = bench.ranks()
     size = 16 * bench.site.flow_bytes
-    checks = []
+    checks: list[Check] = []
+    if ranks < 5:
+        raise UsageError(f"the fabric has {ranks} GPUs; accepted: 5 or more")
     for first in (2, 4):
         if 2 * first >= ranks:
-            continue
+            break
         one = pairs([(rank, 0) for rank in range(1, first + 1)], 2 * size)
         two = pairs([(rank, 0) for rank in range(first + 1, 2 * first + 1)], size)
         changes = {
