@@ -266,7 +266,7 @@ def run(
 def stepped(
     source: ScenarioSource, overrides: Mapping[str, object] | None = None, *, parts: int = 1
 ) -> Stepped:
-    """A run in this process that goes on when it is told to; its `submitted` jobs do what they are told."""
+    """A run in this process that goes on when it is told to; its `submitted` jobs do what is submitted."""
     prepared = prepare(source, overrides)
     return Stepped(spread(prepared.blueprint, parts))
 
@@ -581,7 +581,7 @@ class _Record(Observer):
             self._directory.journal_all(new)
 
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
-        """Write it down before anybody is told, keep the sample before it, pass it on."""
+        """Write it down before anybody is notified, keep the sample before it, pass it on."""
         if self._directory is not None:
             about = {"capture": len(scenario.run.capture) - 1} if "capture" in change else {"fault": fault}
             self._directory.journal("change", at_ps, **about, change=dict(change))

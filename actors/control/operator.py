@@ -11,8 +11,9 @@ is due, the operator looks at what came, and goes by its *rules*:
     silent    the job handed no byte to any NIC for so many beats while it was in a step
     rows      a GPU has so many remapped rows: its host goes before it fails
     straggler in so many steps a host computed for longer than its peers, the others of the job, by a share:
-              it goes as with `rows`, or is told
-    stalled   no NIC of a host had anything acknowledged for so long though bytes were under way: it is told
+              it goes as with `rows`, or is reported
+    stalled   no NIC of a host had anything acknowledged for so long though bytes were under way: it is
+    reported
 
 What follows an alarm, one after the other:
 

@@ -12,7 +12,7 @@ Rules.
 * Ports are numbered per node, in link order. Fabric links (NIC to switch, switch to switch) come before
   host links (host to GPU, host to NIC), so a leaf has its down ports first, a NIC's fabric ports are 0, 1,
   .. and its host link is its last port. NVLinks (GPU to NVSwitch) come last: a GPU's port 0 is its host link.
-* A link is named after its ends, `rtsw-0:ctsw-3`; parallel links between the same two nodes are told apart
+* A link is named after its ends, `rtsw-0:ctsw-3`; parallel links between the same two nodes are distinguished
   by a suffix, `rtsw-0:ctsw-3/0`, `rtsw-0:ctsw-3/1`. In the order of the ends the lower tier comes first.
 * A link has one rate and one delay, the same in both directions, and a delay of at least 1 ns in every
   fabric.

@@ -402,7 +402,7 @@ class Host(Device):
         self.steps: list[int] = []
         """By program, the operations that it has done, and ..."""
         self.computed_ps: list[int] = []
-        """... how long it had computed at the end of the last; both where health is told."""
+        """... how long it had computed at the end of the last; both where health is reported."""
         self.moved: list[int] = []
         """By program, the bytes that NICs have acknowledged; counted where there are samples."""
         self.sampled_job: i64 = -1

@@ -3,7 +3,7 @@
 A *way* is one end of a connection: a queue pair between two NICs, or a pair of GPUs over NVLink. The end that
 sends has a line of transfers. A transfer goes as WRITEs of at most `PIECE_BYTES`, and `DEPTH` WRITEs of a way
 are outstanding. The last WRITE carries an immediate, so the host at the other end hears of the transfer. Two
-times are told: *delivered*, when that host has the completion of the receive, and *completed*, when the
+times are reported: *delivered*, when that host has the completion of the receive, and *completed*, when the
 sender's host has the acknowledgement of the last WRITE. A post says which it wants.
 
 A WRITE that fails ends the way: its transfers, and all that are posted there later, fail with that status.
@@ -186,7 +186,7 @@ class OpenPosts(Program):
         self._fill(host, way)
 
     def _over(self, host: Host, way: Way, one: Transfer, status: i64) -> None:
-        """A transfer is over at this end; of one that failed it is told in any case."""
+        """A transfer is over at this end; of one that failed it is reported in any case."""
         if one.tell != 0 or status != STATUS_SUCCESS:
             host.tell(one.number, way.rank, one.begun_ps, status)
 

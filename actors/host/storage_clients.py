@@ -22,7 +22,7 @@ over rates (`emu.flow`).
 
 A checkpoint that is saved goes from GPU to host memory first. Where servers are of a known build
 (`host.node`), that *copy* takes its part of the GPU's link for as long as it lasts, and the NIC that reads
-from that GPU is told.
+from that GPU is notified.
 
 Sources. FUSE: Vangoor et al., To FUSE or Not to FUSE (FAST'17): a request queue in the kernel, a daemon in
 user space, requests of up to 128 KiB. Refusals and backoff are ours.

@@ -726,7 +726,7 @@ class Multipath(Transport):
         nic.lane_port(port).send_frame(answer, now)
 
     def _place(self, nic: Endpoint, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
-        """Data is here: it is in memory, and what is complete in order is told."""
+        """Data is here: it is in memory, and what is complete in order is reported."""
         psn: i64 = unwrap(i64(frame.psn), pair.expected_psn)
         if psn == pair.expected_psn:
             frame.ack_request = 0

@@ -23,7 +23,7 @@ it.
 A host link carries messages one after the other between the devices of a server: each occupies the link for
 64 B at its rate, then takes the link's delay. Nothing is lost and nothing blocks; a message sent while the
 link is busy waits its turn, so no two arrive at one port at the same time. The management network is one such
-link from every host to the controller, told apart by the sender's number.
+link from every host to the controller, distinguished by the sender's number.
 
 Not modelled: PCIe credits, posted and non-posted ordering, forward error correction, lane training.
 """

@@ -3,7 +3,8 @@
 A device handles all packets of a train (`actors.wire.train`) as the first one arrives, or leaves. Whatever
 touches the ports of a passage before its last packet has left takes it apart first (`Device.uncouple`): what
 packets that had not arrived by then changed is undone, and they arrive as a train of their own; what had
-arrived and not left waits as it would have. What happens at one instant is told apart by the order of events.
+arrived and not left waits as it would have. What happens at one instant is distinguished by the order of
+events.
 """
 
 from __future__ import annotations

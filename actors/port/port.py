@@ -9,7 +9,7 @@ port's scheduler (`actors.port.scheduling`) for the next class; without one the 
 priority number first.
 
 A class that flow control blocks is not served. Flow control is a hook: whoever implements it (PFC or credits)
-keeps the `blocked` mask and is told when frames wait to be sent on its behalf. Down clears its state.
+keeps the `blocked` mask and is notified when frames wait to be sent on its behalf. Down clears its state.
 
 A port keeps the mix of what happened at it, for the digest (`actors.kernel.mixing`): an arrival reads and
 writes it beside the port's counters.

@@ -24,7 +24,7 @@ The egress queue is short, so congestion shows in the VOQs: RED marks a frame as
 VOQ's depth; adaptive routing, telemetry (INT) and the watchdog see what waits in all VOQs of an egress with
 what waits in its queues. What a watchdog drops, it drops there too.
 
-Timers of credit are serve events of the egress port, told apart by their subject.
+Timers of credit are serve events of the egress port, distinguished by their subject.
 
 Source: credit-scheduled VOQ fabrics of modular chassis, as Meta's spines have them (SIGCOMM 2024: unloaded
 round trip of about 22 us); how vendors size and grow credit is not public, so window and growth are knobs.

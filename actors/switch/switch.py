@@ -848,7 +848,7 @@ class CreditSwitch(Switch):
     """A switch whose links have credits."""
 
     def let_defer(self) -> None:
-        """No serve is deferred: what leaves makes room, and the peer is told."""
+        """No serve is deferred: what leaves makes room, and the peer is notified."""
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps

@@ -75,7 +75,7 @@ LAST_OPCODES: Final[i64] = 0xF3C
 PATHED_IMMDT: Final[i64] = 0xA28
 """A bit for each that carries an immediate."""
 REPORTED_OPCODES: Final[i64] = 0xA3C
-"""A bit for each that ends a message of which the receiver's host is told."""
+"""A bit for each that ends a message of which the receiver's host is notified."""
 
 # AETH syndromes (volume 1, table 45).
 SYNDROME_ACK: Final = 0x1F

@@ -243,8 +243,8 @@ def about_time(time_ps: int) -> str:
 
 def shown_time(time_ps: int) -> str:
     """A time as it is written where that is short, and otherwise to four digits or so: 20_000_000 is "20us",
-    634_155_860 is "634.2us". From 10 s on it has microseconds, so that what follows a fault at once is told
-    from it: 10_800_000_200_000_000 is "10800.0002s".
+    634_155_860 is "634.2us". From 10 s on it has microseconds, so that what follows a fault at once is
+    distinguished from it: 10_800_000_200_000_000 is "10800.0002s".
     """
     exact = format_time(time_ps)
     if len(exact) <= LONGEST_EXACT:

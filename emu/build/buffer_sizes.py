@@ -2,7 +2,8 @@
 
 Headroom by the formula, for each port and lossless class; what reserves and headroom leave of a pool, or of
 each port's own buffer in a modular switch; what a priority group's profile comes to in the numbers that
-switches count with. A configuration that leaves nothing is refused, one that may drop is told before the run.
+switches count with. A configuration that leaves nothing is refused, one that may drop is reported before the
+run.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
 def needed_quanta(scenario: Scenario) -> int:
     """The least quanta of a pause with which a class that stays stopped never starts again.
 
-    It is told again at half the quanta, and the pause frame may wait for the largest frame and for that of
-    another class; a quantum is 64 B at any rate.
+    It is sent again at half the quanta, and the pause frame may wait for the largest frame and for that
+    of another class; a quantum is 64 B at any rate.
     """
     waits = scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES + PAUSE_WIRE_BYTES
     return -(-2 * waits // QUANTUM_BYTES)

@@ -1,7 +1,7 @@
 """The way that the hashes of switches give the packets of a queue pair, with every link up.
 
 What every switch chooses follows from headers alone where it hashes fields that a flow keeps, so the way of a
-queue pair can be told before it sends anything.
+queue pair can be known before it sends anything.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ ROUTING_PURPOSE: Final = 5
 
 
 def engineering_knobs(section: RoutingSection) -> EngineeringKnobs:
-    """What the controller's engineer is told."""
+    """What the controller's engineer receives."""
     return EngineeringKnobs(
         section.interval_ps, section.entries, section.threshold_bps, section.fill, section.hysteresis
     )

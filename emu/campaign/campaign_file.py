@@ -1,7 +1,7 @@
 """Files on the campaign clock: read as scenarios are, with times of whole milliseconds.
 
-Quantities have their units, and every mistake is told with file, line and key (`emu.scenario.yaml`). Times go
-from milliseconds to days, which the picosecond clock of a scenario has no room for.
+Quantities have their units, and every mistake is reported with file, line and key (`emu.scenario.yaml`).
+Times go from milliseconds to days, which the picosecond clock of a scenario has no room for.
 """
 
 from __future__ import annotations

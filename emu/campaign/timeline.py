@@ -34,7 +34,7 @@ COLOURS: Final = {
     LOADING: "#88c0e0",
     PLANNED: "#a0a0a0",
 }
-"""Colour of each phase. Neighbours differ in lightness, so that they can be told apart without colour."""
+"""Colour of each phase. Neighbours differ in lightness, so that they can be distinguished without colour."""
 WORDS: Final = {SELF_CHECK: "self-check", WAITING: "waiting for spares"}
 SIDE: Final = 64
 WIDTH: Final = 960

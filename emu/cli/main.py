@@ -2,8 +2,8 @@
 
 Subcommands are a table of names and one-line helps, so that `emu --help` imports none of them; each is a
 click command called `command` in its own module. Exit status: 0 all expectations hold; 1 an expectation
-failed; 2 bad input; 3 the fabric stalled or a collective timed out; 4 the runtime failed; 130 interrupted.
-An `EmuError` is told on standard error, one line per problem, with its own status; anything else unexpected
+failed; 2 bad input; 3 the fabric stalled or a collective timed out; 4 the runtime failed; 130 interrupted. An
+`EmuError` is reported on standard error, one line per problem, with its own status; anything else unexpected
 keeps its traceback and is a failure of the runtime.
 """
 

@@ -1,6 +1,6 @@
 """Arguments that commands share that read a scenario.
 
-A time is read as in a scenario, and what is wrong with it is told with its option.
+A time is read as in a scenario, and what is wrong with it is reported with its option.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Every family of causes is asked for findings. What is reported of them depends on what the run suffered:
 
-1. a job failed, or the run came to no end: everything that was found is told;
+1. a job failed, or the run came to no end: everything that was found is reported;
 2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.impact`), if it
    is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
    for rose by so much, nothing is said but that results are wrong, what is meant to be so, and, unless jobs
    repeat, what was counted of losses: in every round alike they are no news;
-3. where runs may be emulated, those are told whose healing gives something back, and how much
+3. where runs may be emulated, those are reported whose healing gives something back, and how much
    (`emu.diagnosis.healing`); beside them only what no single component heals;
 4. otherwise findings with an impact of their own are reported: their evidence is something to be called for
    (`alarms`), a job became slower after they began (`emu.diagnosis.impact`), or nothing ended before they
@@ -66,7 +66,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
 )
 MOST_REPORTED: Final = 5
 MOST_ACCUSED: Final = 12
-"""How many are told whose healing gives something back."""
+"""How many are reported whose healing gives something back."""
 MOST_LISTED: Final = 8
 """How many of those beyond that are listed."""
 UNEXPLAINED: Final = "unexplained_wait"
@@ -88,15 +88,15 @@ def diagnose(
         found = [
             one for one in found if one.cause in (*MEANT, WRONG) and not (rounds and one.cause in EVIDENCE)
         ]
-    suffering = [one for one in found if suffered(view, one)]
-    if impact and not suffering:
-        suffering = [one for one in found if one.cause not in MEANT]
+    relevant = [one for one in found if matters(view, one)]
+    if impact and not relevant:
+        relevant = [one for one in found if one.cause not in MEANT]
     if reference is not None and impact:
-        suffering += uneven_groups(view, reference)
-    suffering.sort(key=Finding.order)
-    reported = [Accused(one) for one in suffering]
+        relevant += uneven_groups(view, reference)
+    relevant.sort(key=Finding.order)
+    reported = [Accused(one) for one in relevant]
     if emulate is not None and found:
-        reported = _healed(view, found, suffering, emulate)
+        reported = _healed(view, found, relevant, emulate)
     if len(reported) > 1:
         reported = [one for one in reported if one.finding.cause != UNEXPLAINED]
     reported = [one for one in reported if one.finding.cause not in EVIDENCE] or reported
@@ -115,11 +115,11 @@ def diagnose(
 def _healed(
     view: View,
     found: list[Finding],
-    suffering: list[Finding],
+    relevant: list[Finding],
     emulate: Emulate,
 ) -> list[Accused]:
-    """Those whose healing gives something back; then what could not be healed and shows harm of its own."""
-    suspects = suffering + sorted((one for one in found if one not in suffering), key=Finding.order)
+    """Those whose healing gives something back; then what could not be healed and shows an impact."""
+    suspects = relevant + sorted((one for one in found if one not in relevant), key=Finding.order)
     cut_short = [name for name, job in view.jobs.items() if job.status == UNFINISHED]
     run = Run(view.times(), failed_jobs(view), view.alarmed(), cut_short, behind=_behind_others(view))
     costs = {one.key: most_ps(view, one) for one in suspects} if len(suspects) > MOST_HEALED else {}
@@ -131,7 +131,7 @@ def _healed(
     left = [
         one
         for one in beyond
-        if one in suffering
+        if one in relevant
         and not (guilty and one.cause in LAST)
         and not (one.cause == "rank_absent" and one.place.partition(" ")[0] in explained)
     ]
@@ -145,9 +145,9 @@ def _behind_others(view: View) -> frozenset[str]:
 
 
 def _lasting(view: View, reference: Reference | None, impact: list[str]) -> list[str]:
-    """What is harm for certain. Where jobs repeat and the run compared with was shorter, the usual round has
-    to be longer: the longest of many takes longer than the longest of a few, and what is rarely counted may
-    not be counted in those.
+    """What is an impact for certain. Where jobs repeat and the run compared with was shorter, the usual round
+    has to be longer: the longest of many takes longer than the longest of a few, and what is rarely counted
+    may not be counted in those.
     """
     if reference is None or reference.span_ps is None or reference.span_ps >= view.end_ps:
         return impact
@@ -171,7 +171,7 @@ def _unexplained(view: View, impact: list[str]) -> Iterator[Finding]:
 
 
 def _suffers(job: str, failed: Mapping[str, str], impact: list[str]) -> bool:
-    """Whether a job failed, or what is harm is about it."""
+    """Whether a job failed, or the impact is on it."""
     return job in failed or any(line.startswith(f"{job}:") for line in impact)
 
 
@@ -292,8 +292,8 @@ def _with_symptoms(odd: Finding, found: list[Finding]) -> Finding:
     return odd._replace(evidence=(*odd.evidence, *there))
 
 
-def suffered(view: View, finding: Finding) -> bool:
-    """Whether anything suffered from what was found."""
+def matters(view: View, finding: Finding) -> bool:
+    """Whether a job or an alarm speaks for a finding."""
     if broke_off(view) and finding.cause not in MEANT:
         return True
     if finding.alarms and view.alarms():

@@ -4,7 +4,7 @@ In a run that loses packets or their order, a cable that is 1 ns late changes wh
 run ends some percents, sometimes a third, sooner or later. One such run with a suspect and one without it
 show nothing. So both are emulated again with every NIC slower by up to some hundred ns, each by another
 number: shifting all alike would leave packets in their order, and so do shifts far below a frame's time. The
-suspect is accused if its runs and those without it are told apart by ranks (Mann and Whitney, 1947) and by
+suspect is accused if its runs and those without it are distinguished by ranks (Mann and Whitney, 1947) and by
 their medians. Where nothing is lost without the suspect, what was lost was its doing, and nothing is emulated
 again.
 """

@@ -123,7 +123,7 @@ def _finding(view: View, drift: Drift) -> Finding:
 
 
 def _signs(view: View, drift: Drift) -> tuple[list[str], bool]:
-    """What shows that the drift did harm, and whether an operator is called for that."""
+    """What shows that the drift had an impact, and whether an operator is called for that."""
     number, item = drift.number, drift.item
     name = view.name(number)
     if item == HEADROOM:

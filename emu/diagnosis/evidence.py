@@ -2,7 +2,8 @@
 
 Each finding holds by counters of the whole run: frames with a wrong FCS on links that are meant to have bit
 errors, frames dropped for want of room, packets sent again though none was lost, and timers that expired.
-They are told where nothing else is (`emu.diagnosis.causes`), so that no run with losses ends without a word.
+They are reported where nothing else is (`emu.diagnosis.causes`), so that no run with losses ends without a
+word.
 
 A timer is too short if it expired in a run in which nothing was dropped, no port went down, nobody was lost,
 no queue pair broke by itself and nothing came out of sequence: then the answer was on its way. That one is a

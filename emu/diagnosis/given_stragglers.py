@@ -1,6 +1,6 @@
 """Stragglers of the scenario: ranks that `workload.stragglers` makes slower than the others.
 
-The scenario is the intended state, so a comparison with the intended fabric finds no harm: the rank is as
+The scenario is the intended state, so a comparison with the intended fabric finds no impact: the rank is as
 slow there. That a job waits for one of its ranks is reported all the same, since a diagnosis is asked what
 slows a job. A rank counts from the share by which a job has to become slower to count.
 """

@@ -1,7 +1,7 @@
 """What healing a suspect gives back, and who is accused of that.
 
-Suspects come from symptoms; whether one did harm is found by emulating the same run with that component as
-built (`emu.counterfactual`). One whose healing gives back nothing is not accused. What counts is a job's
+Suspects come from symptoms; whether one had an impact is found by emulating the same run with that component
+as built (`emu.counterfactual`). One whose healing gives back nothing is not accused. What counts is a job's
 time, a job that then ends well, and counters that an operator is called for, each by the measure of
 `emu.diagnosis.impact`.
 
@@ -101,12 +101,12 @@ class Gain(NamedTuple):
 
     @property
     def slower(self) -> bool:
-        """Whether the job took so much longer that it is harm."""
+        """Whether the job took so much longer that it is an impact."""
         return risen(self.before_ps, self.after_ps)
 
     @property
     def worthwhile(self) -> bool:
-        """Whether that is harm undone."""
+        """Whether that is an impact undone."""
         return self.slower or bool(self.mended) or bool(self.alarms)
 
     def order(self) -> tuple[bool, bool, float, int]:
@@ -521,7 +521,7 @@ def _let_go(run: Run, needed: list[Finding], group: Sequence[Finding], whole: Ga
 
 
 def _as_good(one: Gain, whole: Gain) -> bool:
-    """Whether one healing gives back as much as another, but for what is no harm."""
+    """Whether one healing gives back as much as another, but for what is no impact."""
     if not set(whole.mended) <= set(one.mended):
         return False
     if whole.slower:

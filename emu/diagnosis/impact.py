@@ -24,9 +24,9 @@ measure.
 
 Groups of equal ports that are loaded less evenly than they were meant to be. A switch spreads flows over
 equal ports by a hash, and how evenly is luck; some unevenness is in every run and no answer to anything. So a
-group is told only where the fullest of its members carried `WORSE_PERMILLE` more of the mean than in the run
-that this one is compared with: then flows collide here that do not collide there. What moved them (a drifted
-hash, a link that is gone) ranks before it.
+group is reported only where the fullest of its members carried `WORSE_PERMILLE` more of the mean than in the
+run that this one is compared with: then flows collide here that do not collide there. What moved them (a
+drifted hash, a link that is gone) ranks before it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who waits for whom: the chain from a rank down to what holds its frames, and its ends.
 
-The chain is told in one sentence. It is asked for where a run came to no end. Every link of the chain is
+The chain is reported in one sentence. It is asked for where a run came to no end. Every link of the chain is
 something that a device shows:
 
 1. a rank waits for data, a clear-to-send or an acknowledgement of another rank (its host says so);
@@ -15,15 +15,15 @@ something that a device shows:
 
 A run that ends at `run.max_time` breaks off whatever is in flight. There a queue pair waits only if nothing
 of it was acknowledged for longer than what shares its ends takes to drain (`stuck`), and where packets move
-no chain of ranks is told.
+no chain of ranks is reported.
 
-Of all ranks' chains the shortest that ends in the fabric, or at a rank that waits for nobody, is told. Where
-ranks wait for one another in a circle, as those of a ring do, and a suspect is known, the chain ends at a
-rank of the suspect's server. Without ranks, chains begin at queue pairs.
+Of all ranks' chains the shortest that ends in the fabric, or at a rank that waits for nobody, is reported.
+Where ranks wait for one another in a circle, as those of a ring do, and a suspect is known, the chain ends at
+a rank of the suspect's server. Without ranks, chains begin at queue pairs.
 
 Ranks that hold others up. The flight recorders and failures of a job that did not end well already name ranks
 that never joined, or called another size (`emu.measure.run_directory.flight_recorder`). Where no other cause
-is found the chain of waits is told.
+is found the chain of waits is reported.
 
 Queue pairs in error by themselves. NICs log every queue pair that goes into error, with the status of what it
 was doing. A queue pair whose retries ran out is a consequence: its way or its peer was lost. One that was not
@@ -57,7 +57,7 @@ _SENT: Final = 4
 _QUIET: Final = 5
 """Columns of table `outstanding`."""
 MOST_PORTS: Final = 8
-"""Ports of a chain that are told one by one."""
+"""Ports of a chain that are reported one by one."""
 
 
 class Chain(NamedTuple):

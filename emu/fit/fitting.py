@@ -39,7 +39,7 @@ GAIN: Final = 0.1
 LEAST_EFFECT: Final = 0.01
 """Least effect of a knob, over its range, at the size that it changes most."""
 SIMILAR: Final = 0.97
-"""Cosine of two knobs' slopes from which on they cannot be told apart."""
+"""Cosine of two knobs' slopes from which on they cannot be distinguished."""
 MOST_KNOBS: Final = 6
 SWEEPS: Final = 16
 STEPS: Final = 24
@@ -245,7 +245,7 @@ class _Fitting:
             if not found:
                 break
             least, _, best = min(found, key=lambda one: one[0])
-            # Of knobs that do as well as the best, or cannot be told apart from it, the first of the list.
+            # Of knobs that do as well as the best, or cannot be distinguished from it, the first of the list.
             misfit, _, knob = min(
                 (
                     one

@@ -215,7 +215,7 @@ def diagnosis_lines(
     found: Sequence[Diagnosed], uncompared_events: int | None = None, *, evidence: bool = False
 ) -> list[str]:
     """What a run suffered from: the likeliest cause with its evidence, the others in a line each, and how far
-    that goes, wherever it is told."""
+    that goes, wherever it is reported."""
     lines: list[str] = []
     for at, one in enumerate(found[:MOST_CAUSES]):
         lines.append(f"diagnosis: {one.sentence}" if at == 0 else f"  or: {one.sentence}")

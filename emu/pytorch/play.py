@@ -153,7 +153,7 @@ def main() -> int:
     except SystemExit as end:
         if end.code:
             return _failed(arguments, f"the script ended with status {end.code}")
-    except BaseException as error:  # noqa: BLE001  whatever a script raises is told with its line
+    except BaseException as error:  # noqa: BLE001  whatever a script raises is reported with its line
         return _failed(arguments, f"{type(error).__name__}: {error}", error)
     record.write(arguments.out)
     return 0

@@ -12,7 +12,7 @@ interval; of each fabric port, in its sending direction, an interval has four fi
                   that come in, which are those of its peer's direction
 
 Logarithms keep 5 % between one byte of a packet and a whole buffer. Runs with more than `MOST_INTERVALS`
-samples are told in so many intervals, each of several samples.
+samples are reported in so many intervals, each of several samples.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _ITEMS = {
     "lost": BOOTED,
     "timer_expired": TIMER,
 }
-"""What devices note, by the name of what they were told, and the item it is."""
+"""What devices note, by the name of what they received, and the item it is."""
 
 
 def shown_by(device: Device) -> dict[str, Rows]:

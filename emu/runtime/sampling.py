@@ -1,8 +1,8 @@
 """Samples: each worker's share of a sampling point, and their union.
 
 A share is what changed since the worker's share before. A run that goes back to a snapshot passes the
-sampling points after it again, and at each of them the same has changed: what was told already is left out. A
-snapshot may lie between two sampling points, so the first share after it is whole.
+sampling points after it again, and at each of them the same has changed: what was reported already is left
+out. A snapshot may lie between two sampling points, so the first share after it is whole.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Sampler:
 class Merger:
     """Puts the shares of all workers together, in device order, and tells the observer.
 
-    Each sampling point is told once, also where the run goes back to a snapshot and passes it again.
+    Each sampling point is reported once, also where the run goes back to a snapshot and passes it again.
     """
 
     def __init__(self, workers: int, observer: Observer) -> None:
@@ -101,7 +101,7 @@ class Merger:
         self._waiting: dict[int, list[Share]] = {}
         self._reported_ps = -1
         self._layouts: list[Layouts] | None = []
-        """What the devices count; None once that was told."""
+        """What the devices count; None once that was reported."""
 
     def restart(self) -> None:
         """The run went back: shares whose sampling point is not complete will be taken again."""

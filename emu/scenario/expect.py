@@ -394,7 +394,7 @@ class SeriesExpectation(Section):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What its lines can be told apart by."""
+        """What its lines can be distinguished by."""
         if self.metric.labels == COLLECTIVE:
             return ("comm_name", "collective", "nranks", "message_size", "algo_proto")
         found = self.metric.labels

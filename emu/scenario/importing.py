@@ -12,8 +12,8 @@
     topology of a server by NCCL (XML)              servers around one switch, NVLink, PCIe
 
 What has at most `MOST_ROWS` rows is spelled out with names and units; more stays in its file, which the
-scenario names. Each section says in a comment where it comes from and what of it is left out. A file is told
-by what is in it, not by its name, but for Chakra's (.et).
+scenario names. Each section says in a comment where it comes from and what of it is left out. A file is
+recognised by what is in it, not by its name, but for Chakra's (.et).
 """
 
 import os
@@ -70,7 +70,7 @@ KNOWN: Final = (
 )
 GZIP: Final = b"\x1f\x8b"
 _BEGINNING: Final = 1 << 16
-"""Bytes by which a file is told."""
+"""Bytes by which a file is recognised."""
 _NOT_READ: Final = (
     (
         (b'"workload_graph"',),

@@ -599,7 +599,7 @@ def _by_rows(
 
 
 def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
-    """Ranks that a job lacks and is told something of."""
+    """Ranks that a job lacks, and something is said of."""
     job = scenario.jobs[index]
     named: list[tuple[Location, int]] = [(("absent", at), rank) for at, rank in enumerate(job.absent)]
     if ranks < 2 and job.workload.talks:

@@ -219,7 +219,7 @@ class Kinds(Mapping[str, type[Section]]):
 
 
 class OneOf:
-    """The type of a section that comes in several kinds, told apart by the value of `key`.
+    """The type of a section that comes in several kinds, distinguished by the value of `key`.
 
     `table` maps each value of `key` to a model. Without `default`, the key is required.
     In the location of a pydantic error the chosen kind appears as "<kind>", which no key can be.
@@ -289,7 +289,7 @@ class OneOf:
 
 
 class OneOfKeys(OneOf):
-    """The type of a section whose kinds are told apart by a key that the others do not have.
+    """The type of a section whose kinds are distinguished by a key that the others do not have.
 
     `table` maps that key to the model; the first kind is meant where none of the keys is given.
     """

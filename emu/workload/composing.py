@@ -9,9 +9,9 @@
     program.main.wait(side.record())
     result = emu.run(program.scenario(topology={"kind": "star", "hosts": 4}), local=True)
 
-What the operations mean is in `emu.workload.program`. What is wrong is told when the scenario is loaded, with
-the key of the operation: operations are counted from 0 in the order of the calls. Quantities are written as
-in a scenario ("1MiB", "20us").
+What the operations mean is in `emu.workload.program`. What is wrong is reported when the scenario is loaded,
+with the key of the operation: operations are counted from 0 in the order of the calls. Quantities are written
+as in a scenario ("1MiB", "20us").
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Program:
         """Name of the job: its results are `summary.jobs[name]`."""
         self.steps = steps
         self.operations: list[dict[str, Any]] = []
-        """What the streams were told, with the keys of a scenario."""
+        """What the streams were given, with the keys of a scenario."""
         self.main = Stream(self, MAIN)
         """The stream whose computing and waiting the results tell."""
         self._communicators: list[dict[str, Any]] = []

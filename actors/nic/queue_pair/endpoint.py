@@ -122,8 +122,8 @@ class Endpoint(Device):
         raise NotImplementedError
 
     def set_recovery_timer(self, pair: QueuePair, at_ps: i64) -> None:
-        """Let the loss recovery scheme be told (`on_timer`) at a time to come; 0 for not at all. A queue pair
-        has one such timer: set again it moves, and an earlier time waits for the one that is pending.
+        """Have the loss recovery scheme called (`on_timer`) at a time to come; 0 for not at all. A queue
+        pair has one such timer: set again it moves, and an earlier time waits for the one that is pending.
         """
         pair.recovery_due_ps = at_ps
         if at_ps > 0 and pair.recovery_timer_ps == 0:

@@ -2,7 +2,7 @@
 
 These are responses of READs, and acknowledgements of what came after them. They leave in the order of their
 PSNs, since whoever hears of a PSN may take everything before it for answered. A request that is repeated is
-answered anew; where that covers what is owed already, nothing is sent twice.
+answered anew; where that covers what is pending already, nothing is sent twice.
 
 Source: InfiniBand Architecture Specification volume 1, sections 9.4.4 and 9.7.5.1.
 """
@@ -71,7 +71,7 @@ def add_response(
             if at.psn >= psn:
                 break
         elif at.psn < psn:
-            if at.end_psn > psn:  # what is owed already comes soon enough
+            if at.end_psn > psn:  # what is pending already comes soon enough
                 assert first is not None
                 if at.end_psn >= end:
                     return first

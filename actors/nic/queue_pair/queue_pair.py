@@ -3,7 +3,7 @@
 A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they are
 acknowledged) and a responder (the PSN it expects, the message it is receiving, what it holds beyond a gap).
 PSNs are unbounded integers here and 24 bits on the wire; `unwrap` finds the nearest. What is sent next is an
-owed response (`actors.nic.queue_pair.pending_answers`), else a packet that the recovery scheme wants again
+pending response (`actors.nic.queue_pair.pending_answers`), else a packet that the recovery scheme wants again
 (`resend_psn`), else the one with `next_psn`, as long as that is below `limit_psn` and nothing holds the queue
 pair back (`waits`). Window-bound schemes and congestion control move the limit, for the others it is out of
 reach.
@@ -327,7 +327,7 @@ class QueuePair(Connection):
         self.recovery_timer_ps: i64 = 0
         """For when the timer of the loss recovery scheme is pending; 0 if it is not."""
         self.recovery_due_ps: i64 = 0
-        """When the scheme is to be told; 0 for not at all."""
+        """When the scheme is to be called; 0 for not at all."""
         self.receives: i64 = 0
         """Receives that are posted and not taken."""
         self.pieces: list[bytes] = []  # of the message being received, where payload is real
@@ -416,7 +416,7 @@ class QueuePair(Connection):
         return self.packet(request, psn)
 
     def next_response(self) -> Frame:
-        """Build the next owed response; there is one, and it is no acknowledgement."""
+        """Build the next pending response; there is one, and it is no acknowledgement."""
         pending = self.pending
         assert pending is not None and pending.syndrome < 0, self.qpn
         frame = self.frame(pending.step_opcode(), pending.psn, pending.step_bytes(self.mtu_bytes))

@@ -261,7 +261,7 @@ class Responder(Requester):
         self._ports[port].send_frame(answer, now)
 
     def notify(self, pair: QueuePair, port: NicPort, now: i64) -> None:
-        """A marked packet came: tell its sender, unless it was told within the interval."""
+        """A marked packet came: notify its sender, unless it was notified within the interval."""
         self.np_ecn_marked_roce_packets += 1
         if self.self_clocked:
             self.recovery.on_mark(pair)

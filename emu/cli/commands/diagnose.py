@@ -25,12 +25,12 @@ NOTHING_FOUND = (
     "--baseline",
     metavar="RUN",
     type=click.Path(path_type=Path),
-    help="The directory of a run in which all was well: harm is measured against it.",
+    help="The directory of a run in which all was well: impact is measured against it.",
 )
 @click.option(
     "--emulate",
     is_flag=True,
-    help="Emulate the intended fabric now, however long that takes, and measure harm against it.",
+    help="Emulate the intended fabric now, however long that takes, and measure the impact against it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reading

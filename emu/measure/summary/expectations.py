@@ -6,8 +6,8 @@ value, or a share of the mean of the points before the fault, from the first tha
 series is judged by itself unless they are combined; a line that was 0 before a fault has nothing to recover.
 
 The end of the run ends every span. A span without a point at which the series is known cannot be judged, and
-that is a failed expectation, not one that holds. Why one does not hold is told with the first time and value
-that break it.
+that is a failed expectation, not one that holds. Why one does not hold is reported with the first time and
+value that break it.
 """
 
 from __future__ import annotations

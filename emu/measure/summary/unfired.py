@@ -120,7 +120,7 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
 
 
 def _routes(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
-    """What switches were told about links that fail."""
+    """What switches are to do about links that fail."""
     link, routing = scenario.link, scenario.routing
     if counts.total(PORT_LINK_DOWNED) == 0 and _drops(fabric).by_reason.get("link_down", 0) == 0:
         for key in ("down_debounce", "up_debounce"):
@@ -262,7 +262,7 @@ def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> I
 
 
 def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator[Unfired]:
-    """What the collective library was told beyond its defaults."""
+    """What the collective library is given beyond its defaults."""
     ncclx = scenario.ncclx
     if ncclx.outstanding != type(ncclx.outstanding)() and counts.total(HOST_HELD_SLICES) == 0:
         yield Unfired(feature="ncclx.outstanding", reason="no slice waited for a limit")

@@ -282,9 +282,9 @@ class Caller:
 
         With `rank` only that rank's part is posted: others post theirs, with the same number, and each is
         told of its own end. `on` names one of several communicators of the same ranks. With `each`, every
-        rank's end is told. `data` is the input of each rank, in the order of `ranks` (of `rank`, its own), as
-        bytes of elements of `dtype`: a run with `payload: real` sends and reduces them. Without it they are
-        zeros.
+        rank's end is reported. `data` is the input of each rank, in the order of `ranks` (of `rank`, its
+        own), as bytes of elements of `dtype`: a run with `payload: real` sends and reduces them. Without it
+        they are zeros.
         """
         run = self._run
         try:
@@ -468,7 +468,7 @@ class Caller:
         return done
 
     def close(self) -> None:
-        """Post nothing any more. What is outstanding goes on, and nobody is told."""
+        """Post nothing any more. What is outstanding goes on, and nobody is notified."""
         if self.ended_ps < 0:
             self.ended_ps = max(self.promise_ps, self._run.now_ps)
 
@@ -979,7 +979,7 @@ class OpenRun:
                 )
 
     def step(self) -> bool:
-        """Advance a little: to something that somebody is told, to a post's time, or as far as callers
+        """Advance a little: to something that is reported, to a post's time, or as far as callers
         promise. False if they promise nothing."""
         limit_ps = min([caller.bound_ps() for caller in self._callers.values()], default=int(NEVER_PS))
         engine, heap = self._engine, self._heap

@@ -37,7 +37,7 @@ STEPS: Final = 64
 MOST_OF_A_STRANGER: Final = 1 << 10
 """Bytes of the largest frame before the token."""
 LINGER_S: Final = 5.0
-"""For a caller that does not read what it is told."""
+"""For a caller that does not read what is sent to it."""
 
 
 class Stalling(Exception):

@@ -78,7 +78,7 @@ def named(plan: RunPlan, pids: Sequence[int], worker: int) -> str:
 
 
 def kept_details(worker: int, details: str, directory: Path | None) -> str:
-    """Keep a traceback in the run directory; where it is. Where it cannot be kept, it is told itself."""
+    """Keep a traceback in the run directory; where it is. Where it cannot be kept, it is reported itself."""
     if not details:
         return ""
     if directory is not None:

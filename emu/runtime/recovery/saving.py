@@ -1,7 +1,7 @@
 """A worker's share of a snapshot, taken at a sync point while the run goes on.
 
 At a requested sync point every worker saves its devices and what is pending there, and goes on at once; the
-file is written by another thread. What came of it is told with the next answer to the coordinator, which
+file is written by another thread. What came of it is reported with the next answer to the coordinator, which
 counts the generation once every worker has written its share.
 
 *When* is the coordinator's business: it asks worker 0, which requests a sync point at the first possible
@@ -146,7 +146,7 @@ class Saving:
         return [(part, saved) for part, saver in enumerate(self._savers) for saved in saver.drain()]
 
     def count(self, written: Sequence[tuple[int, Saved]]) -> None:
-        """Count what is whole, once its samples are told; ask for the next one when it is due."""
+        """Count what is whole, once its samples are reported; ask for the next one when it is due."""
         for part, saved in written:
             self.snapshot_coordinator.take(part, saved)
         if self.snapshot_coordinator.due():

@@ -207,7 +207,7 @@ class _RayRun:
     def close(self, ending: Ending) -> None:
         """Close what the run opened; end its actors, or leave them to the session after an orderly run.
 
-        Raises nothing: how the run ended is known, and is to be told. What could not be closed is noted.
+        Raises nothing: how the run ended is known, and is to be reported. What could not be closed is noted.
         """
         self._watch.close()
         steps: list[tuple[str, Callable[[], None]]] = [

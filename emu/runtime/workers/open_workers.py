@@ -230,4 +230,4 @@ def opened_on_ray(
 
 
 def _nobody(line: str) -> None:
-    """Nobody is told."""
+    """Nobody is notified."""

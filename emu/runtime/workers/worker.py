@@ -206,7 +206,7 @@ SPIN_S: Final = 0.0002
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a worker is told: everything else it works out from the scenario."""
+    """What a worker receives: everything else it works out from the scenario."""
 
     worker: int
     workers: int

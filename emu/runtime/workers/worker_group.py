@@ -379,6 +379,6 @@ def cluster_cpus() -> int:
 
 
 def _last_line(error: Exception) -> str:
-    """The last line of a traceback that is told in an error."""
+    """The last line of a traceback that is reported in an error."""
     reported = [line for line in str(error).splitlines() if line and line[0].isalpha()]
     return (reported or [type(error).__name__])[-1][:300]

@@ -218,7 +218,9 @@ def members(topology: Topology, host: int, role: Role) -> list[int]:
 
 
 def lost_host(topology: Topology, host: int) -> tuple[list[Change], tuple[int, ...]]:
-    """A server is gone: what it ran, its GPUs, its queue pairs, and the links of its NICs, which are told."""
+    """A server is gone: what it ran, its GPUs, its queue pairs, and the links of its NICs, which are
+    notified.
+    """
     nics = members(topology, host, Role.NIC)
     links = tuple(link for nic in nics for link in links_at(topology, nic))
     changes = [Change(int(LOST), host, 0)]

@@ -268,7 +268,7 @@ class RowRemap(RecurringFault):
 
 
 class HostLost(RecurringFault):
-    """A server goes dark, with its GPUs and NICs; nobody is told."""
+    """A server goes dark, with its GPUs and NICs; nobody is notified."""
 
     target_kind: ClassVar[TargetKind] = "host"
     effect = "jobs on it fail (retry_exceeded at their peers)"

@@ -75,7 +75,7 @@ class Fault(NamedTuple):
 
 
 class FaultEvent(NamedTuple):
-    """What one device is told, and when."""
+    """What one device is to do, and when."""
 
     at_ps: int
     device: int

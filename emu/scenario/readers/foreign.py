@@ -1,8 +1,8 @@
 """Checks that all readers of other tools' files share: none of these files is trusted.
 
 A number in a text is digits, not too many of them, within bounds; whatever comes in any number is counted,
-and refused past a limit before it is kept. What is wrong is told with its line and what would have been read,
-by the reader's own error.
+and refused past a limit before it is kept. What is wrong is reported with its line and what would have been
+read, by the reader's own error.
 """
 
 from __future__ import annotations

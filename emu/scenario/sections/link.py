@@ -56,7 +56,7 @@ class CreditsSection(Section):
     """Receive buffer of each port and virtual lane (priority), in blocks of 64 bytes. A choice: 5 us at
     400G."""
     update_bytes: AutoPositiveSizeBytes = None
-    """By how much a limit must have risen to be told. `auto`: two largest frames."""
+    """By how much a limit must have risen to be advertised. `auto`: two largest frames."""
 
 
 class LinkSection(Section):

@@ -278,7 +278,7 @@ class ReceiveQueueSection(Section):
     """Receives that are posted; 0: as many as are ever needed. Without one, a message gets an RNR NAK."""
     repost_ps: TimePs = 0
     """What a host needs to post another one for one that was taken, one after the other per NIC, after it
-    was told."""
+    was notified."""
 
 
 class OwnTransportSection(PolicySection):

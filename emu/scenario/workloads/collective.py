@@ -76,7 +76,7 @@ class CollectiveWorkload(Workload):
     def check(self) -> Iterator[Refusal]:
         """Refuse an algorithm that does not know the operation, and what belongs to another operation.
 
-        A size may not be listed twice: its rows could not be told apart.
+        A size may not be listed twice: its rows could not be distinguished.
         """
         if self.algorithm in ALGORITHMS and self.op not in ALGORITHMS[self.algorithm]:
             reason = f"{self.algorithm} has no {self.op}"
