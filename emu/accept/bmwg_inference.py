@@ -30,7 +30,7 @@ from emu.accept.bench import (
 from emu.accept.bmwg_training import Found
 from emu.api import Result
 from emu.base.errors import UsageError
-from emu.base.units import about_size
+from emu.base.units import about_size, counted
 from emu.results.percentiles import FlowTimes, percentiles
 from emu.workload.serving import ServingFacts
 
@@ -79,7 +79,7 @@ def transfer(bench: Bench) -> Found:
             }
             prepared, result = bench.run([job("keys", work)])
             rate_bps = result.summary.jobs["keys"].flows[0].throughput_bps or 0
-            name = f"{about_size(size)}, {queue_pairs} queue pairs, of line rate"
+            name = f"{about_size(size)}, {counted(queue_pairs, 'queue pair')}, of line rate"
             checks += figure("share", name, rate_bps / line_bps(prepared))
             runs.append(result)
     return [*checks, ended(*runs)], ["blocks up to 16 MiB and 16 queue pairs; the draft has 1 GB and 128"]
@@ -109,7 +109,7 @@ def transfer_scaling(bench: Bench) -> Found:
     while count <= half:
         work = pairs([(one, half + one) for one in range(count)], bench.site.flow_bytes, 4)
         prepared, result = bench.run([job("keys", work)])
-        done, of = result.summary.jobs["keys"], f"{count} pairs"
+        done, of = result.summary.jobs["keys"], f"{counted(count, 'pair')}"
         rates = [float(flow.throughput_bps or 0) for flow in done.flows]
         checks += figure("share", f"of line rate, {of}", mean(rates) / line_bps(prepared))
         checks += _times("latency", f", {of}", done.flow_times)

@@ -31,7 +31,7 @@ from emu.accept.bench import (
 from emu.api import Result
 from emu.base.bisection import largest
 from emu.base.errors import UsageError
-from emu.base.units import about_size
+from emu.base.units import about_size, counted
 from emu.measure.summary.kpis import jain
 
 Found = tuple[list[Check], list[str]]
@@ -62,9 +62,13 @@ def throughput(bench: Bench) -> Found:
         span_ps = max(flow.delivered_ps or 0 for flow in flows) - min(flow.start_ps or 0 for flow in flows)
         total_bps = sum(flow.bytes for flow in flows) * 8e12 / span_ps if span_ps > 0 else 0.0
         checks += figure(
-            "share", f"aggregate of line rate, {queue_pairs} queue pairs", total_bps / nic_bps(prepared)
+            "share",
+            f"aggregate of line rate, {counted(queue_pairs, 'queue pair')}",
+            total_bps / nic_bps(prepared),
         )
-        checks.append(ended(last)._replace(what=f"jobs that did not end well, {queue_pairs} queue pairs"))
+        checks.append(
+            ended(last)._replace(what=f"jobs that did not end well, {counted(queue_pairs, 'queue pair')}")
+        )
     return checks, []
 
 
@@ -256,7 +260,7 @@ def balancing(bench: Bench, changes: Mapping[str, object]) -> Found:
     for queue_pairs in (1, 4, 16):
         work = [job("pairs", permutation(bench.site.flow_bytes, queue_pairs))]
         _, result = bench.run(work, changes={**changes, **UPLINKS})
-        fabric, of = result.summary.fabric, f"{queue_pairs} queue pairs"
+        fabric, of = result.summary.fabric, counted(queue_pairs, "queue pair")
         checks += figure("ratio", f"MMR of flows, {of}", fabric.worst_flows_max_over_mean)
         checks += figure("ratio", f"MMR of bytes, {of}", fabric.worst_max_over_mean)
         checks += figure("ratio", f"JFI, {of}", kpis(result.summary, "pairs").jain)
