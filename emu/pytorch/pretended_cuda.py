@@ -7,6 +7,7 @@ the run.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,6 @@ from emu.pytorch.kernel_log import KernelLog
 from emu.pytorch.tape import Tape
 
 CPU = torch.device("cpu")
-GPU = torch.device("cuda", 0)
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Stream:
 
     def __init__(self, device: Any = None, priority: int = 0, *, number: int | None = None, **_: Any) -> None:
         self.number = Stream.tape.new_stream() if number is None else number
-        self.priority, self.device = priority, GPU
-        self.device_index, self.device_type, self.stream_id = 0, 1, self.number
+        index = Stream.tape.device_index
+        self.priority, self.device = priority, torch.device("cuda", index)
+        self.device_index, self.device_type, self.stream_id = index, 1, self.number
         self.cuda_stream = self.number
 
     def wait_event(self, event: Event) -> None:
@@ -184,8 +185,8 @@ class OnTheGpu(TorchFunctionMode):
         self._claims = {
             Tensor.is_cuda.__get__: lambda tensor: True,
             Tensor.is_cpu.__get__: lambda tensor: False,
-            Tensor.device.__get__: lambda tensor: GPU,
-            Tensor.get_device: lambda tensor: 0,
+            Tensor.device.__get__: lambda tensor: torch.device("cuda", tape.device_index),
+            Tensor.get_device: lambda tensor: tape.device_index,
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -310,6 +311,7 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
     """`torch.cuda`, `torch.accelerator` and `torch.autocast` answer for the GPU of the run."""
     cuda: Any = torch.cuda
     Stream.tape = tape
+    tape.device_index = int(os.environ.get("LOCAL_RANK", "0"))
     default = Stream(number=0)
     generator = Generator()
     on: dict[str, Any] = {
@@ -318,7 +320,7 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
         "_lazy_init": lambda: None,
         "init": lambda: None,
         "device_count": lambda: gpus,
-        "current_device": lambda: 0,
+        "current_device": lambda: tape.device_index,
         "set_device": lambda device: None,
         "synchronize": lambda device=None: tape.host_waits(),
         "get_device_properties": lambda device=None: properties,
@@ -394,7 +396,7 @@ def _claim_of_fakes(tape: Tape) -> None:
         if tape.inside or true.type != "cpu" or not torch._C._is_torch_function_mode_enabled():
             return true
         with torch._C.DisableTorchFunction():
-            return GPU if tape.is_on_gpu(tensor) else true
+            return torch.device("cuda", tape.device_index) if tape.is_on_gpu(tensor) else true
 
     from torch.optim.optimizer import _foreach_supported_types  # noqa: PLC0415  `torch.optim.optimizer` is no attribute
 

@@ -38,6 +38,8 @@ class Tape:
         self.calls = 0
         self.module = ""
         """The module whose forward runs, or whose backward."""
+        self.device_index = 0
+        """The number of the one GPU that the script uses."""
         self.quiet = 0
         """Nothing is written while it is above 0: what happens inside is one operation on a GPU."""
         self.inside = 0

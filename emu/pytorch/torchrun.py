@@ -37,6 +37,16 @@ class ScriptError(EmuError):
     exit_status = 2
 
 
+def check_script(script: str, *, module: bool) -> None:
+    """Raise UsageError for a script that cannot run here at all."""
+    if not module and not Path(script).is_file():
+        raise UsageError(f"{script}: there is no such script; accepted: a file, or --module and its name")
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "torch is not installed here; accepted: `pip install 'roce-emu[torch]'` (docs/pytorch.md)"
+        )
+
+
 @dataclass
 class Recording:
     """What to play."""
@@ -56,13 +66,7 @@ class Recording:
 
     def check(self) -> None:
         """Raise UsageError for what cannot be played at all."""
-        path = Path(self.script[0])
-        if not self.module and not path.is_file():
-            raise UsageError(f"{path}: there is no such script; accepted: a file, or --module and its name")
-        if importlib.util.find_spec("torch") is None:
-            raise UsageError(
-                "torch is not installed here; accepted: `pip install 'roce-emu[torch]'` (docs/pytorch.md)"
-            )
+        check_script(self.script[0], module=self.module)
 
     def roles(self, asked: Sequence[int], reported: Callable[[str], None]) -> list[Role]:
         """Play rank 0, or the ranks asked for, and what rank 0's record shows to differ."""

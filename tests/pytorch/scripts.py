@@ -172,3 +172,96 @@ for _ in range(4):
     optimizer.zero_grad()
 """
 PARAMETERS = 4 * (64 * 256 + 256 + 256 * 64 + 64 + 2 * 64)
+SMALL_GPT = """
+import os, sys, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+torch.cuda.set_device(device)
+dist.init_process_group("nccl")
+torch.manual_seed(0)
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.norms[0](x)).view(b, t, 3, 2, c // 2).permute(2, 0, 3, 1, 4).unbind(0)
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+block = Block(32)
+model = nn.Sequential(nn.Embedding(32, 32), block, nn.Linear(32, 32)).to(device)
+if "fsdp" in sys.argv:
+    fully_shard(block)
+    fully_shard(model)
+else:
+    model = DistributedDataParallel(model, device_ids=[device.index], bucket_cap_mb=0.02)
+optimizer = torch.optim.SGD(model.parameters(), 0.3, momentum=0.9)
+torch.manual_seed(1 + dist.get_rank())
+for step in range(20):
+    tokens = (torch.randint(32, (2, 1), device=device) + 3 * torch.arange(13, device=device)) % 32
+    loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("step", step, loss.item())
+dist.destroy_process_group()
+"""
+"""For live runs. SGD, because Adam divides by the size of a gradient: the bias of the keys has no effect, so
+its gradient is rounding errors alone, and Adam makes steps of them that are as large as others."""
+EVERY_CALL = """
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+dist.init_process_group("nccl")
+r, n = dist.get_rank(), dist.get_world_size()
+same = lambda one, other: one.cpu().equal(other) or exit(f"{one} is not {other}")
+floating = torch.float32, torch.bfloat16, torch.float16, torch.float64
+for dtype in (*floating, torch.int64, torch.int32, torch.uint8):
+    every = [(torch.arange(24) % 5 + k).to(dtype) for k in range(n)]
+    whole, parts = sum(every), [one.chunk(n)[r] for one in every]
+    x = every[r].cuda()
+    y = x.clone(); dist.all_reduce(y); same(y, whole)
+    y = x.clone(); dist.all_reduce(y, dist.ReduceOp.MAX); same(y, every[-1])
+    y = x * n; dist.all_reduce(y, dist.ReduceOp.AVG); same(y, whole)
+    y = torch.empty(24 * n, dtype=dtype, device="cuda")
+    dist.all_gather_into_tensor(y, x); same(y, torch.cat(every))
+    y = [torch.empty_like(x) for _ in range(n)]
+    dist.all_gather(y, x); same(torch.cat(y), torch.cat(every))
+    y = torch.empty(6, dtype=dtype, device="cuda")
+    dist.reduce_scatter_tensor(y, x); same(y, whole.chunk(n)[r])
+    y = x.clone(); dist.broadcast(y, 1); same(y, every[1])
+    y = torch.empty_like(x); dist.all_to_all_single(y, x); same(y, torch.cat(parts))
+    y = x.clone(); dist.reduce(y, 2); same(y, whole if r == 2 else every[r])
+    y = [torch.empty_like(x) for _ in range(n)] if r == 3 else None
+    dist.gather(x, y, 3); r != 3 or same(torch.cat(y), torch.cat(every))
+    y = torch.empty(6, dtype=dtype, device="cuda")
+    dist.scatter(y, list(x.chunk(n)) if r == 0 else None, 0); same(y, every[0].chunk(n)[r])
+x = torch.cat([torch.full((r + k + 1, 2), 10.0 * r + k) for k in range(n)]).cuda()
+y = torch.empty(sum(k + r + 1 for k in range(n)), 2, device="cuda")
+dist.all_to_all_single(y, x, [k + r + 1 for k in range(n)], [r + k + 1 for k in range(n)])
+same(y, torch.cat([torch.full((k + r + 1, 2), 10.0 * k + r) for k in range(n)]))
+y = torch.empty(100, device="cuda")
+mine = torch.full((100,), float(r), device="cuda")
+sends = dist.P2POp(dist.isend, mine, (r + 1) % n), dist.P2POp(dist.irecv, y, (r - 1) % n)
+for work in dist.batch_isend_irecv(list(sends)): work.wait()
+same(y, torch.full((100,), float((r - 1) % n)))
+work = dist.all_reduce(y, async_op=True)
+assert not work.is_completed()
+work.wait()
+assert work.is_completed()
+same(y, torch.full((100,), 6.0))
+told = [None] * n
+dist.all_gather_object(told, "x" * r); assert told == ["x" * k for k in range(n)]
+told = [f"from {r}"]; dist.broadcast_object_list(told, 2); assert told == ["from 2"]
+dist.barrier()
+mesh = init_device_mesh("cuda", (2, n // 2), mesh_dim_names=("a", "b"))
+z = torch.tensor([float(r)], device="cuda"); dist.all_reduce(z, group=mesh["b"].get_group())
+same(z, torch.tensor([1.0 if r < 2 else 5.0]))
+c = torch.tensor([r]); dist.all_reduce(c); assert c.item() == 6  # of the CPU
+r != 1 or dist.send(c + 1, 0)
+r != 0 or dist.recv(c, 1) or same(c, torch.tensor([7]))
+print("all as it should be")
+"""

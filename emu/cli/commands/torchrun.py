@@ -12,12 +12,14 @@ from typing import Any, Final
 
 import click
 import yaml
+from click.core import ParameterSource
 
 from emu.api import prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.units import counted
 from emu.cli.columns import say
 from emu.cli.commands.run import show_run
+from emu.cli.live_torch import live
 from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import RunLeft
@@ -28,6 +30,18 @@ from emu.pytorch.torchrun import Recording, scenario_of
 from emu.pytorch.translate import facts_of, rows_of
 from emu.runtime.outcome import RunOptions
 
+NOT_LIVE: Final = (
+    "ranks",
+    "fabric",
+    "host_us",
+    "fake",
+    "record_steps",
+    "steps",
+    "roles",
+    "dry",
+    "save",
+    "questions",
+)
 EXAMPLES: Final = """\b
 Examples:
   emu torchrun --ranks 64 --fabric pod.yaml train.py
@@ -36,6 +50,7 @@ Examples:
   emu torchrun --ranks 64 --fabric pod.yaml --set routing.kind=spray train.py
   emu torchrun --ranks 64 --fabric pod.yaml \\
       --what-if routing.kind=ecmp,spray train.py
+  emu torchrun --live --nproc 4 pod.yaml train.py
 """
 
 
@@ -44,7 +59,16 @@ Examples:
 )
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as after `python -m`.")
-@click.option("--ranks", type=click.IntRange(1, 2**17), required=True, help="World size of the script.")
+@click.option("--ranks", type=click.IntRange(1, 2**17), help="World size of the script.")
+@click.option("--live", "is_live", is_flag=True, help="Run all ranks as processes, over the emulated fabric.")
+@click.option("--nproc", type=click.IntRange(1, 1024), help="With --live: how many ranks.")
+@click.option(
+    "--compute",
+    type=click.Choice(["modelled", "measured"]),
+    default="modelled",
+    help="With --live: time of kernels on --gpu, or CPU time here  [modelled].",
+)
+@click.option("--beside-gloo", is_flag=True, help="With --live: run the script over gloo, too, and compare.")
 @click.option("--fabric", metavar="FILE", help="Scenario whose fabric and knobs are used  [a pod that fits].")
 @click.option("--gpu", "gpu_name", default="h100", metavar="NAME", help="h100, h200, a100 or b200  [h100].")
 @click.option(
@@ -82,7 +106,11 @@ Examples:
 def command(
     script: tuple[str, ...],
     module: bool,
-    ranks: int,
+    ranks: int | None,
+    is_live: bool,
+    nproc: int | None,
+    compute: str,
+    beside_gloo: bool,
     fabric: str | None,
     gpu_name: str,
     kernel_times: Path | None,
@@ -107,7 +135,32 @@ def command(
 
     The script runs unmodified in one CPU process for each distinct role. Its kernels take the time they
     have on the GPU named by --gpu; its collectives run in the emulated fabric. Exit status as of `emu run`.
+
+    With --live, the arguments are SCENARIO SCRIPT: every rank is a process, and the bytes of its tensors go
+    through the emulated fabric (docs/pytorch.md).
     """
+    if is_live:
+        _refuse_given("with --live", NOT_LIVE)
+        return live(
+            script,
+            nproc,
+            gpu_name,
+            kernel_times,
+            timeout,
+            assignments,
+            seed,
+            variant,
+            where,
+            out,
+            module=module,
+            measured=compute == "measured",
+            beside_gloo=beside_gloo,
+            force=force,
+            quiet=quiet,
+        )
+    _refuse_given("without --live", ("nproc", "compute", "beside_gloo"))
+    if ranks is None:
+        raise UsageError("accepted: --ranks N, the world size of the script")
     changes = [("as it is", ""), *_changes(questions)] if questions else []
     gpu = gpu_named(gpu_name)
     times = KernelTimes(gpu, kernel_times)
@@ -149,6 +202,15 @@ def command(
         if not quiet:
             _verdict(directory.path, name, played[0].record, times)
         return status
+
+
+def _refuse_given(when: str, names: Sequence[str]) -> None:
+    """Raise UsageError for options that mean nothing then."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") == ParameterSource.COMMANDLINE
+        if option.name in names and given:
+            raise UsageError(f"{option.opts[0]} means nothing {when}; accepted: without it")
 
 
 def _changes(questions: Sequence[str]) -> list[tuple[str, str]]:

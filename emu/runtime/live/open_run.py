@@ -567,6 +567,10 @@ class OpenRun:
         """How many ranks there are."""
         return len(self.gpus)
 
+    def server_of(self, rank: int) -> int:
+        """The number of the server on which a rank is."""
+        return self._plan.topology.host_of(self.gpus[rank])
+
     @property
     def outstanding(self) -> int:
         """See `Caller.outstanding`."""
@@ -1017,7 +1021,7 @@ class OpenRun:
             self._progress, self._moved_ps = outlook.progress, engine.now_ps
         idle = outlook.work == 0 or engine.now_ps - self._moved_ps >= self._stall_after_ps
         if idle and limit_ps >= NEVER_PS and not posts_wait:
-            raise StallError("\n".join([self._stall_line(), *self._waits()]))
+            raise StallError("\n".join([self._stall_line(), *self.waits()]))
 
     def _stall_line(self) -> str:
         return (
@@ -1025,7 +1029,8 @@ class OpenRun:
             " and nothing moves"
         )
 
-    def _waits(self) -> list[str]:
+    def waits(self) -> list[str]:
+        """Who waits for whom, a line each."""
         return explain(sorted(self._engine.waits()), self._plan.topology)
 
     def _apply(self, entry: _Entry) -> None:
