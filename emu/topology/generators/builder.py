@@ -336,3 +336,67 @@ def check_ports(nic_ports: int) -> list[Fault]:
     if 1 <= nic_ports <= MOST_NIC_PORTS:
         return []
     return [Fault(("nic_ports",), f"a NIC of {nic_ports} ports", f"1 to {MOST_NIC_PORTS}")]
+
+
+class Pods(NamedTuple):
+    """Pods of racks under aggregation switches, and a core above: what DCN+ and MegaScale have in common."""
+
+    pods: int
+    racks_per_pod: int
+    hosts_per_rack: int
+    gpus_per_host: int
+    tors_per_rack: int
+    aggs_per_pod: int
+    links_per_tor_agg: int
+    cores: int
+    core_uplinks_per_agg: int
+    tor_oversubscription: Fraction
+    agg_oversubscription: Fraction
+    agg_delay_ps: int
+    core_delay_ps: int
+
+    def built(self, kind: str, cables: Cables, faults: list[Fault], *, rails: bool) -> Topology:
+        """The fabric: with `rails` NIC I of a server is on ToR I of its rack, else on all of them. Raises
+        TopologyError for `faults`, and for what else is wrong.
+        """
+        faults = faults + check_counts(1 if self.pods > 1 else 0, {"cores": self.cores})
+        faults += cables.faults({"agg_delay": self.agg_delay_ps, "core_delay": self.core_delay_ps})
+        if faults:
+            raise TopologyError(faults)
+        below_tor_bps = self.hosts_per_rack * (1 if rails else self.gpus_per_host) * cables.link_bps
+        links_below_agg = self.racks_per_pod * self.tors_per_rack * self.links_per_tor_agg
+        up = self.aggs_per_pod * self.links_per_tor_agg
+        tor_bps = uplink_bps(below_tor_bps, self.tor_oversubscription, up)
+        agg_bps = uplink_bps(links_below_agg * tor_bps, self.agg_oversubscription, self.core_uplinks_per_agg)
+        faults += check_uplink("tor_oversubscription", tor_bps)
+        faults += check_uplink("agg_oversubscription", agg_bps)
+        if self.pods > 1:
+            keys = ("core_uplinks_per_agg", "cores")
+            faults += check_stripe(keys, self.aggs_per_pod, self.core_uplinks_per_agg, self.cores)
+        if faults:
+            raise TopologyError(faults)
+
+        fabric = Assembly()
+        racks = self.pods * self.racks_per_pod
+        servers = add_servers(fabric, racks * self.hosts_per_rack, self.gpus_per_host, self.hosts_per_rack)
+        tors = [
+            [fabric.switch(f"tor-{rack}-{i}", "tor", 1, rack) for i in range(self.tors_per_rack)]
+            for rack in range(racks)
+        ]
+        aggs = [
+            [fabric.switch(f"agg-{pod}-{a}", "agg", 2) for a in range(self.aggs_per_pod)]
+            for pod in range(self.pods)
+        ]
+        tops = [fabric.switch(f"core-{c}", "core", 3) for c in range(self.cores if self.pods > 1 else 0)]
+        for index, server in enumerate(servers):
+            in_rack = tors[index // self.hosts_per_rack]
+            for position, nic in enumerate(server.nics):
+                for tor in [in_rack[position]] if rails else in_rack:
+                    fabric.link(nic, tor, cables.link_bps, cables.nic_delay_ps)
+        for rack, in_rack in enumerate(tors):
+            above = aggs[rack // self.racks_per_pod]
+            mesh(fabric, in_rack, above, tor_bps, self.agg_delay_ps, self.links_per_tor_agg)
+        for in_pod in aggs if self.pods > 1 else ():
+            stripe(fabric, in_pod, tops, self.core_uplinks_per_agg, agg_bps, self.core_delay_ps)
+        add_host_links(fabric, servers, cables)
+        return fabric.finish(kind)

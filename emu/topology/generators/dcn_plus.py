@@ -20,20 +20,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from actors.fabric.model import Topology, TopologyError
-from emu.topology.generators.builder import (
-    Assembly,
-    Cables,
-    add_host_links,
-    add_servers,
-    check_counts,
-    check_ports,
-    check_stripe,
-    check_uplink,
-    mesh,
-    stripe,
-    uplink_bps,
-)
+from actors.fabric.model import Topology
+from emu.topology.generators.builder import Cables, Pods, check_counts, check_ports
 
 
 def dcn_plus(
@@ -54,7 +42,6 @@ def dcn_plus(
     **given: int,
 ) -> Topology:
     """The fabric, or a smaller one of the same ratios. TopologyError names what cannot be built."""
-    cables = Cables(**given)
     counts = {
         "pods": pods,
         "segments_per_pod": segments_per_pod,
@@ -65,38 +52,19 @@ def dcn_plus(
         "core_uplinks_per_agg": core_uplinks_per_agg,
     }
     faults = check_counts(1, counts) + check_ports(nic_ports)
-    faults += check_counts(1 if pods > 1 else 0, {"cores": cores})
-    faults += cables.faults({"agg_delay": agg_delay_ps, "core_delay": core_delay_ps})
-    if faults:
-        raise TopologyError(faults)
-    below_tor_bps = hosts_per_segment * gpus_per_host * cables.link_bps
-    tor_bps = uplink_bps(below_tor_bps, tor_oversubscription, aggs_per_pod * links_per_tor_agg)
-    below_agg_bps = segments_per_pod * nic_ports * links_per_tor_agg * tor_bps
-    agg_bps = uplink_bps(below_agg_bps, agg_oversubscription, core_uplinks_per_agg)
-    faults += check_uplink("tor_oversubscription", tor_bps)
-    faults += check_uplink("agg_oversubscription", agg_bps)
-    if pods > 1:
-        faults += check_stripe(("core_uplinks_per_agg", "cores"), aggs_per_pod, core_uplinks_per_agg, cores)
-    if faults:
-        raise TopologyError(faults)
-
-    fabric = Assembly()
-    segments = pods * segments_per_pod
-    servers = add_servers(fabric, segments * hosts_per_segment, gpus_per_host, hosts_per_segment)
-    tors = [
-        [fabric.switch(f"tor-{segment}-{port}", "tor", 1, segment) for port in range(nic_ports)]
-        for segment in range(segments)
-    ]
-    aggs = [[fabric.switch(f"agg-{pod}-{a}", "agg", 2) for a in range(aggs_per_pod)] for pod in range(pods)]
-    tops = [fabric.switch(f"core-{c}", "core", 3) for c in range(cores if pods > 1 else 0)]
-    for index, server in enumerate(servers):
-        for nic in server.nics:
-            for tor in tors[index // hosts_per_segment]:
-                fabric.link(nic, tor, cables.link_bps, cables.nic_delay_ps)
-    for segment, pair in enumerate(tors):
-        mesh(fabric, pair, aggs[segment // segments_per_pod], tor_bps, agg_delay_ps, links_per_tor_agg)
-    if pods > 1:
-        for in_pod in aggs:
-            stripe(fabric, in_pod, tops, core_uplinks_per_agg, agg_bps, core_delay_ps)
-    add_host_links(fabric, servers, cables)
-    return fabric.finish("dcn_plus")
+    shape = Pods(
+        pods=pods,
+        racks_per_pod=segments_per_pod,
+        hosts_per_rack=hosts_per_segment,
+        gpus_per_host=gpus_per_host,
+        tors_per_rack=nic_ports,
+        aggs_per_pod=aggs_per_pod,
+        links_per_tor_agg=links_per_tor_agg,
+        cores=cores,
+        core_uplinks_per_agg=core_uplinks_per_agg,
+        tor_oversubscription=tor_oversubscription,
+        agg_oversubscription=agg_oversubscription,
+        agg_delay_ps=agg_delay_ps,
+        core_delay_ps=core_delay_ps,
+    )
+    return shape.built("dcn_plus", Cables(**given), faults, rails=False)

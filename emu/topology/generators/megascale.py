@@ -19,19 +19,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from actors.fabric.model import Topology, TopologyError
-from emu.topology.generators.builder import (
-    Assembly,
-    Cables,
-    add_host_links,
-    add_servers,
-    check_counts,
-    check_stripe,
-    check_uplink,
-    mesh,
-    stripe,
-    uplink_bps,
-)
+from actors.fabric.model import Topology
+from emu.topology.generators.builder import Cables, Pods, check_counts
 
 
 def megascale(
@@ -51,7 +40,6 @@ def megascale(
     **given: int,
 ) -> Topology:
     """The fabric, or a smaller one of the same ratios. TopologyError names what cannot be built."""
-    cables = Cables(**given)
     counts = {
         "pods": pods,
         "blocks_per_pod": blocks_per_pod,
@@ -61,38 +49,20 @@ def megascale(
         "links_per_tor_agg": links_per_tor_agg,
         "core_uplinks_per_agg": core_uplinks_per_agg,
     }
-    faults = check_counts(1, counts) + check_counts(1 if pods > 1 else 0, {"cores": cores})
-    faults += cables.faults({"agg_delay": agg_delay_ps, "core_delay": core_delay_ps})
-    if faults:
-        raise TopologyError(faults)
-    tor_bps = uplink_bps(
-        hosts_per_block * cables.link_bps, tor_oversubscription, aggs_per_pod * links_per_tor_agg
+    faults = check_counts(1, counts)
+    shape = Pods(
+        pods=pods,
+        racks_per_pod=blocks_per_pod,
+        hosts_per_rack=hosts_per_block,
+        gpus_per_host=gpus_per_host,
+        tors_per_rack=gpus_per_host,
+        aggs_per_pod=aggs_per_pod,
+        links_per_tor_agg=links_per_tor_agg,
+        cores=cores,
+        core_uplinks_per_agg=core_uplinks_per_agg,
+        tor_oversubscription=tor_oversubscription,
+        agg_oversubscription=agg_oversubscription,
+        agg_delay_ps=agg_delay_ps,
+        core_delay_ps=core_delay_ps,
     )
-    below_agg_bps = blocks_per_pod * gpus_per_host * links_per_tor_agg * tor_bps
-    agg_bps = uplink_bps(below_agg_bps, agg_oversubscription, core_uplinks_per_agg)
-    faults += check_uplink("tor_oversubscription", tor_bps)
-    faults += check_uplink("agg_oversubscription", agg_bps)
-    if pods > 1:
-        faults += check_stripe(("core_uplinks_per_agg", "cores"), aggs_per_pod, core_uplinks_per_agg, cores)
-    if faults:
-        raise TopologyError(faults)
-
-    fabric = Assembly()
-    blocks = pods * blocks_per_pod
-    servers = add_servers(fabric, blocks * hosts_per_block, gpus_per_host, hosts_per_block)
-    tors = [
-        [fabric.switch(f"tor-{block}-{i}", "tor", 1, block) for i in range(gpus_per_host)]
-        for block in range(blocks)
-    ]
-    aggs = [[fabric.switch(f"agg-{pod}-{a}", "agg", 2) for a in range(aggs_per_pod)] for pod in range(pods)]
-    tops = [fabric.switch(f"core-{c}", "core", 3) for c in range(cores if pods > 1 else 0)]
-    for index, server in enumerate(servers):
-        for nic, tor in zip(server.nics, tors[index // hosts_per_block], strict=True):
-            fabric.link(nic, tor, cables.link_bps, cables.nic_delay_ps)
-    for block, in_block in enumerate(tors):
-        mesh(fabric, in_block, aggs[block // blocks_per_pod], tor_bps, agg_delay_ps, links_per_tor_agg)
-    if pods > 1:
-        for in_pod in aggs:
-            stripe(fabric, in_pod, tops, core_uplinks_per_agg, agg_bps, core_delay_ps)
-    add_host_links(fabric, servers, cables)
-    return fabric.finish("megascale")
+    return shape.built("megascale", Cables(**given), faults, rails=True)
