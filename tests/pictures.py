@@ -77,6 +77,7 @@ class Part(NamedTuple):
 REPORT = "--local --quiet --no-expect --out run"
 SLOW_GPU = "faults=[{kind: gpu_slow, at: 0s, target: gpu-0-1, factor: 1.5}]"
 SLOW_CABLE = """faults=[{at: 0s, kind: degrade, target: "rtsw-0:ctsw-3", rate: 20G}]"""
+BUCKET = "--local --quiet --out run small_gpt.py"
 PARTS = {
     "report": Part((f"run quickstart {REPORT}", "report run"), "run/report.html"),
     "diagnosis": Part(
@@ -84,6 +85,16 @@ PARTS = {
     ),
     "faults": Part((f"run story_flapping_optic {REPORT}", "report run"), "run/report.html", "Over time", 700),
     "training": Part((f"run training_step {REPORT}", "report run"), "run/report.html", "Jobs", 900),
+    "bucket_size": Part(
+        (
+            "new torch",
+            f"torchrun --ranks 32 --set topology.spines=4 {BUCKET} --bucket-mb 100",
+            "report run",
+        ),
+        "run/report.html",
+        "Jobs",
+        300,
+    ),
     "tutorial_step": Part(
         (f"run step_time {REPORT} --set '{SLOW_GPU}'", "report run"), "run/report.html", "Steps of", 620
     ),

@@ -31,6 +31,15 @@ from emu.pytorch.record import Record
 from emu.pytorch.recorded_groups import Groups
 from emu.pytorch.tape import EnoughError, Tape
 
+NEEDS_A_GPU = (
+    "libcuda",
+    "NVIDIA driver",
+    "active drivers",
+    "not compiled with CUDA",
+    "not linked with support",
+)
+"""What Triton and PyTorch say where a kernel is to run and there is no GPU."""
+
 
 def name_modules(tape: Tape) -> None:
     """Kernels carry the path of the module whose forward runs; those of backward carry none.
@@ -174,6 +183,8 @@ def _failed(arguments: argparse.Namespace, reason: str, error: BaseException | N
             if Path(frame.filename).resolve() == script:
                 line = frame.lineno or 0
         traceback.print_exception(error)
+    if any(words in reason for words in NEEDS_A_GPU):
+        reason = f"a kernel of the script's own needs a GPU ({reason})"
     text = " ".join(reason.split())[:400]
     arguments.out.write_text(json.dumps({"failed": text, "line": line}), encoding="utf-8")
     return 1

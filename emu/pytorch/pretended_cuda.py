@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -369,6 +370,7 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
     torch.backends.cuda.is_built = lambda: True
     cuda.nccl.version = lambda: (2, 28, 9)
     _claim_of_fakes(tape)
+    torch.compile = partial(_left_as_it_is, tape)  # type: ignore[assignment]
     _autocast()
     # checkpointing compares the devices of what it saved (where the mode is off) and of what it recomputed
     checks: Any = torch.utils.checkpoint._allowed_determinism_checks_to_fns
@@ -382,6 +384,12 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
 
     torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign]
     torch.utils.swap_tensors = _taking_over(torch.utils.swap_tensors)
+
+
+def _left_as_it_is(tape: Tape, model: Any = None, **options: Any) -> Any:
+    """In place of `torch.compile`: nothing is compiled."""
+    tape.note("torch.compile was left out: the kernels are those of eager PyTorch")
+    return partial(_left_as_it_is, tape, **options) if model is None else model
 
 
 def _claim_of_fakes(tape: Tape) -> None:

@@ -24,6 +24,7 @@ from emu.pytorch.kernels import Gpu, KernelTimes
 from emu.pytorch.mail import FAILED, WANTED
 from emu.pytorch.record import Call, Record
 from emu.pytorch.translate import Role, Translation
+from emu.workload.composing import Program
 
 MOST_ROLES: Final = 64
 """Ranks that are played at once: those of a pipeline wait for one another."""
@@ -225,7 +226,11 @@ def scenario_of(
     steps: int,
 ) -> dict[str, Any]:
     """The scenario: the fabric's sections, and the program as its one job."""
-    program = Translation(roles, times, host_us=host_us, name=name, steps=steps).program
+    return on_fabric(Translation(roles, times, host_us=host_us, name=name, steps=steps).program, fabric)
+
+
+def on_fabric(program: Program, fabric: Mapping[str, Any]) -> dict[str, Any]:
+    """A scenario with a program as its one job, and the sections of another's fabric."""
     sections = {
         key: value for key, value in fabric.items() if key not in ("jobs", "expect", "faults", "name")
     }

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -185,16 +186,18 @@ def test_a_saved_step_runs_without_torch_and_says_what_was_exposed(tmp_path: Pat
 
 def test_what_if_compares_each_change_with_the_step_as_it_is(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(scripts.DDP)
+    text = scripts.DDP.replace("bucket_cap_mb=0.1", "bucket_cap_mb=float(sys.argv[-1])")
+    script.write_text(f"import sys\n{text}")
     fabric = tmp_path / "fabric.yaml"
     shape = "racks: 2, hosts_per_rack: 1, gpus_per_host: 2, spines: 2, link: 100G"
     fabric.write_text(f"name: f\ntopology: {{kind: ai_zone, {shape}}}")
     words = ["--ranks", "4", "--fabric", str(fabric), "--local", "--what-if", "topology.spines=1,2"]
-    done = CliRunner().invoke(torchrun.command, [*words, str(script)], standalone_mode=False)
+    words += ["--what-if", "--bucket-mb=0.1,100"]
+    done = CliRunner().invoke(torchrun.command, [*words, str(script), "0.1"], standalone_mode=False)
     assert done.exception is None, done.output
-    rows = [line.split() for line in done.output.splitlines() if line.startswith(("as it is", "topology"))]
-    base, fewer, same = (float(row[3 if row[0] == "as" else 2]) for row in rows)
-    assert fewer > base == same
+    rows = [line.split() for line in done.output.splitlines() if line.startswith(("as it", "topo", "--b"))]
+    base, fewer, same, alike, late = (float(row[3 if row[0] == "as" else 2]) for row in rows)
+    assert fewer > base == same == alike != late  # one bucket of 100 MB waits for the last gradient
     words[-1] = "topology.spines"
     wrong = CliRunner().invoke(torchrun.command, [*words, str(script)], standalone_mode=False)
     assert "--what-if topology.spines: accepted" in str(wrong.exception)
@@ -223,6 +226,10 @@ def test_the_table_of_a_dry_run_shows_buckets_between_the_kernels_of_backward(tm
         ("\nraise ValueError('no data')\n", r"train\.py:2: rank 0 cannot be recorded: ValueError: no"),
         ("import torch\n", "no optimizer made a step"),
         (
+            "\nraise RuntimeError('Found no NVIDIA driver on your system')",
+            r"train\.py:2: .*: a kernel of the script's own needs a GPU",
+        ),
+        (
             f"{scripts.HEAD}x = torch.zeros(4, device='cuda')\ndist.recv(x)\n",
             r"train\.py:\d+: .*name the sender",
         ),
@@ -233,6 +240,26 @@ def test_what_cannot_be_recorded_is_one_line_with_the_line_of_the_script(
 ) -> None:
     with pytest.raises(ScriptError, match=says):
         recorded(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ("topology: {kind: star, hosts: 1, gpus_per_host: 4}", r"^--ranks 16: .*; accepted: at most 4$"),
+        ("topology: {kind: star, host: 1}", r"^.*fabric\.yaml: topology.hosts: is required; accepted: "),
+        ("jobs: []", r"^.*fabric\.yaml: has no topology; accepted: "),
+    ],
+)
+def test_a_fabric_that_does_not_fit_is_one_line_before_anything_is_recorded(
+    tmp_path: Path, shape: str, says: str
+) -> None:
+    script, fabric = tmp_path / "train.py", tmp_path / "fabric.yaml"
+    script.write_text("raise SystemExit(9)")
+    fabric.write_text(shape)
+    words = ["--ranks", "16", "--fabric", str(fabric), str(script)]
+    done = CliRunner().invoke(torchrun.command, words, standalone_mode=False)
+    assert isinstance(done.exception, UsageError)
+    assert re.match(says, str(done.exception))
 
 
 def test_a_script_that_is_not_there_is_refused() -> None:

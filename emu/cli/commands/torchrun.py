@@ -6,7 +6,7 @@ import json
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import yaml
 from click.core import ParameterSource
 
 from emu.api import prepare, run_prepared
-from emu.base.errors import UsageError
+from emu.base.errors import ScenarioError, UsageError
 from emu.base.units import counted
 from emu.cli.columns import say
 from emu.cli.commands.run import show_run
@@ -26,9 +26,10 @@ from emu.cli.terminal import RunLeft
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.pytorch.kernels import KernelTimes, gpu_named
 from emu.pytorch.record import Record
-from emu.pytorch.torchrun import Recording, scenario_of
-from emu.pytorch.translate import facts_of, rows_of
+from emu.pytorch.torchrun import Recording, on_fabric, scenario_of
+from emu.pytorch.translate import Role, facts_of, rows_of
 from emu.runtime.outcome import RunOptions
+from emu.workload.composing import Program
 
 NOT_LIVE: Final = (
     "ranks",
@@ -49,7 +50,7 @@ Examples:
   emu torchrun --ranks 64 --fabric pod.yaml --save job.yaml train.py
   emu torchrun --ranks 64 --fabric pod.yaml --set routing.kind=spray train.py
   emu torchrun --ranks 64 --fabric pod.yaml \\
-      --what-if routing.kind=ecmp,spray train.py
+      --what-if routing.kind=ecmp,spray --what-if --bucket-mb=5,50 train.py
   emu torchrun --live --nproc 4 pod.yaml train.py
 """
 
@@ -96,7 +97,7 @@ Examples:
     "questions",
     multiple=True,
     metavar="KEY=A,B",
-    help="Emulate the step with each of these values, and compare.",
+    help="Compare values of a key, or of a --flag of SCRIPT.",
 )
 @overriding
 @placed_here
@@ -161,12 +162,13 @@ def command(
     _refuse_given("without --live", ("nproc", "compute", "beside_gloo"))
     if ranks is None:
         raise UsageError("accepted: --ranks N, the world size of the script")
-    changes = [("as it is", ""), *_changes(questions)] if questions else []
+    changes = [Change("as it is"), *_changes(questions)] if questions else []
     gpu = gpu_named(gpu_name)
     times = KernelTimes(gpu, kernel_times)
     environment = yaml.safe_load(Path(fabric).read_text("utf-8")) if fabric else pod_for(ranks)
     recording = Recording(script, ranks, 8, gpu, record_steps, fake, module, timeout)
     recording.check()
+    _check_fit(environment, ranks, fabric, assignments, seed, variant)
     asked = _asked(roles, ranks)
     played = recording.roles(asked, say)
     for role in played:
@@ -178,22 +180,30 @@ def command(
             _table(role.record, times)
         return 0
     name = script[0].rpartition(".")[2] if module else Path(script[0]).stem
-    scenario = scenario_of(played, times, environment, name=name, host_us=host_us, steps=steps)
-    text = f"# {shlex.join(['emu', 'torchrun', '--ranks', str(ranks), *script])}\n" + yaml.safe_dump(
-        scenario, sort_keys=False, width=110
-    )
+
+    def text_of(roles: Sequence[Role], words: Sequence[str]) -> str:
+        made = scenario_of(roles, times, environment, name=name, host_us=host_us, steps=steps)
+        about = shlex.join(["emu", "torchrun", "--ranks", str(ranks), *words])
+        return f"# {about}\n{yaml.safe_dump(made, sort_keys=False, width=110)}"
+
+    text = text_of(played, script)
     if save is not None:
         save.write_text(text, encoding="utf-8")
-        count = len(scenario["jobs"][0]["workload"]["operations"])
-        say(f"{save}: {counted(count, 'operation')}; `emu run {save}` needs no torch")
+        say(f"{save}: {counted(text.count('- do: '), 'operation')}; `emu run {save}` needs no torch")
         return 0
-    with tempfile.NamedTemporaryFile("w", prefix=f"{name}-", suffix=".yaml", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
+    with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
+        file = Path(folder) / f"{name}.yaml"
+        file.write_text(text, encoding="utf-8")
         if changes:
-            _compare(file.name, assignments, seed, variant, where, changes, name)
+            for change in changes:
+                if change.arguments:  # another run of the script
+                    changed = (*script, *change.arguments)
+                    again = replace(recording, script=changed).roles(asked, lambda _: None)
+                    change.file = Path(folder) / f"{len(list(Path(folder).iterdir()))}.yaml"
+                    change.file.write_text(text_of(again, changed), encoding="utf-8")
+            _compare(file, assignments, seed, variant, where, changes, name)
             return 0
-        prepared = prepare(load_scenario(file.name, assignments, seed, variant))
+        prepared = prepare(load_scenario(str(file), assignments, seed, variant))
     words = ["emu", "torchrun", "--ranks", str(ranks), *(["--fabric", fabric] if fabric else []), *script]
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
         status = show_run(
@@ -213,48 +223,96 @@ def _refuse_given(when: str, names: Sequence[str]) -> None:
             raise UsageError(f"{option.opts[0]} means nothing {when}; accepted: without it")
 
 
-def _changes(questions: Sequence[str]) -> list[tuple[str, str]]:
-    """Each value of each question, as a name and an assignment."""
+@dataclass
+class Change:
+    """One value of a `--what-if`."""
+
+    name: str
+    assignment: str = ""
+    """A key of the scenario and its value."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the script, after those that it has."""
+    file: Path | None = None
+    """The scenario recorded with these arguments."""
+
+
+def _check_fit(
+    environment: Mapping[str, Any],
+    ranks: int,
+    fabric: str | None,
+    assignments: tuple[str, ...],
+    seed: str | None,
+    variant: str,
+) -> None:
+    """Refuse a fabric that cannot be built or has too few GPUs, before anything is recorded."""
+    if "topology" not in environment:
+        raise UsageError(f"{fabric}: has no topology; accepted: a scenario, of which the fabric is used")
+    program = Program(ranks=ranks)
+    program.main.compute("1us")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        yaml.safe_dump(on_fabric(program, environment), file)
+        file.flush()
+        try:
+            prepare(load_scenario(file.name, assignments, seed, variant))
+        except ScenarioError as error:
+            first = error.problems[0]
+            where = f"--ranks {ranks}" if first.key.startswith("jobs") else f"{fabric or 'pod'}: {first.key}"
+            raise UsageError(f"{where}: {first.reason}; accepted: {first.accepted}") from error
+
+
+def _changes(questions: Sequence[str]) -> list[Change]:
+    """Each value of each question. What begins with a dash is an argument of the script."""
     found = []
     for question in questions:
         key, sign, values = question.partition("=")
         listed = values.split(",") if sign and values else []
         if not key or not listed or not all(listed):
             raise UsageError(
-                f"--what-if {question}: accepted: a key and its values, like routing.kind=ecmp,spray"
+                f"--what-if {question}: accepted: a key and its values, like routing.kind=ecmp,spray, or an "
+                "argument of the script, like --bucket-mb=5,25"
             )
-        found += [(f"{key} {value}", f"{key}={value}") for value in listed]
+        for value in listed:
+            if key.startswith("-"):
+                found.append(Change(f"{key} {value}", arguments=(key, value)))
+            else:
+                found.append(Change(f"{key} {value}", f"{key}={value}"))
     return found
 
 
 def _compare(
-    file: str,
+    file: Path,
     assignments: tuple[str, ...],
     seed: str | None,
     variant: str,
     where: RunOptions,
-    changes: Sequence[tuple[str, str]],
+    changes: Sequence[Change],
     job: str,
 ) -> None:
     """Step time and what was exposed of it, with each change alone."""
     # every change is checked before the first run
     loaded = [
-        load_scenario(file, (*assignments, *([one] if one else [])), seed, variant) for _, one in changes
+        load_scenario(
+            str(one.file or file),
+            (*assignments, *([one.assignment] if one.assignment else [])),
+            seed,
+            variant,
+        )
+        for one in changes
     ]
     say(f"{'change':<32} {'step ms':>10} {'':>8} {'computing':>10}  waiting for")
     first = 0
-    for (name, _), source in zip(changes, loaded, strict=True):
+    for change, source in zip(changes, loaded, strict=True):
         prepared = prepare(source)
         with RunLeft(prepared.jobs) as left:
             result = run_prepared(prepared, replace(where, metrics=False), left, diagnose=False)
         training = result.summary.jobs[job].training
         if training is None or not training.step_ps:
-            say(f"{name:<32} {'no end':>10}")
+            say(f"{change.name:<32} {'no end':>10}")
             continue
         first = first or training.step_ps
-        change = f"{training.step_ps / first - 1:+.1%}" if name != changes[0][0] else ""
+        longer = f"{training.step_ps / first - 1:+.1%}" if change is not changes[0] else ""
         say(
-            f"{name:<32} {training.step_ps / 1e9:>10.3f} {change:>8} {training.compute or 0:>10.1%}"
+            f"{change.name:<32} {training.step_ps / 1e9:>10.3f} {longer:>8} {training.compute or 0:>10.1%}"
             f"  {_exposed(training.exposed) or 'nobody'}"
         )
 
