@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from actors.kernel.counters import (
     NIC_LOCAL_ACK_TIMEOUT_ERR,
@@ -51,6 +51,9 @@ CNP_QUEUE: Final = 5
 TIMER: Final = 10
 """4.096 us x 2^10 = 4.2 ms."""
 FAIR: Final = 0.3
+HOSTS: Final = 4
+"""Under a switch."""
+Topology = Literal["star", "clos"]
 READ: Final = frozenset(
     (
         *("BUFFER_POOL", "BUFFER_PROFILE", "BUFFER_PG", "BUFFER_QUEUE", "PORT_QOS_MAP", "QUEUE"),
@@ -73,6 +76,11 @@ class Box(NamedTuple):
     lossless: tuple[int, ...]
     """At most two of them."""
     notes: tuple[str, ...]
+
+    @property
+    def pool_sized_bytes(self) -> int:
+        """Size of the flow of case 5, which a receiver stops nine tenths of the time: the pool's."""
+        return min(max(self.pool_bytes >> 20 << 20, SHORT_BYTES), MOST_BYTES)
 
     @property
     def incast_bytes(self) -> int:
@@ -109,6 +117,14 @@ class _Wish(NamedTuple):
     queue_pairs: int = 1
     depth: int = 128
     """Messages that a flow has under way at most; perftest's."""
+    wide: bool = False
+    """Whether uplinks have four times the ports' rate, so that no hash fills one."""
+
+    def across(self) -> _Wish:
+        """The same over two leaves with spines between: senders under one, receivers under the other."""
+        flows = tuple((one[0], one[1] + HOSTS, one[2], one[3], one[4]) for one in self.flows)
+        storm = tuple(rank + HOSTS for rank in self.storm)
+        return self._replace(flows=flows, storm=storm, leaves=2, wide=True)
 
 
 class _Seen(NamedTuple):
@@ -201,15 +217,16 @@ def _loaded(file: Path, rate_bps: int, dscps: Mapping[int, int], wish: _Wish) ->
     switch: dict[str, object] = {"config_db": str(file.resolve())}
     if not wish.marking:
         switch["ecn"] = {"enabled": False}
-    topology: dict[str, object] = {"kind": "star", "hosts": 4, "link": link}
+    topology: dict[str, object] = {"kind": "star", "hosts": HOSTS, "link": link}
     if wish.leaves > 1:
         topology = {
             "kind": "ai_zone",
             "racks": 2,
-            "hosts_per_rack": 4,
+            "hosts_per_rack": HOSTS,
             "gpus_per_host": 1,
             "spines": 4,
             "link": link,
+            "uplink": format_rate(4 * rate_bps) if wish.wide else link,
         }
     transport: dict[str, object] = {"timeout": TIMER}
     if ACK_QUEUE in dscps:
@@ -511,7 +528,7 @@ def cases(box: Box) -> list[_Case]:
     long = _incast(box, "tc3", LONG_BYTES, message)
     storage = _incast(box, "tc4", LONG_BYTES, large)
     fair = _incast(box, "tc6", FAIR_BYTES, large, lossy_bytes=LONG_BYTES)
-    calm = _Wish("tc5", ((0, 2, a, size, message),), depth=TX_DEPTH)
+    calm = _Wish("tc5", ((0, 2, a, box.pool_sized_bytes, message),), depth=TX_DEPTH)
     hashed = [
         _Wish(
             f"tc7_{pairs}_{count}", tuple((at, 4 + at, a, SHORT_BYTES, large) for at in range(pairs))
@@ -545,9 +562,16 @@ Tell = Callable[[str], None]
 """Hears how many of how many runs are done, and the last."""
 
 
-def answer(box: Box, wanted: Sequence[str], at_once: int, tell: Tell) -> list[Answer]:
-    """Carry out the cases of these names on a box."""
+def answer(
+    box: Box, wanted: Sequence[str], at_once: int, tell: Tell, topology: Topology = "star"
+) -> list[Answer]:
+    """Carry out the cases of these names on a box; with `clos` on two leaves and four spines."""
     chosen = [case for case in cases(box) if not wanted or case.test in wanted or case.test[:3] in wanted]
+    if topology == "clos":
+        chosen = [
+            case._replace(wishes=tuple(one if one.leaves > 1 else one.across() for one in case.wishes))
+            for case in chosen
+        ]
     wishes = [wish for case in chosen for wish in case.wishes]
     seen: list[_Seen] = []
     for one in side_by_side(partial(_run, box), wishes, at_once):
@@ -574,8 +598,9 @@ def about(box: Box) -> list[str]:
         f"{box.file}: ports of {format_rate(box.rate_bps)}, lossless queues {listed(map(str, box.lossless))}",
         queues,
         (
-            f"flows of {format_size(SHORT_BYTES)} (cases 2 and 5 {format_size(box.incast_bytes)}, 3 and 4"
-            f" {format_size(LONG_BYTES)}, 6 {format_size(FAIR_BYTES)}) in place of 4 GB or 3 minutes"
+            f"flows of {format_size(SHORT_BYTES)} (case 2 {format_size(box.incast_bytes)}, 3 and 4"
+            f" {format_size(LONG_BYTES)}, 5 {format_size(box.pool_sized_bytes)}, 6 {format_size(FAIR_BYTES)})"
+            " in place of 4 GB or 3 minutes"
         ),
         *box.notes,
     ]

@@ -42,6 +42,16 @@ def test_lossless_flows_stand_as_on_hardware(answers: dict[str, Answer]) -> None
     assert any("33 and 23" in note for note in answers["TC2.1"].notes)
 
 
+def test_pauses_go_back_over_spines(tmp_path: Path) -> None:
+    """A receiver under another leaf pauses: its leaf, the spines and the sender's leaf pass it on."""
+
+    def small(tables: dict[str, dict[str, dict[str, str]]]) -> None:
+        tables["BUFFER_POOL"]["ingress_lossless_pool"]["size"] = "4194304"
+
+    (one,) = sonic.answer(sonic.box_of(changed(tmp_path, small), None), ["TC5"], 1, lambda *_: None, "clos")
+    assert one.verdict == "pass", text_of([one])
+
+
 def _no_headroom(tables: dict[str, dict[str, dict[str, str]]]) -> None:
     pool = tables["BUFFER_POOL"]["ingress_lossless_pool"]
     pool["size"] = "4194304"  # flows are four times as long as the pool

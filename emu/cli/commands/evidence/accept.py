@@ -71,13 +71,25 @@ def _status(answers: Sequence[Answer]) -> int:
 )
 @click.option("--tests", default="", metavar="TC2,...", help="Only these test cases.")
 @click.option(
+    "--topology",
+    type=click.Choice(["star", "clos"]),
+    default="star",
+    help="One switch, or two leaves and four spines  [star].",
+)
+@click.option(
     "--link", default=None, metavar="RATE", help="Rate of the ports  [what most ports of the file have]."
 )
 @_jobs
 @_out
 @_quiet
 def of_sonic(
-    files: tuple[Path, ...], tests: str, link: str | None, jobs: int | None, out: Path | None, quiet: bool
+    files: tuple[Path, ...],
+    tests: str,
+    topology: sonic.Topology,
+    link: str | None,
+    jobs: int | None,
+    out: Path | None,
+    quiet: bool,
 ) -> int:
     """Run test cases 1 to 7 of SONiC's RoCEv2 plan on the configuration of a box.
 
@@ -91,7 +103,7 @@ def of_sonic(
     boxes = [sonic.box_of(file, parse_rate(link) if link else None) for file in files]
     status = 0
     for number, box in enumerate(boxes):
-        answers = sonic.answer(box, wanted, jobs or cores(), Paced(quiet))
+        answers = sonic.answer(box, wanted, jobs or cores(), Paced(quiet), topology)
         lines = sonic.about(box)
         say("\n".join([*([""] if number else []), *lines, "", *text_of(answers)]))
         if out is not None:
