@@ -1,6 +1,5 @@
 """Count the files of a folder that `emu import` reads as traces or dumps of PyTorch (docs/foreign.md).
 
-    git clone https://github.com/facebookresearch/HolisticTraceAnalysis
     python deploy/count_imports.py HolisticTraceAnalysis/tests/data
 
 Each file alone. A line for each: `loads` with its ranks and calls, or the reason why not; the sums last.
