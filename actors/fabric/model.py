@@ -166,6 +166,7 @@ class Topology:
         "_ports",
         "_prefix_nics",
         "_prefix_switches",
+        "_prefixes_at",
         "_servers",
         "derived",
         "gpus",
@@ -204,6 +205,7 @@ class Topology:
         self._nic_at: dict[int, int] = {}
         self._prefix_switches: list[tuple[int, ...]] = []
         self._prefix_nics: list[list[int]] = []
+        self._prefixes_at: dict[int, list[int]] = {}
         self._give_addresses()
         self._by_link_name: dict[str, tuple[int, ...]] | None = None
         self._bonded_nics: tuple[int, ...] | None = None
@@ -295,6 +297,10 @@ class Topology:
         """The switches every NIC of the prefix is attached to, ascending; none for two NICs on a wire."""
         return self._prefix_switches[prefix]
 
+    def prefixes_at(self, switch: int) -> tuple[int, ...]:
+        """The prefixes whose NICs are attached to this switch, ascending."""
+        return tuple(self._prefixes_at.get(switch, ()))
+
     def prefix_nics(self, prefix: int) -> tuple[int, ...]:
         """The NICs of this prefix, in the order of their index."""
         return tuple(self._prefix_nics[prefix])
@@ -340,6 +346,8 @@ class Topology:
                 prefix = open_prefix[around] = len(self._prefix_switches)
                 self._prefix_switches.append(around)
                 self._prefix_nics.append([])
+                for switch in around:
+                    self._prefixes_at.setdefault(switch, []).append(prefix)
             address = prefix << INDEX_BITS | len(self._prefix_nics[prefix])
             self._prefix_nics[prefix].append(nic)
             self._address_of[nic] = address

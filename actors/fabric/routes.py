@@ -271,8 +271,8 @@ class Routes:
         groups: list[tuple[int, ...]] = [()] * len(self._below)
         for prefixes, ports in _disjoint(members):
             group = tuple(sorted(ports))
-            for prefix in _bits(prefixes):
-                groups[prefix] = group
+            for begin, end in _runs(prefixes):
+                groups[begin:end] = [group] * (end - begin)
         return tuple(groups)
 
 
@@ -351,10 +351,12 @@ def _disjoint(members: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
     return parts
 
 
-def _bits(value: int) -> Iterator[int]:
-    """The positions of the ones, ascending."""
+def _runs(value: int) -> Iterator[tuple[int, int]]:
+    """Where ones follow one another, ascending: the first position, and the one after the last."""
     digits = bin(value)[:1:-1]
-    position = digits.find("1")
-    while position >= 0:
-        yield position
-        position = digits.find("1", position + 1)
+    begin = digits.find("1")
+    while begin >= 0:
+        end = digits.find("0", begin)
+        end = len(digits) if end < 0 else end
+        yield begin, end
+        begin = digits.find("1", end)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from typing import NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology
@@ -85,6 +86,20 @@ def auto_headroom_bytes(
     return needed if asic is None else max(needed, asic.headroom_bytes(end.rate_bps, end.delay_ps))
 
 
+def auto_headrooms_bytes(scenario: Scenario, topology: Topology, switch: int, asic: Asic | None) -> list[int]:
+    """`auto_headroom_bytes` of every port of a switch, worked out once for ports that differ in nothing."""
+    known: dict[tuple[int, int, bool, int], int] = {}
+    found: list[int] = []
+    for end in topology.ports(switch):
+        to_nic = topology.nodes[end.peer].role is Role.NIC
+        # A scenario keeps what its overrides make of it, so the same object says the same of two peers.
+        kind = end.rate_bps, end.delay_ps, to_nic, id(scenario.at(topology, end.peer))
+        if kind not in known:
+            known[kind] = auto_headroom_bytes(scenario, topology, switch, end, asic)
+        found.append(known[kind])
+    return found
+
+
 def shared_headroom_bytes(scenario: Scenario, topology: Topology, switch: int) -> int | None:
     """What all priority groups of a switch share of headroom; None where each has its own.
 
@@ -106,8 +121,7 @@ def _least_headroom_bytes(scenario: Scenario, topology: Topology, switch: int) -
     profiles = section.buffer.profiles_of()
     lossless = [profiles[priority].headroom_bytes for priority in section.pfc.priorities]
     taken = 0
-    for end in topology.ports(switch):
-        least = needed_headroom_bytes(scenario, topology, switch, end)
+    for least in auto_headrooms_bytes(scenario, topology, switch, None):
         taken += sum(least if given is None else given for given in lossless)
     return taken
 
@@ -242,8 +256,7 @@ def _set_aside(scenario: Scenario, topology: Topology, switch: int) -> Iterator[
     reserve = sum(profile.reserve_bytes for profile in profiles)
     lossless = [profiles[priority] for priority in pfc.priorities] if pfc.enabled else []
     asic = asic_of(scenario, topology, switch)
-    for end in topology.ports(switch):
-        auto = auto_headroom_bytes(scenario, topology, switch, end, asic)
+    for auto in auto_headrooms_bytes(scenario, topology, switch, asic):
         given = [auto if one.headroom_bytes is None else one.headroom_bytes for one in lossless]
         yield reserve, sum(given)
 
@@ -321,6 +334,7 @@ def shares_of(scenario: Scenario, topology: Topology, switch: int, alpha_fixed: 
     return found
 
 
+@cache
 def fixed_alpha(alpha: Fraction) -> int:
     """An alpha as switches count it."""
     return int(Fraction(alpha) * (1 << ALPHA_BITS))

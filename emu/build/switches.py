@@ -45,7 +45,7 @@ from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import (
     asic_of,
-    auto_headroom_bytes,
+    auto_headrooms_bytes,
     fixed_alpha,
     ingress_latency_ps,
     is_deep,
@@ -216,7 +216,7 @@ def build_switch(
             list(section.qos.tc_to_priority_group),
             list(section.qos.pfc_priority_to_queue),
         )
-    asic = asic_of(scenario, topology, number)
+    headrooms = auto_headrooms_bytes(scenario, topology, number, asic_of(scenario, topology, number))
     for index, end in enumerate(topology.ports(number)):
         wire = wire_of(scenario, topology, end, outbox_for)
         port = _switch_port(scenario, topology, switch, index, wire, buffer)
@@ -233,7 +233,7 @@ def build_switch(
         elif pfc.watchdog.enabled:
             switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))
         tells = port.pfc is not None and not port.pfc.silent
-        auto = auto_headroom_bytes(scenario, topology, number, end, asic)
+        auto = headrooms[index]
         for priority, share in enumerate(shares):
             lossless = scenario.credited or (tells and priority in pfc.priorities)
             headroom = auto if share.headroom_bytes is None else share.headroom_bytes
@@ -410,20 +410,25 @@ class GraphRoutes(Routes):
     def groups(self, switch: int, down: list[int]) -> list[Group]:
         out_of_use = frozenset(down)
         shared: dict[tuple[tuple[int, ...], tuple[int, ...]], Group] = {}
+        seen: dict[tuple[int, int], Group] = {}
         result: list[Group] = []
         current = equal_cost_groups(self._topology, switch, out_of_use)
         built = equal_cost_groups(self._topology, switch) if self._buckets else current
         for both in zip(current, built, strict=True):
-            group = shared.get(both)
+            # Prefixes reached alike have the same tuple: its ports need not be compared for each prefix.
+            same = id(both[0]), id(both[1])
+            group = seen.get(same)
             if group is None:
-                group = shared[both] = Group(self._members(switch, *both), by_address=False)
+                group = shared.get(both)
+                if group is None:
+                    group = shared[both] = Group(self._members(switch, *both), by_address=False)
+                seen[same] = group
             result.append(group)
         by_address: dict[int, dict[int, int]] = {}
         for address, port in local_ports(self._topology, switch, out_of_use).items():
             by_address.setdefault(address >> INDEX_BITS, {})[address & INDEX_MASK] = port
-        for prefix in range(self._topology.prefixes):
-            if switch in self._topology.prefix_switches(prefix):
-                result[prefix] = _delivering(by_address.get(prefix, {}))
+        for prefix in self._topology.prefixes_at(switch):
+            result[prefix] = _delivering(by_address.get(prefix, {}))
         for address, ports in host_groups(self._topology, switch, out_of_use).items():
             prefix = address >> INDEX_BITS
             if not result[prefix].by_address:

@@ -43,9 +43,11 @@ def _degraded(view: View) -> Iterator[Finding]:
             )
         for port, _ in view.fabric_ports(number):
             spoilt = view.dropped(number, port, "corrupt")
+            if not spoilt:
+                continue
             name = view.link_name(number, port)
             meant = view.scenario.link_at(view.topology, view.topology.ports(number)[port].link)
-            if not spoilt or meant.bit_error_rate:
+            if meant.bit_error_rate:
                 continue
             came = view.total(PORT_RECEIVE_FRAMES, number, port) + spoilt
             sender = view.name(view.peer(number, port)[0])

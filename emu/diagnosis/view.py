@@ -84,6 +84,7 @@ class View:
         self._totals: dict[tuple[str, int, int], int] = {}
         self._priorities: dict[tuple[str, int, int], dict[int, int]] = {}
         self._reasons: dict[tuple[int, int, str], int] = {}
+        self._by_roles: dict[tuple[Role, ...], list[int]] = {}
         for number, one in self._devices.items():
             for (metric, port, priority, reason), value in one.counters.items():
                 self._totals[metric, number, port] = self._totals.get((metric, number, port), 0) + value
@@ -105,9 +106,11 @@ class View:
 
     def numbers(self, *roles: Role) -> Iterator[int]:
         """The devices of some roles that answered, in order."""
-        for number in sorted(self._devices):
-            if self.role(number) in roles:
-                yield number
+        found = self._by_roles.get(roles)
+        if found is None:
+            found = [number for number in sorted(self._devices) if self.role(number) in roles]
+            self._by_roles[roles] = found
+        return iter(found)
 
     def networked(self) -> Iterator[int]:
         """Switches and NICs."""
