@@ -241,6 +241,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "event_log": 0,
         "trace": {"every": "1us", "most_rows": 100_000},
         "span": {"at": 0, "for": 0},
+        "kpis": [],
     },
     "overrides": [],
     "jobs": [
