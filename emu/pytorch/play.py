@@ -27,6 +27,7 @@ from emu.pytorch import fake_reducer, pretended_cuda
 from emu.pytorch.gpu_kernels import RmsNorm
 from emu.pytorch.kernel_log import KernelLog
 from emu.pytorch.mail import Mail
+from emu.pytorch.module_names import ModuleNames
 from emu.pytorch.record import Record
 from emu.pytorch.recorded_groups import Groups
 from emu.pytorch.tape import EnoughError, Tape
@@ -39,30 +40,6 @@ NEEDS_A_GPU = (
     "not linked with support",
 )
 """What Triton and PyTorch say where a kernel is to run and there is no GPU."""
-
-
-def name_modules(tape: Tape) -> None:
-    """Kernels carry the path of the module whose forward runs; those of backward carry none.
-
-    A module's path is known from its root: the outermost module that is called.
-    """
-    call = nn.Module.__call__
-    paths: dict[int, str] = {}
-
-    def known(module: nn.Module) -> str:
-        if id(module) not in paths:
-            for path, child in module.named_modules():
-                paths[id(child)] = path or type(module).__name__
-        return paths[id(module)]
-
-    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        before, tape.module = tape.module, known(self)
-        try:
-            return call(self, *args, **kwargs)
-        finally:
-            tape.module = before
-
-    nn.Module.__call__ = forward  # type: ignore[method-assign]
 
 
 def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
@@ -114,7 +91,9 @@ def play(arguments: argparse.Namespace, record: Record) -> None:
         tape, pretended_cuda.Properties(**json.loads(arguments.gpu)), arguments.gpus_per_host
     )
     groups.install()
-    name_modules(tape)
+    names = ModuleNames()
+    names.install()
+    tape.part = names.now
     last_step = watch_steps(tape, groups)
     sys.argv = list(arguments.script)
     sys.path.insert(

@@ -7,7 +7,7 @@ its result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -36,8 +36,8 @@ class Tape:
         self.streams = 1
         self.events = 0
         self.calls = 0
-        self.module = ""
-        """The module whose forward runs, or whose backward."""
+        self.part: Callable[[], str] = str
+        """What a kernel belongs to now (`emu.pytorch.module_names`); empty unless that is followed."""
         self.device_index = 0
         """The number of the one GPU that the script uses."""
         self.quiet = 0
@@ -58,8 +58,8 @@ class Tape:
             self.record.notes.append(text)
 
     def kernel(self, op: str, dtype: str, shapes: tuple[tuple[int, ...], ...], flops: int, size: int) -> None:
-        """Record a kernel of the current stream and module."""
-        self.add(Kernel(self.stream, op, dtype, shapes, flops, size, self.module))
+        """Record a kernel of the current stream."""
+        self.add(Kernel(self.stream, op, dtype, shapes, flops, size, self.part()))
 
     def call(
         self,
@@ -75,7 +75,7 @@ class Tape:
     ) -> int:
         """A collective on a stream; its number."""
         self.calls += 1
-        self.add(Call(stream, op, group, size, dtype, self.calls, peer, counts, self.module, batch))
+        self.add(Call(stream, op, group, size, dtype, self.calls, peer, counts, self.part(), batch))
         return self.calls
 
     def new_stream(self) -> int:

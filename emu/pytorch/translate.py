@@ -164,7 +164,7 @@ class Translation:
                 batch = 0
                 together.close()
             if isinstance(operation, Kernel):
-                track(operation.stream).add(self._times.us(operation))
+                track(operation.stream).add(self._times.us(operation), operation.module)
             elif isinstance(operation, Mark):
                 if operation.event in awaited:
                     events[operation.event] = (operation.stream, track(operation.stream).record())
@@ -231,18 +231,26 @@ class _Track:
 
     def __init__(self, stream: Stream, ranks: list[int] | None, host_us: float) -> None:
         self.stream, self._ranks, self._host_us = stream, ranks, host_us
-        self._kernels_us, self._launches = Fraction(0), 0
+        self._parts: list[tuple[str, Fraction]] = []
+        """Time of kernels of one part of the script after another, in us."""
+        self._launches = 0
 
-    def add(self, us: float) -> None:
-        self._kernels_us += Fraction(us)
+    def add(self, us: float, part: str) -> None:
+        if self._parts and self._parts[-1][0] == part:
+            self._parts[-1] = part, self._parts[-1][1] + Fraction(us)
+        else:
+            self._parts.append((part, Fraction(us)))
         self._launches += 1
 
     def flush(self) -> None:
         """Put what was collected on the stream."""
-        ps = round(max(self._kernels_us, self._launches * Fraction(self._host_us)) * 10**6)
-        self._kernels_us, self._launches = Fraction(0), 0
+        kernels_us = sum((us for _, us in self._parts), Fraction(0))
+        ps = round(max(kernels_us, self._launches * Fraction(self._host_us)) * 10**6)
+        parts = [(name, f"{max(1, round(us * 10**6))}ps") for name, us in self._parts]
+        self._parts, self._launches = [], 0
         if ps:
-            self.stream.compute(f"{ps}ps", ranks=self._ranks)
+            named = any(name for name, _ in parts)
+            self.stream.compute(f"{ps}ps", ranks=self._ranks, parts=parts if named else ())
 
     def record(self) -> Event:
         self.flush()

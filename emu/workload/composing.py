@@ -59,9 +59,12 @@ class Stream:
         self._group: dict[str, str] = {}
         """What is said of calls that begin together."""
 
-    def compute(self, time: str, *, ranks: Sequence[int] | None = None) -> None:
-        """Be busy for a time."""
-        self._add("compute", ranks=ranks, time=time)
+    def compute(
+        self, time: str, *, parts: Sequence[tuple[str, str]] = (), ranks: Sequence[int] | None = None
+    ) -> None:
+        """Be busy for a time. `parts` are names and times of what it consists of, for a timeline."""
+        named = {"parts": [{"name": name, "time": part} for name, part in parts]} if parts else {}
+        self._add("compute", ranks=ranks, time=time, **named)
 
     def all_reduce(self, size: str, **options: Unpack[Reducing]) -> None:
         """Reduce a buffer of `size`; all have the result."""

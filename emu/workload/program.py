@@ -135,6 +135,8 @@ class Step(NamedTuple):
     redop: str = "sum"
     group: str = ""
     """What it begins with."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """Names and times of what its computing consists of, for timelines."""
 
     def is_for(self, rank: int) -> bool:
         """Whether a rank does it."""
@@ -227,6 +229,17 @@ class ProgramPlan(ScriptPlan):
         """Communicators with operations on several streams."""
         self.scripts = [_Composer(self, rank).script for rank in sorted(self.left)]
 
+    def parts_of(self, rank: int) -> dict[int, list[tuple[tuple[str, int], ...]]]:
+        """By stream of a rank's script, the parts of each period of computing in a step; only streams that
+        have parts.
+        """
+        computes = _Composer(self, rank).computes
+        return {
+            stream: parts
+            for stream, steps in computes.items()
+            if any(parts := [self.steps[label].parts for label in steps])
+        }
+
     def participants(self, label: int) -> int:
         """How many ranks take part in one collective or transfer of the list; the most, if groups differ."""
         step = self.steps[label]
@@ -317,6 +330,8 @@ class _Composer:
         """By communicator, the ends of its operations."""
         self._last: dict[Group, tuple[int, int]] = {}
         """By group, the end of the operation that called it last."""
+        self.computes: dict[int, list[int]] = {}
+        """By stream, the operations of the list that compute on it."""
         self._compose()
 
     def _compose(self) -> None:
@@ -333,6 +348,7 @@ class _Composer:
             stream = self._stream(step.stream)
             if step.do == COMPUTE:
                 self.script.compute(step.duration_ps, stream)
+                self.computes.setdefault(stream, []).append(label)
             elif step.do == RECORD:
                 reason = self._reasons.get(step.stream, len(self._plan.reasons) - 1)
                 self._events[step.event] = (self.script.record(stream), reason)

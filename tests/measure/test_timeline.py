@@ -20,6 +20,7 @@ from emu import api
 from emu.cli.main import main
 from emu.measure.run_directory.perfetto import Slice, Tracks
 from emu.runtime.sync.logical_process import records_of
+from emu.workload.composing import Program
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 
 PROTOS = import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -78,7 +79,7 @@ def read(content: bytes) -> Read:
 
 
 def exported(
-    tmp_path: Path, scenario: str, overrides: dict[str, Any] | None = None
+    tmp_path: Path, scenario: str | dict[str, Any], overrides: dict[str, Any] | None = None
 ) -> tuple[Read, api.Result]:
     asked = {"run.event_log": 20000, **(overrides or {})}
     result = api.run(scenario, overrides=asked, local=True, out=tmp_path / "run", force=True)
@@ -133,6 +134,46 @@ def test_what_an_operator_began_has_tracks_of_its_own(tmp_path: Path, log: int) 
     (restart,) = operator.restarts
     name = f"train-restart1-host-4-for-{restart.evicted[0]}"
     assert {f"{name} rank {rank}" for rank in range(8)} <= set(paths)
+
+
+def test_parts_of_a_programs_computing_nest_in_the_time_that_it_took(tmp_path: Path) -> None:
+    """Each of two steps computes 8 us, waits for a call, computes 4 us that parts share 3 to 1, and 1 us of
+    no name. A module goes on over the wait, and not from step to step.
+    """
+    programs = [Program(ranks=2, steps=2) for _ in range(2)]
+    parts = [("net.a", "2us"), ("net.b.x", "5us"), ("net.b.y", "1us")], [("net.b.y", "3ns"), ("net.a", "1ns")]
+    for program, (first, then) in zip(programs, (parts, ((), ())), strict=True):
+        side = program.stream("side")
+        program.main.compute("8us", parts=first)
+        side.wait(program.main.record())
+        side.all_reduce("64KiB")
+        program.main.wait(side.record())
+        program.main.compute("4us", parts=then)
+        program.main.compute("1us")
+    named, plain = (one.scenario({"kind": "star", "hosts": 2}) for one in programs)
+    trace, result = exported(tmp_path, named)
+    assert result.summary.digest == api.run(plain, local=True).summary.digest
+    us = 1_000_000
+    for rank in range(2):
+        track = f"Ranks/program rank {rank}"
+        computed = trace.slices[f"{track}/computing, stream 0"]
+        assert [one.end - one.begin for one in computed] == [8 * us, 4 * us, us] * 2
+        expected = []
+        for a, b in ((0, 1), (3, 4)):
+            begin, again = computed[a].begin, computed[b].begin
+            expected += [
+                Span("net", begin, again + 4 * us, 0),
+                Span("a", begin, begin + 2 * us, 1),
+                Span("b", begin + 2 * us, again + 3 * us, 1),
+                Span("x", begin + 2 * us, begin + 7 * us, 2),
+                Span("y", begin + 7 * us, again + 3 * us, 2),
+                Span("a", again + 3 * us, again + 4 * us, 1),
+            ]
+        assert sorted(trace.slices[f"{track}/modules, stream 0"]) == sorted(expected)
+        assert not any("modules" in path and "stream 0" not in path for path in trace.slices)
+    exported(tmp_path, named, {"run.event_log": 4})
+    short = tmp_path / "trace"
+    assert not any("modules" in path for path in read(short.read_bytes()).slices), "the log has not all"
 
 
 def test_slices_lie_in_their_operation_and_a_ring_moves_as_many_as_its_steps(tmp_path: Path) -> None:

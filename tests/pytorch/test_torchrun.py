@@ -95,6 +95,15 @@ def test_a_record_without_data_is_that_with_data(tmp_path: Path, script: str) ->
     assert ops.count("rms_norm") == 4  # two layers, each once more in backward
     assert ops.count("scaled_dot_product_attention(causal)") == 2
     assert ops.count("mm") == 3 * (2 * 2 + 1)
+    found = [one.module for one in list(real.steps())[-1] if isinstance(one, Kernel) and one.flops]
+    layer = [["qkv", "", "out"], ["out", "out", "", "qkv", "qkv"]]  # attention is the layer's own
+    forward = [f"layers.{n}.{part}".rstrip(".") for n in (0, 1) for part in layer[0]]
+    back = [f"backward.layers.{n}.{part}".rstrip(".") for n in (1, 0) for part in layer[1]]
+    assert found == [*forward, "head", "backward.head", "backward.head", *back]
+    named = {one.op: one.module for one in list(real.steps())[-1] if isinstance(one, Kernel)}
+    assert named["_fused_adamw_"] == "AdamW"
+    assert named["rms_norm"] == "backward.layers.0.norm"  # recomputed there
+    assert named["embedding_dense_backward"] == "backward.words"
 
 
 def test_hsdp_reduces_its_shard_over_the_replicas(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
     Jobs / JOB            operations of `collectives.csv`
     Faults / FAULT        scripted and injected live
-    Ranks / JOB rank N    operations or steps, calls by group, computing by stream, slices by channel, their
-                          waits for clear-to-sends
+    Ranks / JOB rank N    operations or steps, calls by group, computing by stream and the parts of it that a
+                          program names, slices by channel, their waits for clear-to-sends
     NICs / NIC            packets sent again; below, each port
     Switches / SWITCH     each port
     ... / port N to PEER  pauses by class; the rate at which it sent, its queue, its drops
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -41,6 +41,8 @@ SHOWN: Final = {
 }
 """Counter of a port's track by metric."""
 Event = Sequence[int]
+Parts = Mapping[int, Sequence[Sequence[tuple[str, int]]]]
+"""By stream of a rank, the parts of each period of computing in a step: their names and lengths."""
 
 
 def timeline(
@@ -50,19 +52,21 @@ def timeline(
     names: Sequence[str],
     devices: Sequence[str] = (),
     stretch: int = 1,
+    parts: Callable[[int, int], Parts] | None = None,
 ) -> Iterator[bytes]:
     """A trace file, piece by piece, of a run on `topology`. `broken` are the lines of a journal that say what
     broke, `names` those of all jobs by number (an operator's own behind the scenario's), `devices` patterns
-    of the switches and NICs to show; none means all.
+    of the switches and NICs to show; none means all. `parts` has what the computing of a rank (job and rank)
+    consists of.
 
     Raises UsageError for what is no run.
     """
     summary = load_summary(run)
-    logs = _logs(run / "timeline.jsonl")
+    logs, missing = _logs(run / "timeline.jsonl")
     tracks = Tracks(stretch)
     yield from _jobs(run, tracks)
     yield from _faults(broken, tracks, summary.virtual_ps)
-    yield from _ranks(run, tracks, summary, names, logs)
+    yield from _ranks(run, tracks, summary, names, logs, missing, parts)
     nics = {topology.nodes[one].name for one in topology.nics if topology.nodes[one].role is Role.NIC}
     yield from _devices(run, tracks, nics, summary.virtual_ps, logs, devices)
 
@@ -114,22 +118,33 @@ def _until(
     return Slice(name, begin_ps, until_ps, facts or {})
 
 
-def _logs(file: Path) -> dict[str, list[Event]]:
-    """By device, its events; none of a run without an event log."""
+def _logs(file: Path) -> tuple[dict[str, list[Event]], set[str]]:
+    """By device, its events, and the devices that have noted more; none of a run without an event log."""
     if not file.exists():
-        return {}
+        return {}, set()
     with file.open(encoding="ascii") as lines:
-        return {one["name"]: one["events"] for one in map(json.loads, lines)}
+        logs = [json.loads(line) for line in lines]
+    return {one["name"]: one["events"] for one in logs}, {one["name"] for one in logs if one["missed"]}
 
 
 def _ranks(
-    run: Path, tracks: Tracks, summary: Summary, names: Sequence[str], logs: Mapping[str, Sequence[Event]]
+    run: Path,
+    tracks: Tracks,
+    summary: Summary,
+    names: Sequence[str],
+    logs: Mapping[str, Sequence[Event]],
+    missing: Collection[str],
+    parts: Callable[[int, int], Parts] | None,
 ) -> Iterator[bytes]:
     """What hosts noted of their ranks; without an event log the steps of training."""
     found: dict[tuple[int, int], dict[str, list[Slice]]] = {}
-    for events in logs.values():
+    whole: set[tuple[int, int]] = set()
+    """Ranks of hosts whose log has everything."""
+    for device, events in logs.items():
         for event in events:
             if event[0] in RANKS:
+                if device not in missing:
+                    whole.add((event[1], event[2]))
                 name, one = _of_rank(event, summary.virtual_ps)
                 found.setdefault((event[1], event[2]), {}).setdefault(name, []).append(one)
     if not logs:
@@ -145,12 +160,58 @@ def _ranks(
     for (job, rank), by_track in sorted(found.items()):
         number, described = tracks.track(f"{names[job]} rank {rank}", top)
         yield described
+        if parts is not None and (job, rank) in whole:
+            for stream, periods in parts(job, rank).items():
+                computed = by_track.get(f"computing, stream {stream}", ())
+                by_track[f"modules, stream {stream}"] = list(nested(computed, periods))
         for name, slices in sorted(by_track.items(), key=lambda one: (_ORDER.index(one[0].split()[0]), one)):
             yield from tracks.slices(name, number, slices)
 
 
 RANKS: Final = frozenset(map(int, (OPERATED, CALLED, COPIED, GRANTED, COMPUTED)))
-_ORDER: Final = ("operations", "calls", "computing,", "slices,", "waits")
+_ORDER: Final = ("operations", "modules,", "calls", "computing,", "slices,", "waits")
+
+
+def nested(computed: Sequence[Slice], periods: Sequence[Sequence[tuple[str, int]]]) -> Iterator[Slice]:
+    """Slices for the parts of a stream's periods of computing, those of each step in turn.
+
+    Words between the dots of a name nest. A slice reaches from the first part with its words to the last one
+    after it without a part of another name between, over what the stream waited for in the meantime. There
+    are none where the periods are not those of whole steps: a run that ended in a step, or a GPU whose pace
+    changed while it computed.
+    """
+    if not periods or len(computed) % len(periods):
+        return
+    begun: list[tuple[str, int]] = []
+    last_ps = 0
+    found: list[Slice] = []
+    for number, period in enumerate(computed):
+        if not number % len(periods):
+            found += _closed(begun, 0, last_ps)
+        parts = periods[number % len(periods)] or [("", 1)]
+        whole, done, begin_ps = sum(length for _, length in parts), 0, period.begin_ps
+        for name, length in parts:
+            words = name.split(".") if name else []
+            same = 0
+            while same < min(len(words), len(begun)) and begun[same][0] == words[same]:
+                same += 1
+            found += _closed(begun, same, last_ps)
+            begun += [(word, begin_ps) for word in words[same:]]
+            done += length
+            begin_ps = last_ps = period.begin_ps + (period.end_ps - period.begin_ps) * done // whole
+    found += _closed(begun, 0, last_ps)
+    yield from sorted(found, key=lambda one: one.arguments["depth"])  # outer ones first
+
+
+def _closed(begun: list[tuple[str, int]], depth: int, end_ps: int) -> list[Slice]:
+    """End the slices that began at a depth and below; outermost first."""
+    closed = [
+        Slice(name, begin_ps, end_ps, {"depth": at, "path": ".".join(word for word, _ in begun[: at + 1])})
+        for at, (name, begin_ps) in enumerate(begun)
+        if at >= depth
+    ]
+    del begun[depth:]
+    return closed
 
 
 def _of_rank(event: Event, run_end_ps: int) -> tuple[str, Slice]:

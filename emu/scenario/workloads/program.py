@@ -71,6 +71,16 @@ class CommunicatorSection(Section):
         return tuple(map(tuple, found.values()))
 
 
+class PartSection(Section):
+    """One part of the computing of an operation, for timelines."""
+
+    name: Annotated[str, Field(max_length=1024)] = ""
+    """Name in the timeline. Dots nest: `layers.0.attention` is a slice within `0` within `layers`. Empty: no
+    slice."""
+    time_ps: PositiveTimePs
+    """Its share of the computing, in proportion to the other parts."""
+
+
 class OperationSection(Section):
     """One operation of a program."""
 
@@ -108,6 +118,9 @@ class OperationSection(Section):
     begin together, and the stream goes on when all are over (ncclGroupStart, ncclGroupEnd)."""
     time_ps: PositiveTimePs | None = None
     """Time of the computing."""
+    parts: Annotated[tuple[PartSection, ...], Field(max_length=65536)] = ()
+    """Parts of the computing, in order, which `emu export perfetto` shows as slices. They change nothing of
+    the run."""
     event: Name | None = None
     """Event of record and wait. A wait is for the last record above it."""
 
@@ -129,6 +142,8 @@ class OperationSection(Section):
             yield Refusal(("counts",), reason, "with all_to_allv, and only there")
         elif self.counts and not all(sum(row) for row in self.counts):
             yield Refusal(("counts",), "a row has nothing for anybody", "rows with a number above 0")
+        if self.parts and self.do != "compute":
+            yield Refusal(("parts",), f"{self.do} has none", "only with compute")
         if self.root and self.do not in ROOTED:
             yield Refusal(("root",), f"{self.do} has no root", f"only with {', '.join(ROOTED)}")
         if self.group is not None and not self.talks:
@@ -177,6 +192,7 @@ class OperationSection(Section):
             dtype=self.dtype,
             redop=self.redop,
             group=self.group or "",
+            parts=tuple((one.name, one.time_ps) for one in self.parts),
         )
 
 

@@ -17,7 +17,7 @@ from actors.kernel.units import PS_PER_S
 from emu.base.errors import UsageError
 from emu.cli.scenario_options import positive_time_ps, reading
 from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
-from emu.measure.run_directory.perfetto_tracks import timeline
+from emu.measure.run_directory.perfetto_tracks import Parts, timeline
 from emu.measure.run_directory.run_directory import write_pieces
 from emu.measure.run_directory.sample_rows import COLUMNS, recorded, tidy_rows, write_parquet
 from emu.measure.summary.jobs import SUCCESS
@@ -25,6 +25,7 @@ from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.spans import plane_names, port_labels
 from emu.stored_run import stored_run
+from emu.workload.program import ProgramPlan
 
 Command = Callable[..., Any]
 
@@ -247,8 +248,16 @@ def to_perfetto(run: Path, out: Path, devices: tuple[str, ...], stretch: int) ->
     """
     stored = stored_run(run)
     topology = build_topology(stored.scenario)
-    names = [job.name for job in resolve(stored.scenario, topology).jobs]
-    write_pieces(out, timeline(run, topology, stored.breaking(topology), names, devices, stretch))
+    jobs = resolve(stored.scenario, topology).jobs
+    names = [job.name for job in jobs]
+
+    def parts(job: int, rank: int) -> Parts:
+        script = jobs[job].script
+        if isinstance(script, ProgramPlan) and not script.memberships:
+            return script.parts_of(rank)
+        return {}
+
+    write_pieces(out, timeline(run, topology, stored.breaking(topology), names, devices, stretch, parts))
     click.echo(f"wrote {out}")
     return 0
 
