@@ -190,7 +190,8 @@ def pages_found(site: Path, questions: Iterable[str]) -> dict[str, list[str]]:
 @pytest.mark.soak
 @pytest.mark.skipif(shutil.which("chromedriver") is None, reason="no chromedriver")
 def test_the_search_brings_the_page_that_answers_a_question(site: Path) -> None:
-    words = {*COMMANDS, "live run"}  # what a user has before him
+    typed = ("live run", "--live", "-b 1M", "~pfc", "a^b", "transport.timeout:")
+    words = {*COMMANDS, *typed}  # what a user has before him, and what Lunr reads as operators
     found = pages_found(site, (*QUESTIONS, *READERS, *sorted(words)))
     assert [word for word in sorted(words) if not found[word]] == []
     missed = {
