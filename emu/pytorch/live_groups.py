@@ -6,26 +6,24 @@ DistributedDataParallel's buckets are waited for when they are posted, while the
 on until backward ends. Calls of one communicator follow one another, so that costs no time.
 
 ReduceOp.AVG multiplies by 1/n and adds up, as NCCL does with floating point.
-
-PyTorch 2.13 knows no back end that is written in Python, but a `ProcessGroup` can be: with 2.14 `Group` gets
-`Backend` as its base, and `install` registers it as one. Nothing else depends on that.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import ProcessGroup, Work
 
 from emu.pytorch.live_line import LiveCall
 from emu.pytorch.live_tape import LiveTape
 from emu.pytorch.record import HOST
 from emu.pytorch.tape import dtype_name, size_of
+from emu.pytorch.torch_versions import GroupBase, WorkBase, take_over_groups, with_old_names
 
 BACKEND: Final = "emulated"
 TYPES: Final = {
@@ -77,7 +75,7 @@ def put(tensor: Tensor, data: bytes) -> None:
         tensor.copy_(torch.frombuffer(bytearray(data), dtype=tensor.dtype).view(tensor.shape))
 
 
-class Pending(Work):
+class Pending(WorkBase):
     """A call, or several that are waited for together."""
 
     def __init__(
@@ -138,7 +136,8 @@ class Pending(Work):
         return future
 
 
-class Group(ProcessGroup):
+@with_old_names
+class Group(GroupBase):
     """One group; named by torch."""
 
     def __init__(self, groups: Groups, rank: int, size: int, ranks: list[int]) -> None:
@@ -303,14 +302,10 @@ class Group(ProcessGroup):
     def all_gather_single(self, output: Tensor, one: Tensor, opts: Any = None) -> Pending:
         return self._begin("all_gather", [one], [output], output, opts, size=size_of(output))
 
-    _allgather_base = all_gather_single
-
-    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Pending:
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Pending:
         return self._several(
             [self.all_gather_single(*pair, opts) for pair in zip(outputs, inputs, strict=True)], outputs
         )
-
-    all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Pending:
         (output,), (parts,) = outputs, inputs
@@ -321,16 +316,12 @@ class Group(ProcessGroup):
     def reduce_scatter_single(self, output: Tensor, one: Tensor, opts: Any = None) -> Pending:
         return self._begin("reduce_scatter", [one], [output], output, opts, redop=_redop(opts))
 
-    _reduce_scatter_base = reduce_scatter_single
-
-    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Pending:
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Pending:
         return self._several(
             [self.reduce_scatter_single(*pair, opts) for pair in zip(outputs, inputs, strict=True)], outputs
         )
 
-    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
-
-    def alltoall_base(
+    def all_to_all_single(
         self, output: Tensor, one: Tensor, out_sizes: Any, in_sizes: Any, opts: Any = None
     ) -> Pending:
         if not out_sizes and not in_sizes:
@@ -340,8 +331,6 @@ class Group(ProcessGroup):
         with self.groups.tape.silence(), torch.no_grad():
             parts, into = list(one.split(rows)), list(output.split(back))
         return self._exchange(into, parts, output, opts)
-
-    all_to_all_single = alltoall_base
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Pending:
         sizes = {size_of(one) for one in (*outputs, *inputs)}
@@ -478,32 +467,8 @@ class Groups:
 
     def install(self) -> None:
         """Every back end of `init_process_group` and `new_group` is this one from now on."""
-        c10d: Any = dist.distributed_c10d
-        world, rank = self.tape.record.world, self.tape.record.rank
-
-        def make(options: Any, *_: Any) -> Group:
-            ranks = [int(one) for one in options.global_ranks_in_group] or list(range(world))
-            return Group(self, options.group_rank, options.group_size, ranks)
-
-        dist.Backend.register_backend(BACKEND, make, extended_api=True, devices=["cpu", "cuda"])
-        from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415  only with torch
-
-        original_init, original_group = c10d.init_process_group, c10d._new_process_group_helper
-
-        def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
-            original_init(backend=BACKEND, store=FakeStore(), rank=rank, world_size=world)
-
-        def new_group(
-            size: int, place: int, ranks: Any, backend: Any, store: Any, name: str, *rest: Any, **more: Any
-        ) -> Any:
-            more["device_id"] = None
-            return original_group(size, place, ranks, c10d.Backend(BACKEND), store, name, *rest, **more)
-
-        mesh: Any = torch.distributed.device_mesh
-        c10d.init_process_group = dist.init_process_group = mesh.init_process_group = init
-        c10d._new_process_group_helper = new_group
-        c10d.is_nccl_available = dist.is_nccl_available = lambda: True
-        c10d.get_backend = dist.get_backend = lambda group=None: "nccl"
+        record = self.tape.record
+        take_over_groups(BACKEND, partial(Group, self), record.rank, record.world)
 
     def made(self, name: str, group: Group) -> None:
         self._groups[name] = group

@@ -14,13 +14,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any, Final
 
-import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from emu.pytorch.torch_versions import UNNUMBERED, next_node, node_in_backward
+
 BACKWARD: Final = "backward"
-UNNUMBERED: Final = 2**63
-"""Nodes of autograd that forward does not make have numbers from here on."""
 
 
 class ModuleNames:
@@ -55,18 +54,16 @@ class ModuleNames:
 
     def now(self) -> str:
         """What a kernel belongs to that is launched now; empty: to nothing that has a name."""
-        node: Any = torch._C._current_autograd_node()
-        if node is None:
+        number = node_in_backward()
+        if number is None:
             return self._now
-        number = node._sequence_nr()
         if number < UNNUMBERED:
             self._last = self._names[bisect_right(self._from, number) - 1]
         return ".".join(filter(None, (BACKWARD, self._now or self._last)))
 
     def _enter(self, name: str) -> None:
         self._now = name
-        autograd: Any = torch.autograd
-        number = autograd._get_sequence_nr()  # of the next node
+        number = next_node()
         if self._from[-1] == number:
             self._names[-1] = name
         else:

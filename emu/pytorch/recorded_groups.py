@@ -11,21 +11,22 @@ loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import ProcessGroup, Work
 
 from emu.pytorch.mail import Mail
 from emu.pytorch.tape import Tape, dtype_name, size_of
+from emu.pytorch.torch_versions import GroupBase, WorkBase, take_over_groups, with_old_names
 
 BACKEND = "emu"
 
 
-class Done(Work):
+class Done(WorkBase):
     """A call that was written down."""
 
     def __init__(self, groups: Groups, event: int | None, result: Any) -> None:
@@ -60,7 +61,8 @@ class Done(Work):
         return future
 
 
-class Group(ProcessGroup):
+@with_old_names
+class Group(GroupBase):
     """One group; named by torch."""
 
     def __init__(self, groups: Groups, rank: int, size: int, ranks: list[int]) -> None:
@@ -142,15 +144,11 @@ class Group(ProcessGroup):
             output.view(self._size, -1).copy_(one.reshape(1, -1).expand(self._size, -1))
         return self._log("all_gather", output, output, opts)
 
-    _allgather_base = all_gather_single
-
-    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         with self._groups.tape.silence(), torch.no_grad():
             for output, one in zip(outputs, inputs, strict=True):
                 output.view(self._size, -1).copy_(one.reshape(1, -1).expand(self._size, -1))
         return self._log("all_gather", outputs, outputs, opts)
-
-    all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         with self._groups.tape.silence(), torch.no_grad():
@@ -163,17 +161,13 @@ class Group(ProcessGroup):
             output.copy_(one.reshape(self._size, -1)[self._place].view_as(output))
         return self._log("reduce_scatter", one, output, opts)
 
-    _reduce_scatter_base = reduce_scatter_single
-
-    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         with self._groups.tape.silence(), torch.no_grad():
             for output, one in zip(outputs, inputs, strict=True):
                 output.copy_(one.reshape(self._size, -1)[self._place].view_as(output))
         return self._log("reduce_scatter", inputs, outputs, opts)
 
-    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
-
-    def alltoall_base(
+    def all_to_all_single(
         self, output: Tensor, one: Tensor, out_sizes: Any, in_sizes: Any, opts: Any = None
     ) -> Done:
         with self._groups.tape.silence(), torch.no_grad():
@@ -182,8 +176,6 @@ class Group(ProcessGroup):
         row = size_of(one) // max(one.shape[0], 1) if one.dim() else size_of(one)
         counts = tuple(row * int(n) for n in in_sizes) if in_sizes else ()
         return self._log("all_to_all", one, output, opts, counts=counts)
-
-    all_to_all_single = alltoall_base
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         with self._groups.tape.silence(), torch.no_grad():
@@ -257,40 +249,20 @@ class Groups:
     def install(self) -> None:
         """Every backend of `init_process_group` and `new_group` is this one from now on."""
         c10d: Any = dist.distributed_c10d
-        world, rank = self.tape.record.world, self.tape.record.rank
+        record = self.tape.record
 
-        def make(options: Any, *_: Any) -> Group:
-            ranks = [int(one) for one in options.global_ranks_in_group] or list(range(world))
-            return Group(self, options.group_rank, options.group_size, ranks)
-
-        dist.Backend.register_backend(BACKEND, make, extended_api=True, devices=["cpu", "cuda"])
-        from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415  only with torch
-
-        original_init, original_group = c10d.init_process_group, c10d._new_process_group_helper
-
-        def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
-            original_init(backend=BACKEND, store=FakeStore(), rank=rank, world_size=world)
-
-        def new_group(
-            size: int, place: int, ranks: Any, backend: Any, store: Any, name: str, *rest: Any, **more: Any
-        ) -> Any:
+        def heard(name: str, ranks: Sequence[int], described: str) -> None:
             if ranks:
-                self.tape.record.groups.setdefault(name, [int(one) for one in ranks])
-            if more.get("group_desc"):
-                self.tape.record.descriptions.setdefault(name, more["group_desc"])
-            more["device_id"] = None
-            return original_group(size, place, ranks, c10d.Backend(BACKEND), store, name, *rest, **more)
+                record.groups.setdefault(name, list(ranks))
+            if described:
+                record.descriptions.setdefault(name, described)
 
-        mesh: Any = torch.distributed.device_mesh
-        c10d.init_process_group = dist.init_process_group = mesh.init_process_group = init
-        c10d._new_process_group_helper = new_group
+        take_over_groups(BACKEND, partial(Group, self), record.rank, record.world, heard)
         c10d.batch_isend_irecv = dist.batch_isend_irecv = self._batched
         objects = ("send_object_list", "recv_object_list", "broadcast_object_list", "scatter_object_list")
         for name in objects:
             setattr(dist, name, getattr(self, f"_{name}"))
             setattr(c10d, name, getattr(dist, name))
-        c10d.is_nccl_available = dist.is_nccl_available = lambda: True
-        c10d.get_backend = dist.get_backend = lambda group=None: "nccl"
 
     def made(self, name: str, ranks: list[int], group: Group) -> None:
         self.tape.record.groups[name] = ranks

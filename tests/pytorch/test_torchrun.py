@@ -1,6 +1,7 @@
 """`emu torchrun`: unmodified scripts are recorded without GPU and peers; needs torch (`make setup-torch`)."""
 
 import csv
+import importlib
 import json
 import re
 from collections.abc import Sequence
@@ -54,6 +55,16 @@ def plain(step: Sequence[Operation]) -> list[object]:
         }
         found.append(replace(one, **changed))
     return found
+
+
+def test_groups_have_the_old_and_the_new_names_that_this_torch_has() -> None:
+    versions = importlib.import_module("emu.pytorch.torch_versions")
+    for module in ("recorded_groups", "live_groups"):
+        group = importlib.import_module(f"emu.pytorch.{module}").Group
+        for name, old in versions.OLD_NAMES.items():
+            assert hasattr(versions.GroupBase, name)
+            assert hasattr(versions.GroupBase, old)
+            assert getattr(group, name) is getattr(group, old) is not getattr(versions.GroupBase, old)
 
 
 def test_ddp_reduces_every_gradient_once(tmp_path: Path) -> None:
