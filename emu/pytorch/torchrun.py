@@ -225,8 +225,15 @@ def scenario_of(
     host_us: float,
     steps: int,
 ) -> dict[str, Any]:
-    """The scenario: the fabric's sections, and the program as its one job."""
-    return on_fabric(Translation(roles, times, host_us=host_us, name=name, steps=steps).program, fabric)
+    """The scenario: the fabric's sections, and the program as its one job.
+
+    Raises ScriptError where ranks of a group call unlike collectives.
+    """
+    translation = Translation(roles, times, host_us=host_us, name=name, steps=steps)
+    disagreement = translation.disagreement()
+    if disagreement:
+        raise ScriptError(f"{roles[0].record.script}: {disagreement}")
+    return on_fabric(translation.program, fabric)
 
 
 def on_fabric(program: Program, fabric: Mapping[str, Any]) -> dict[str, Any]:

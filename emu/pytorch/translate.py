@@ -28,6 +28,8 @@ BLOCKS: Final = ("all_gather", "reduce_scatter", "all_to_all")
 """Calls whose buffer has a block for each place of the group."""
 ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
 ELEMENT_BYTES: Final = 4
+SHOWN_RANKS: Final = 8
+"""Ranks of a group that a message names."""
 
 
 @dataclass
@@ -74,8 +76,39 @@ class Translation:
         self.program = Program(ranks=self.world, name=name, steps=steps)
         self.notes: list[str] = []
         self._partitions = self._communicators(roles)
+        self._roles = roles
         for role in roles:
             self._translate(role)
+
+    def disagreement(self) -> str:
+        """The first collective that ranks of one group do not call alike; empty if there is none."""
+        if len(self._roles) == 1:
+            return ""
+        role_of = {rank: at for at, role in enumerate(self._roles) for rank in role.ranks or ()}
+        made: dict[int, tuple[_Partition, dict[int, list[Call]]]] = {}
+        """By id of a partition: it, and by role the collectives of its group."""
+        for number, role in enumerate(self._roles):
+            for one in list(role.record.steps())[-1]:
+                if isinstance(one, Call) and one.op not in ("send", "recv"):
+                    partition = self._partitions[one.group]
+                    _, calls = made.setdefault(id(partition), (partition, {}))
+                    calls.setdefault(number, []).append(one)
+        for partition, calls in made.values():
+            for group in partition.groups:
+                first: dict[int, int] = {}
+                for rank in group:
+                    first.setdefault(role_of[rank], rank)
+                for turn in range(max(len(calls.get(at, ())) for at in first)):
+                    (rank, usual), *others = (
+                        (rank, _called(calls.get(at, ())[turn:])) for at, rank in first.items()
+                    )
+                    for other, called in others:
+                        if called != usual:
+                            return (
+                                f"ranks disagree about call {turn + 1} of a step in the group of "
+                                f"{_named(group)}: rank {rank} called {usual}, rank {other} {called}"
+                            )
+        return ""
 
     # ------------------------------------------------------------------------------- communicators
 
@@ -310,6 +343,23 @@ def rows_of(record: Record, times: KernelTimes) -> Iterator[tuple[str, str, str,
             yield from ended(operation.stream)
     for stream in sorted(pending):
         yield from ended(stream)
+
+
+def _named(group: Sequence[int]) -> str:
+    """The ranks of a group, the first of a large one."""
+    shown = ", ".join(map(str, group[:SHOWN_RANKS]))
+    return f"ranks {shown}" + (f" and {len(group) - SHOWN_RANKS} more" if len(group) > SHOWN_RANKS else "")
+
+
+def _called(calls: Sequence[Call]) -> str:
+    """The first of these calls, with what its members must have alike; parts of an all_to_all may differ."""
+    if not calls:
+        return "nothing"
+    one = calls[0]
+    if one.op in ("barrier", "all_to_all"):
+        return one.op
+    root = f", root rank {one.peer}" if one.peer >= 0 else ""
+    return f"{one.op} of {one.bytes} B of {one.dtype}{root}"
 
 
 def _size(count: int, blocks: int) -> str:

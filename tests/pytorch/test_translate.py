@@ -1,8 +1,11 @@
 """From records to programs: the same program written by hand gives the same run, to the bit."""
 
+import pytest
+
 from emu.api import run
 from emu.pytorch.kernels import GPUS, KernelTimes
 from emu.pytorch.record import Call, Kernel, Mark, Operation, Record, Step, Wait
+from emu.pytorch.torchrun import ScriptError, scenario_of
 from emu.pytorch.translate import Role, Translation
 from emu.workload.composing import Program
 
@@ -90,3 +93,36 @@ def test_a_group_of_one_rank_calls_nothing() -> None:
         [ADD, Call(0, "all_reduce", "1", 64, "float32", 1)], {"1": [0], "2": [1], "3": [2], "4": [3]}
     )
     assert [one["do"] for one in translated(Role(alone)).operations] == ["compute"]
+
+
+def call(op: str, size: int = 64, group: str = "0", dtype: str = "float32", peer: int = -1) -> Call:
+    return Call(0, op, group, size, dtype, 1, peer)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ([call("all_reduce")], [call("all_reduce", 32)], "64 B of float32, rank 2 all_reduce of 32 B"),
+        ([call("all_reduce")], [call("all_reduce", dtype="int32")], "rank 2 all_reduce of 64 B of int32"),
+        ([call("all_gather")], [call("all_reduce")], "rank 0 called all_gather of 64 B .*, rank 2 all_red"),
+        ([call("all_reduce")], [], "call 1 of a step in the group of ranks 0, 1, 2, 3: .* rank 2 nothing"),
+        ([call("barrier")], [call("barrier"), call("all_reduce")], "call 2 of .*: rank 0 called nothing"),
+        ([call("broadcast", peer=0)], [call("broadcast", peer=1)], "root rank 0, rank 2 .*, root rank 1"),
+        ([call("all_to_all")], [call("all_to_all", 32)], ""),
+        ([call("all_reduce", group="1")], [call("all_reduce", 32, group="2")], ""),
+    ],
+    ids=["size", "type", "call", "none", "more", "root", "parts of an all_to_all", "groups of their own"],
+)  # fmt: skip
+def test_ranks_of_a_group_that_call_unlike_collectives_are_refused_in_one_line(
+    first: list[Operation], second: list[Operation], told: str
+) -> None:
+    groups = {"1": [0, 1], "2": [2, 3]}
+    roles = [Role(record(first, groups), [0, 1]), Role(record(second, groups, rank=2), [2, 3])]
+    times = KernelTimes(GPUS["h100"])
+    if not told:
+        assert scenario_of(roles, times, {"topology": FABRIC}, name="train", host_us=0, steps=1)
+        return
+    with pytest.raises(ScriptError, match=told) as refused:
+        scenario_of(roles, times, {"topology": FABRIC}, name="train", host_us=0, steps=1)
+    assert str(refused.value).startswith("train.py: ranks disagree about call ")
+    assert "\n" not in str(refused.value)
