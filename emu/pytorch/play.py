@@ -15,23 +15,26 @@ import os
 import runpy
 import sys
 import traceback
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from emu.pytorch import fake_reducer, pretended_cuda
 from emu.pytorch.gpu_kernels import RmsNorm
 from emu.pytorch.kernel_log import KernelLog
 from emu.pytorch.mail import Mail
-from emu.pytorch.module_names import ModuleNames
 from emu.pytorch.record import Record
 from emu.pytorch.recorded_groups import Groups
 from emu.pytorch.tape import EnoughError, Tape
+from emu.pytorch.torch_versions import UNNUMBERED, next_node, node_in_backward
 
+BACKWARD: Final = "backward"
 NEEDS_A_GPU = (
     "libcuda",
     "NVIDIA driver",
@@ -40,6 +43,70 @@ NEEDS_A_GPU = (
     "not linked with support",
 )
 """What Triton and PyTorch say where a kernel is to run and there is no GPU."""
+
+
+class ModuleNames:
+    """Follows which part of the script runs, once it is installed: names with dots, which nest.
+
+        layers.0.attention              path of the module whose forward runs
+        backward.layers.0.attention     backward of what this module's forward computed
+        AdamW                           the optimizer that steps
+
+    Autograd numbers the nodes of its graph as forward makes them, so the module of a node is the one that ran
+    when its number was given. Nodes that add up gradients (AccumulateGrad) have no number, and belong to the
+    node before them. A module that runs in backward is recomputed there, and belongs to backward.
+    """
+
+    def __init__(self) -> None:
+        self._now = ""
+        self._paths: dict[int, str] = {}
+        """By id of a module; a path is known from its root, the outermost module that is called."""
+        self._from: list[int] = [0]
+        """Numbers of autograd's nodes, rising, at which the module changed to that of `_names`."""
+        self._names: list[str] = [""]
+        self._last = ""
+        """The module of the last node of backward that has a number."""
+
+    def install(self) -> None:
+        """Follow every module and every optimizer from now on."""
+        every: Any = nn.Module
+        call = every.__call__
+
+        def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            before = self._now
+            self._enter(self._path(module))
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self._enter(before)
+
+        every.__call__ = forward
+        register_optimizer_step_pre_hook(lambda optimizer, *_: self._enter(type(optimizer).__name__))
+        register_optimizer_step_post_hook(lambda *_: self._enter(""))
+
+    def now(self) -> str:
+        """What a kernel belongs to that is launched now; empty: to nothing that has a name."""
+        number = node_in_backward()
+        if number is None:
+            return self._now
+        if number < UNNUMBERED:
+            self._last = self._names[bisect_right(self._from, number) - 1]
+        return ".".join(filter(None, (BACKWARD, self._now or self._last)))
+
+    def _enter(self, name: str) -> None:
+        self._now = name
+        number = next_node()
+        if self._from[-1] == number:
+            self._names[-1] = name
+        else:
+            self._from.append(number)
+            self._names.append(name)
+
+    def _path(self, module: nn.Module) -> str:
+        if id(module) not in self._paths:
+            for path, child in module.named_modules():
+                self._paths[id(child)] = path or type(module).__name__
+        return self._paths[id(module)]
 
 
 def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
@@ -63,8 +130,6 @@ def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
             seen.update(id(one) for one in new)
             tape.record.parameters += sum(pretended_cuda.local(one).numel() for one in new)
         pending[0] = True
-
-    from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415  `torch.optim.optimizer` is no attribute
 
     register_optimizer_step_post_hook(stepped)
     run = torch.autograd.backward
