@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import mean
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from emu.accept.answers import Check
 from emu.accept.bench import (
@@ -32,7 +32,9 @@ from emu.api import Result
 from emu.base.errors import UsageError
 from emu.base.units import about_size, counted
 from emu.results.percentiles import FlowTimes, percentiles
-from emu.workload.serving import ServingFacts
+
+if TYPE_CHECKING:
+    from emu.workload.serving import ServingFacts
 
 MIXES: Final = {"M1": (2, 4096), "M2": (4, 7168), "M3": (2, 7168), "M4": (8, 7168)}
 """Of the draft's configurations: k and H."""
@@ -238,8 +240,8 @@ def queue_depth(bench: Bench) -> Found:
         "prompt": PROMPT,
         "output": 8,
     }
-    facts = bench.prepared([_chat(bench, {**work, **_instances(bench)})]).jobs[0].facts
-    assert isinstance(facts, ServingFacts)
+    (job,) = bench.prepared([_chat(bench, {**work, **_instances(bench)})]).jobs
+    facts = cast("ServingFacts", job.facts)
     capacity = facts.serving.prefills * 1e12 / facts.serving.prefill_ps(PROMPT)
     checks: list[Check] = []
     for over in (1.0, 1.25, 1.5, 2.0):

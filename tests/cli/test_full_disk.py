@@ -17,7 +17,7 @@ WRITERS = (
 )
 PLACES = (
     "schedule segments --out {}",
-    "schedule segments --moment 1h --write {}",
+    "schedule segments --at 1h --write {}",
     "campaign llama3 --out {}",
     "topo tiny_all_reduce --svg {}",
     "new tiny_all_reduce {}",

@@ -202,7 +202,7 @@ state, left, parts = pickle.loads(Path(sys.argv[1]).read_bytes())
 script = Script(api.open(FABRIC, parts=parts, resume=sys.argv[2]), 0, left)
 script.dice.setstate(state)
 while script.run.outstanding:
-    script.told.append(script.run.next())
+    script.reported.append(script.run.next())
     if script.left:
         script.one()
 print(script.run.close())

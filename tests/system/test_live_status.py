@@ -38,7 +38,7 @@ def seen(out: Path, scenario: str, *options: str, columns: int = 200) -> str:
 @pytest.mark.parametrize(
     ("scenario", "reported"),
     [
-        ("tiny_all_reduce", r"ring: [0-9]+ done, all_reduce 256KiB [0-9.]+Gbps"),
+        ("tiny_all_reduce", r"ring: [0-9]+ done, all_reduce 256KiB [0-9.]+GB/s"),
         ("training_step", r"train: step [0-9]+ done, [0-9.]+[mu]s"),
         ("tiny_flap", r"delivering .*faults [0-9] active of 3"),
     ],

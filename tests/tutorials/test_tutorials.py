@@ -12,7 +12,17 @@ import pytest
 import emu
 from tests.tutorials.pages import PAGES, Shown, commands, executed
 
-UNITS = {"us": 1e-6, "ms": 1e-3, "ps": 1e-12, "Gbps": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "B": 1.0, "": 1.0}
+UNITS = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "ps": 1e-12,
+    "Gbps": 1e9,
+    "GB/s": 8e9,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "B": 1.0,
+    "": 1.0,
+}
 FAILING = {
     "tutorial_pod": [],
     "tutorial_step": ["emu compare well slow"],
@@ -26,7 +36,7 @@ FAILING = {
 
 
 def number(cell: str) -> float:
-    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", cell)
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z/]*)", cell)
     assert found is not None, cell
     return float(found[1]) * UNITS[found[2]]
 
