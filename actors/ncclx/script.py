@@ -195,6 +195,13 @@ class ScriptPlan:
             self.groups.append(group)
         return self._numbers[group]
 
+    def parts_of(self, rank: int) -> dict[int, list[tuple[tuple[str, int], ...]]]:
+        """By stream of a rank's script, the parts of each period of computing in a step, with their times in
+        ps; only streams that have parts.
+        """
+        del rank
+        return {}
+
     def list_if_few(self) -> None:
         """Leave calls out of the results where there are more than these can hold."""
         if sum(len(calls) for script in self.scripts for calls in script.calls) > MOST_LISTED:

@@ -230,9 +230,7 @@ class ProgramPlan(ScriptPlan):
         self.scripts = [_Composer(self, rank).script for rank in sorted(self.left)]
 
     def parts_of(self, rank: int) -> dict[int, list[tuple[tuple[str, int], ...]]]:
-        """By stream of a rank's script, the parts of each period of computing in a step; only streams that
-        have parts.
-        """
+        """See `ScriptPlan.parts_of`."""
         computes = _Composer(self, rank).computes
         return {
             stream: parts

@@ -25,7 +25,6 @@ from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.spans import plane_names, port_labels
 from emu.stored_run import stored_run
-from emu.workload.program import ProgramPlan
 
 Command = Callable[..., Any]
 
@@ -253,9 +252,7 @@ def to_perfetto(run: Path, out: Path, devices: tuple[str, ...], stretch: int) ->
 
     def parts(job: int, rank: int) -> Parts:
         script = jobs[job].script
-        if isinstance(script, ProgramPlan) and not script.memberships:
-            return script.parts_of(rank)
-        return {}
+        return {} if script is None or script.memberships else script.parts_of(rank)
 
     write_pieces(out, timeline(run, topology, stored.breaking(topology), names, devices, stretch, parts))
     click.echo(f"wrote {out}")
