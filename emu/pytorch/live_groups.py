@@ -143,28 +143,13 @@ class Group(GroupBase):
     def __init__(self, groups: Groups, rank: int, size: int, ranks: list[int]) -> None:
         super().__init__(rank, size)
         self.groups, self.place, self.members, self.ranks = groups, rank, size, tuple(ranks)
-        self._told_name = self._told_desc = ""
         self.own_stream: int | None = None
         self.sequence = 0
         """Calls so far."""
 
-    def getBackendName(self) -> str:  # noqa: N802  torch's name
-        return "nccl"
-
     def _set_group_name(self, name: str) -> None:
-        self._told_name = name
+        super()._set_group_name(name)
         self.groups.made(name, self)
-
-    def _set_group_desc(self, desc: str) -> None:
-        self._told_desc = desc
-
-    @property
-    def group_name(self) -> str:
-        return self._told_name
-
-    @property
-    def group_desc(self) -> str:
-        return self._told_desc
 
     # ---- calls
 
@@ -272,7 +257,7 @@ class Group(GroupBase):
     ) -> int:
         self.sequence += 1
         at_ps = self.groups.tape.now_ps(0 if stream == HOST else stream)
-        name = f"{self._told_name}{on}"
+        name = f"{self.given_name}{on}"
         call = LiveCall(op, size, ranks, name, root, dtype, redop, algorithm, at_ps, data, what)
         return self.groups.post(self, call, tensors)
 

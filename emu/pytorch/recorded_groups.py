@@ -68,27 +68,15 @@ class Group(GroupBase):
     def __init__(self, groups: Groups, rank: int, size: int, ranks: list[int]) -> None:
         super().__init__(rank, size)
         self._groups, self._place, self._size, self._ranks = groups, rank, size, ranks
-        self._given_name = self._given_desc = ""
         self.own_stream: int | None = None
 
-    def getBackendName(self) -> str:  # noqa: N802  torch's name
-        return "nccl"
-
     def _set_group_name(self, name: str) -> None:
-        self._given_name = name
+        super()._set_group_name(name)
         self._groups.made(name, self._ranks, self)
 
     def _set_group_desc(self, desc: str) -> None:
-        self._given_desc = desc
-        self._groups.tape.record.descriptions[self._given_name] = desc
-
-    @property
-    def group_name(self) -> str:
-        return self._given_name
-
-    @property
-    def group_desc(self) -> str:
-        return self._given_desc
+        super()._set_group_desc(desc)
+        self._groups.tape.record.descriptions[self.given_name] = desc
 
     def _log(
         self,

@@ -4,8 +4,8 @@ Tried: 2.13.0. What is known to differ:
 
 - **Groups in Python.** In 2.13 a class of Python can be a `ProcessGroup`, and not a `Backend`, whose binding
   has no constructor ("No constructor defined!"). A trampoline for `Backend` comes after it, beside that for
-  `ProcessGroup` (pytorch pull requests 187479 and 189817, of June and July 2026). So `GroupBase` is the class
-  that both have.
+  `ProcessGroup` (pytorch pull requests 187479 and 189817, of June and July 2026). So `GroupBase` is a
+  `ProcessGroup`, which both have.
 - **Names of collectives.** C++ asks a group first for `all_gather_single` and its like, and for the old name
   if there is none (2.13, `torch/csrc/distributed/c10d/PyProcessGroup.hpp`). The new trampoline asks for the
   new names only; Python code that is older calls the old ones. `with_old_names` gives a group both.
@@ -24,8 +24,6 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work
 
-GroupBase = ProcessGroup
-"""Base of groups that are written in Python."""
 WorkBase = Work
 """Base of what their calls return."""
 OLD_NAMES: Final = {
@@ -39,6 +37,31 @@ OLD_NAMES: Final = {
 UNNUMBERED: Final = 2**63
 """Nodes of autograd that forward does not make have numbers from here on."""
 GroupT = TypeVar("GroupT", bound=type)
+
+
+class GroupBase(ProcessGroup):
+    """Base of groups that are written in Python; torch names them, and takes them for NCCL's."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self.given_name = self.given_desc = ""
+
+    def getBackendName(self) -> str:  # noqa: N802  torch's name
+        return "nccl"
+
+    def _set_group_name(self, name: str) -> None:
+        self.given_name = name
+
+    def _set_group_desc(self, desc: str) -> None:
+        self.given_desc = desc
+
+    @property
+    def group_name(self) -> str:
+        return self.given_name
+
+    @property
+    def group_desc(self) -> str:
+        return self.given_desc
 
 
 def with_old_names(group: GroupT) -> GroupT:
