@@ -11,6 +11,7 @@ with emu. Folders in there are groups: which one a scenario is in is no part of 
 from __future__ import annotations
 
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -72,18 +73,22 @@ def scenario_files() -> dict[str, Path]:
 def variant_names(path: Path) -> dict[str, str]:
     """The variants of a file by the names that they are found by; none if it cannot be read."""
     try:
-        text = path.read_text("utf-8")
+        return _variants_in(path.read_text("utf-8"), path.stem)
     except (OSError, ValueError):
         return {}
+
+
+@lru_cache(maxsize=256)
+def _variants_in(text: str, stem: str) -> dict[str, str]:
+    """The same of a text. It is kept: who runs variants by their names reads every file for each of them."""
     if "\nvariants:" not in text:
         return {}
     import yaml  # noqa: PLC0415 - a wheel is built without it
 
     try:
-        found = yaml.safe_load(text)["variants"]
+        found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["variants"]  # noqa: S506
         return {
-            str(changes.get("name", f"{path.stem}_{variant}")): str(variant)
-            for variant, changes in found.items()
+            str(changes.get("name", f"{stem}_{variant}")): str(variant) for variant, changes in found.items()
         }
     except (yaml.YAMLError, KeyError, AttributeError, TypeError, ValueError):
         return {}
