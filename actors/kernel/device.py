@@ -136,8 +136,8 @@ LOG_ROWS: Final = 256
 class Series:
     """One counter of a device: the metric it belongs to and what tells it from its siblings.
 
-    `metric` is a name of `emu.measure`'s declaration; `port` is -1 and `priority` is -1 where they do not
-    apply.
+    `metric` is the name of a counter of `actors.kernel.counters`; `port` is -1 and `priority` is -1 where
+    they do not apply.
     """
 
     __slots__ = ("metric", "port", "priority", "reason")

@@ -1,12 +1,12 @@
-"""The tuner: the algorithm that `algorithm: auto` takes for a collective of some size.
+"""The tuner of `tuner.model: hops`: the algorithm that `algorithm: auto` takes for a collective of some size.
 
-NCCL's model: the time of an algorithm is a base latency, a latency for each of its hops, one after another,
-and what it sends through a NIC and over NVLink at the rates of those. A hop between servers and one inside a
-server have latencies of their own. They are configuration (`ncclx.tuner`), as in NCCL they are tables in the
-source; nothing is measured, rates are those of the fabric's description. So a model
-tuned for one network picks wrongly on another: rings have 2 (n - 1) hops and move the least, trees have
-2 log2 n and move more, and where they are equally good depends on the hop. Among equals the first of `among`
-is taken.
+By default (`tuner.model: nccl`) NCCL's own table chooses (`emu.workload.nccl_tuning`). Here the time of an
+algorithm is a base latency, a latency for each of its hops, one after another, and what it sends through a
+NIC and over NVLink at the rates of those. A hop between servers and one inside a server have latencies of
+their own. They are configuration (`ncclx.tuner`), as in NCCL they are tables in the source; nothing is
+measured, rates are those of the fabric's description. So a model tuned for one network picks wrongly on
+another: rings have 2 (n - 1) hops and move the least, trees have 2 log2 n and move more, and where they are
+equally good depends on the hop. Among equals the first of `among` is taken.
 
     algorithm            operation                   hops            bytes
     ring                 all_reduce                  2 (n - 1)       2 S (n - 1) / n

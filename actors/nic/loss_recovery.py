@@ -138,7 +138,7 @@ class Recovery:
             pair.go_back(pair.una_psn)
 
     def on_timeout(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
-        """Nothing was heard of `una_psn` for a timeout."""
+        """Nothing was heard of `una_psn` for a timeout (`Requester.timed_out`): what to send again."""
         pair.go_back(pair.una_psn)
 
     def on_resent(self, pair: QueuePair) -> None:

@@ -74,7 +74,7 @@ from actors.nic.bond import Bond
 from actors.nic.egress_port import Departures, NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import ContextCache, ReceiveBuffer, show_refused
-from actors.nic.queue_pair.endpoint import RECOVERY_PORT, EndpointSettings
+from actors.nic.queue_pair.endpoint import CNP_PORT, RECOVERY_PORT, RNR_PORT, EndpointSettings
 from actors.nic.queue_pair.numbers import slots_for
 from actors.nic.queue_pair.packets import ACK_WIRE_BYTES, Spares
 from actors.nic.queue_pair.queue_pair import (
@@ -88,8 +88,7 @@ from actors.nic.queue_pair.queue_pair import (
     UNLIMITED_PSN,
     QueuePair,
 )
-from actors.nic.queue_pair.requester import RNR_PORT
-from actors.nic.queue_pair.responder import CNP_PORT, Responder
+from actors.nic.queue_pair.responder import Responder
 from actors.port.link import PRIORITIES, MessagePort
 from actors.port.passage import Passage
 from actors.port.port import DEBOUNCED, apply_port_fault, count_port, port_is_steady, port_series

@@ -66,8 +66,9 @@ class Pfc:
         self.port: LinkEnd = port
         self.quanta: i64 = quanta
         self.quantum_ps: i64 = -(-QUANTUM_BITS * 10**12 // port.wire.rate_bps)
-        self.turns: i64 = 1
-        """One more than how often anything changed that is counted, apart from time that goes on."""
+        self.counted_changes: i64 = 1
+        """One more than how often anything changed that is counted, apart from time that goes on: a version,
+        by which `count_port` passes over what it has written already."""
         self.signalled: i64 = 0
         """Classes that the last pause frame stopped at the peer."""
         self.stopping: i64 = 0
@@ -176,7 +177,7 @@ class Pfc:
         stop: i64 = self.pending_stop
         resume: i64 = self.pending_resume
         port = self.port
-        self.turns += 1
+        self.counted_changes += 1
         port.control_pending = False
         self.pending_stop = 0
         self.pending_resume = 0
@@ -214,7 +215,7 @@ class Pfc:
         port = self.port
         if port.ever_down and port.was_down(message.f, now):
             return
-        self.turns += 1
+        self.counted_changes += 1
         priority: i64 = 0
         if self.deaf:
             while priority < 8:
@@ -267,7 +268,7 @@ class Pfc:
     def link_down(self, now: i64) -> None:
         """The link went down: whatever was said over it is void."""
         signalled: i64 = self.signalled
-        self.turns += 1
+        self.counted_changes += 1
         self.signalled = 0
         self.pending_stop = 0
         self.pending_resume = 0
@@ -327,7 +328,7 @@ class Pfc:
 
     def _release(self, priority: i64, now: i64) -> None:
         if (self.port.blocked >> priority) & 1:
-            self.turns += 1
+            self.counted_changes += 1
             self.port.blocked &= ~(1 << priority)
             if (self.held >> priority) & 1:
                 self.held &= ~(1 << priority)

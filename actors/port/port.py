@@ -681,7 +681,7 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
         return
     mark: i64 = 0
     if port.blocked == 0 and pfc.signalled == 0:
-        mark = pfc.turns
+        mark = pfc.counted_changes
     if into.stands(part, mark):
         return
     into.add_table(pfc.sent)

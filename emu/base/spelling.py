@@ -1,4 +1,5 @@
-"""Nearest words and short lists, for messages about what was misspelt."""
+"""Nearest words and short lists, for messages about what was misspelt (`emu.scenario.yaml.problems` writes
+those of scenarios)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Sizes of a switch's buffer: what is set aside, and what must be.
 
-Headroom by the formula, for each port and lossless class; what reserves and headroom leave of a pool, or of
-each port's own buffer in a modular switch; what a priority group's profile comes to in the numbers that
-switches count with. A configuration that leaves nothing is refused, one that may drop is reported before the
-run.
+Headroom by the formula (`actors.switch.buffer.headroom_bytes`, of a cable's delay: 5 ns a metre) or by the
+table of a chip (`emu.build.asic_headroom`), for each port and lossless class; what reserves and headroom
+leave of a pool, or of each port's own buffer in a modular switch; what a priority group's profile comes to in
+the numbers that switches count with. A configuration that leaves nothing is refused, one that may drop is
+reported before the run.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def port_headroom_bytes(
 def auto_headroom_bytes(
     scenario: Scenario, topology: Topology, switch: int, end: Attachment, asic: Asic | None
 ) -> int:
-    """What `headroom: auto` is here: the least that loses nothing, or what boxes with this chip ship."""
+    """What `headroom: auto` is here: the larger of what loses nothing and what boxes with this chip ship."""
     needed = needed_headroom_bytes(scenario, topology, switch, end)
     return needed if asic is None else max(needed, asic.headroom_bytes(end.rate_bps, end.delay_ps))
 

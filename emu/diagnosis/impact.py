@@ -2,7 +2,7 @@
 
 An operator knows how long a job takes where nothing is wrong, and what is counted meanwhile. Here that is
 worked out by emulating the intended configuration: the same scenario and seed without whatever went wrong
-(`emu.run_diagnosis` runs it; this room only compares). A run suffered if
+(`emu.run_diagnosis` runs it; this module only compares). A run suffered if
 
 1. a job took `SLOWER_PERMILLE` longer than there, or
 2. a counter that an operator is called for (`emu.diagnosis.view.ALARMED`, headroom overruns, ports that went

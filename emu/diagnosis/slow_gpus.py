@@ -29,14 +29,16 @@ from emu.diagnosis.view import View
 from emu.measure.device_state import GPU_GONE
 
 SLOW_PERMILLE: Final = 1030
-"""From which part of the median GPU's time for the same a GPU counts as slow."""
+"""From which part of the median GPU's time for the same a GPU counts as slow. A choice: GPUs that nothing is
+wrong with differ by copies that wait for one another, by less than this."""
 IMPACT_PERMILLE: Final = 200
 """Share of a job's time by which longer copies are felt, though they overlap with others and with the wire.
 """
 COMPUTE_IMPACT_PERMILLE: Final = 50
 """Share of a job's time by which longer computing is felt."""
 HUNG_PS: Final = 1_000_000
-"""A GPU that let everything wait for so long was not just busy."""
+"""A GPU that let everything wait for so long (1 us) was not just busy. A choice: what a busy one copies later
+is not counted as unresponsive at all."""
 
 
 def found(view: View) -> Iterator[Finding]:
@@ -168,12 +170,12 @@ def _has_impact(view: View, gpu: int, ratio: int) -> bool:
     computed_ps, work_ps = _computed(view, gpu)
     late_ps = computed_ps - work_ps
     return (
-        _excess_ps(view, gpu, ratio) * 1000 >= busy_ps * IMPACT_PERMILLE
+        _longer_copies_ps(view, gpu, ratio) * 1000 >= busy_ps * IMPACT_PERMILLE
         or late_ps * 1000 >= max(busy_ps, 1) * COMPUTE_IMPACT_PERMILLE
     )
 
 
-def _excess_ps(view: View, gpu: int, ratio: int) -> int:
+def _longer_copies_ps(view: View, gpu: int, ratio: int) -> int:
     """How much longer the copies of a GPU took than those of its peers."""
     return view.total(GPU_COPY_PS, gpu) * (ratio - 1000) // ratio
 

@@ -1,6 +1,6 @@
 """What a run hands over when it is done: counters, end states, results.
 
-Plain records, from which everything else in this room is worked out: the devices' own (`DeviceRecord`, one
+Plain records, from which everything else in this package is worked out: the devices' own (`DeviceRecord`, one
 for each device, whichever worker it lived on), the engine's (`EngineFacts`), and what was planned
 (`JobPlan`), which the rows that devices report are matched with. None of them knows a worker or a partition
 except `EngineFacts`.

@@ -1,8 +1,8 @@
 """`--set a.b[0].c=value`: changes of a scenario from the command line, and the axes of a sweep.
 
-The value is read as YAML, as in the file. Mappings on the way that are not there yet are made; a list's
-item must exist. What was set remembers the text that set it, so that an error names the `--set` and not a
-line.
+The value is read as YAML, as in the file, and the path by `emu.scenario.expect.path_steps`. Mappings on the
+way that are not there yet are made; a list's item must exist. What was set remembers the text that set it, so
+that an error names the `--set` and not a line.
 
 The runs of a sweep. `--set key=a,b,c` names an axis: a key of the scenario and its values, in the order
 written. Commas within brackets, braces or quotes belong to a value, so that a list or a mapping is one value.

@@ -26,6 +26,8 @@ class Choice(NamedTuple):
 NCCL_ALGORITHMS: Final = ("double_binary_tree", "ring", "nvls", "nvls_tree", "pat")
 """Those of the table."""
 _NAMES: Final = ("ll", "ll128", "simple")
+"""Protocols, in the order of NCCL's tables."""
+LL, LL128, SIMPLE = range(len(_NAMES))
 _BASE: Final = {"ring": (6.6, 14.0, 8.4), "double_binary_tree": (6.8, 14.0, 8.4), "pat": (8.0, 8.0, 8.0)}
 _INSIDE: Final = {"ring": (0.6, 1.9, 3.4), "double_binary_tree": (0.6, 1.25, 4.0)}
 _BETWEEN: Final = {"ring": (2.7, 4.0, 14.0), "double_binary_tree": (5.0, 8.5, 14.0)}
@@ -70,6 +72,7 @@ USUAL: Final = Processors()
 
 
 _NVLS_US: Final = (25.0, 20.9)
+"""What NVLS takes of any operation, and of a hop over the network."""
 _CORRECTION: Final = (
     (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10, 10),
     (10, 10, 10, 10, 10, 9, 8, 8, 8, 7, 6, 6, 6, 6, 6, 6, 8, 9, 9, 9, 9, 10, 10, 10),
@@ -98,11 +101,11 @@ def nccl_choice(
         return None
     able = [name for name in NCCL_ALGORITHMS if name in among and op in ALGORITHMS[name]]
     found: list[tuple[float, Choice]] = []
-    for place, protocol in enumerate(_NAMES):
-        for algorithm in able if protocol in protocols else ():
-            time_us = _nccl_us(algorithm, place, done_as, shape, size_bytes, rates, nvls, processors)
+    for protocol, name in enumerate(_NAMES):
+        for algorithm in able if name in protocols else ():
+            time_us = _nccl_us(algorithm, protocol, done_as, shape, size_bytes, rates, nvls, processors)
             if time_us is not None:
-                found.append((time_us, Choice(algorithm, protocol)))
+                found.append((time_us, Choice(algorithm, name)))
     if not found:
         return None
     _, best = min(found, key=lambda one: one[0])
@@ -110,15 +113,14 @@ def nccl_choice(
     if best.algorithm.startswith("nvls"):
         channels = nvls_channels(channels, rates.nvlink_bps)
     elif best.algorithm != "pat":
-        place = _NAMES.index(best.protocol)
-        least = _LEAST_BYTES[place] * (shape.ranks if best[:2] == ("ring", "ll") else 1)
+        least = _LEAST_BYTES[_NAMES.index(best.protocol)] * (shape.ranks if best[:2] == ("ring", "ll") else 1)
         channels = min(max(size_bytes // least, 1), channels)
     return best._replace(channels=channels)
 
 
 def _nccl_us(
     algorithm: str,
-    place: int,
+    protocol: int,
     op: str,
     shape: Shape,
     size_bytes: int,
@@ -139,25 +141,30 @@ def _nccl_us(
     known = min(servers, 3) - 1
     ll = limits.ll if servers == 1 else _LL[processors.cpu][known - 1]
     if algorithm == "ring":
-        return _ring_us(place, op, shape, size_bytes, bus, (ll, limits.ring_ll128), _POST_US[processors.cpu])
+        return _ring_us(
+            protocol, op, shape, size_bytes, bus, (ll, limits.ring_ll128), _POST_US[processors.cpu]
+        )
     hops = servers.bit_length() - 1
     if algorithm == "double_binary_tree":
         if not reduces:
             return None
         searched = _searched(channels) * 1e3
+        # 0.92 of the links is what trees reach, and 1/3.8 of that with LL, as NCCL measured them
         bus = min(bus * 0.92, limits.tree[known] * searched)
         lines = 7 / 9 if servers == 1 else 120 / 128
         line_bus = min(bus * lines, limits.tree_ll128[known] * searched)
-        bus = (min(bus / 3.8, ll * 1e3), line_bus, bus)[place]
-        bus *= _correction(place, size_bytes, len(_CORRECTION[place]) - 1)
-        hop, far = _INSIDE[algorithm][place], _BETWEEN[algorithm][place]
-        latency = _BASE[algorithm][place] + 2 * ((inside - 1) * hop + hops * far)
+        bus = (min(bus / 3.8, ll * 1e3), line_bus, bus)[protocol]
+        bus *= _correction(protocol, size_bytes, len(_CORRECTION[protocol]) - 1)
+        hop, far = _INSIDE[algorithm][protocol], _BETWEEN[algorithm][protocol]
+        latency = _BASE[algorithm][protocol] + 2 * ((inside - 1) * hop + hops * far)
         return latency + size_bytes / (bus / 2)
-    if place != 2:
+    if protocol != SIMPLE:
         return None
     if algorithm == "pat":
         if reduces or inside > 1 or servers != n or op in ("broadcast", "reduce"):
             return None
+        # base, hops over the network, a copy of each rank, and three quarters of the rate: NCCL's constants
+        # of PAT
         return 8.0 + hops * 14.0 / 3.5 + n * 2.8 + size_bytes / (bus * 0.75)
     if not nvls or not limits.nvls_efficiency or inside == 1 or channels < 2 or op in ("broadcast", "reduce"):
         return None
@@ -173,7 +180,7 @@ def _nccl_us(
         return None
     bus = min(own, bus * (2 if servers == 2 else 1), limits.nvls_tree[known] * inside * 1e3)
     if gpu == "blackwell":
-        bus *= _correction(place, size_bytes, len(_CORRECTION[place]))
+        bus *= _correction(protocol, size_bytes, len(_CORRECTION[protocol]))
     return _NVLS_US[0] + 2 * hops * _NVLS_US[1] + size_bytes / (bus * of_ring)
 
 
@@ -182,35 +189,41 @@ def _searched(channels: int) -> int:
     return max(channels // 2, 1)
 
 
-def _correction(place: int, size_bytes: int, powers: int) -> float:
+def _correction(protocol: int, size_bytes: int, powers: int) -> float:
     """The part of its bandwidth that a tree has at a size, of so many powers of two that are known."""
     power = (size_bytes >> 6).bit_length() - 1
-    return _CORRECTION[place][power] / 10 if 0 <= power < powers else 1.0
+    return _CORRECTION[protocol][power] / 10 if 0 <= power < powers else 1.0
 
 
 def _ring_us(
-    place: int, op: str, shape: Shape, size_bytes: int, bus: float, most: tuple[float, float], post_us: float
+    protocol: int,
+    op: str,
+    shape: Shape,
+    size_bytes: int,
+    bus: float,
+    most: tuple[float, float],
+    post_us: float,
 ) -> float:
     """`most`: GB/s of all channels with LL, and of one with LL128."""
     n, servers, inside, channels = shape.ranks, shape.servers, shape.inside, shape.channels
     reduces = op == "all_reduce"
     steps = _steps(op, n)
-    simple = place == 2
-    bus = (min(most[0] * 1e3, bus / 2), min(bus * 0.92, most[1] * _searched(channels) * 1e3), bus)[place]
-    hop = _INSIDE["ring"][place]
-    latency = _BASE["ring"][place]
+    simple = protocol == SIMPLE
+    bus = (min(most[0] * 1e3, bus / 2), min(bus * 0.92, most[1] * _searched(channels) * 1e3), bus)[protocol]
+    hop = _INSIDE["ring"][protocol]
+    latency = _BASE["ring"][protocol]
     if op in ("broadcast", "reduce"):
         # Rings that all channels have in the same order count one hop, as those of an NVSwitch do.
-        far = _BETWEEN["double_binary_tree" if simple else "ring"][place]
+        far = _BETWEEN["double_binary_tree" if simple else "ring"][protocol]
         latency += hop if servers == 1 else n * far
     else:
         between = 0 if servers == 1 else (1 + reduces) * (servers - 1)
         if servers > 1:
             hop = max(hop, post_us * (3 if simple else 1))
-        far = _BETWEEN["double_binary_tree" if inside == 1 else "ring"][place]
+        far = _BETWEEN["double_binary_tree" if inside == 1 else "ring"][protocol]
         latency += (steps - between) * hop + between * far
     if simple and servers > 1 and reduces and size_bytes // (channels * n) >= 64:
-        latency *= 1.4
+        latency *= 1.4  # NCCL's "plateau effect of ring"
     return latency + size_bytes / (bus * n / steps)
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import emu
 from emu.api import load, prepare, run, run_prepared
 from emu.base.errors import ScenarioError
+from emu.cli.main import main
 from emu.flow.cross import differences
 from emu.flow.isolated import IsolatedRuns, Part, Result
 from emu.measure.summary.jobs import planned_bytes
@@ -274,6 +275,14 @@ def test_what_queues_decide_is_said_to_be_doubtful(name: str) -> None:
     (doubt, *_) = flow.engine.doubts
     assert "share links" in doubt
     assert f"doubtful at flow level: {doubt}" in closing_lines(flow)
+
+
+def test_levels_side_by_side_come_with_the_doubts_of_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cross", "voq_victim", "--local", "--json"]) in (0, 1)
+    (doubt, *_) = json.loads(capsys.readouterr().out)["doubts"]
+    assert "share links" in doubt
+    assert main(["cross", "voq_victim", "--local"]) in (0, 1)
+    assert "doubtful at flow level: " in capsys.readouterr().out
 
 
 def test_a_run_that_breaks_off_says_that_links_have_all_that_was_begun() -> None:

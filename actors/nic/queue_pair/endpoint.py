@@ -21,8 +21,13 @@ from actors.wire.fault import PAIR_ERROR
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, STATUS_FLUSHED
 
+RNR_PORT: Final[i64] = 2047
+"""A RETRANSMIT timer's port number says which timer it is: its own port is the queue pair's timeout, and the
+last numbers of `PORT_BITS`, which no port has, are the others. This one ends a wait for a receiver."""
 RECOVERY_PORT: Final[i64] = 2046
-"""The port number of a timer of the loss recovery scheme, which no port has."""
+"""A timer of the loss recovery scheme."""
+CNP_PORT: Final[i64] = 2045
+"""The delay of a CNP."""
 
 
 class EndpointSettings:

@@ -48,7 +48,7 @@ from actors.kernel.event import RATE_TIMER, RETRANSMIT
 from actors.kernel.queue import EventQueue
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.loss_recovery import Recovery
-from actors.nic.queue_pair.endpoint import Endpoint, EndpointSettings
+from actors.nic.queue_pair.endpoint import RNR_PORT, Endpoint, EndpointSettings
 from actors.nic.queue_pair.packets import WorkRequest
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
@@ -77,10 +77,9 @@ from actors.wire.message import (
     STATUS_SUCCESS,
 )
 
-RNR_PORT: Final[i64] = 2047
-"""The port number of the timer that ends a wait for a receiver, which no port has."""
 MOST_TIMERS_NOTED: Final = 128
-"""Notes in a NIC's log beyond which timers that expire are counted only."""
+"""Notes in a NIC's log beyond which timers that expire are counted only: half of `LOG_ROWS`, so that the rest
+of it is for what else happens."""
 FOR_EVER: Final[i64] = 7
 """The value of `rnr_retry` that never gives up."""
 _UNITS: Final = (

@@ -41,7 +41,7 @@ from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
-from actors.nic.queue_pair.endpoint import EndpointSettings
+from actors.nic.queue_pair.endpoint import CNP_PORT, EndpointSettings
 from actors.nic.queue_pair.pending_answers import add_acknowledgement, add_response
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair, unwrap
 from actors.nic.queue_pair.requester import Requester
@@ -66,8 +66,6 @@ from actors.wire.frame import (
 )
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETION, STATUS_FLUSHED, STATUS_SUCCESS
 
-CNP_PORT: Final[i64] = 2045
-"""The port number of a CNP's timer, which no port has."""
 ACCESS_WRITE: Final[i64] = 1
 ACCESS_READ: Final[i64] = 2
 _TAKES: Final[i64] = 0xA31

@@ -44,6 +44,8 @@ ECMP: Final[i64] = 0
 E_ECMP: Final[i64] = 1
 
 _LAST_WORD: Final[i64] = 0x5BD1E995
+"""Mixed in after the fields, so that the last of them is mixed as well as the first. The multiplier of
+MurmurHash2; any odd constant does."""
 
 POLICIES: Final = {"ecmp": ECMP, "e_ecmp": E_ECMP}
 
@@ -96,6 +98,7 @@ FIELDS: Final[tuple[str, ...]] = get_args(HashField)
 _FIELD_BYTES: Final = (4, 4, 1, 2, 2, 3, 3, 1, 1, 2, 1)
 _UDP: Final[i64] = 17
 _NETWORK: Final[i64] = 0x0A000000
+"""Addresses are 10.0.0.0 and on, a NIC each."""
 
 RSS_KEY: Final = bytes.fromhex(
     "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"

@@ -56,7 +56,19 @@ from emu.runtime.sync.sync_points import SyncGrid, SyncPoint
 STAR: Final = 4
 """Up to so many workers exchange integers all to all; more reduce them over a tree."""
 LONGEST_WINDOW_PS: Final = 50_000_000
-"""However far apart the workers are: it bounds what one batch holds, and how much waits at its receiver."""
+"""However far apart the workers are: it bounds what one batch holds, and how much waits at its receiver. A
+choice: windows are as long as the shortest link between workers, and this is for workers that share none."""
+STOP: Final = 0
+"""Where a value stands behind the workers' earliest times. A round takes the least of these five, and the sum
+of the four that follow."""
+REQUEST: Final = 1
+CAP: Final = 2
+BUSIEST: Final = 3
+ACTS: Final = 4
+PROGRESS: Final = 5
+WORK: Final = 6
+PROMISES: Final = 7
+CHANGES: Final = 8
 EXTRA_MINIMA: Final = 5
 TOTALS: Final = 4
 
@@ -215,15 +227,15 @@ class WindowMachine:
             values[at] = sent_ps
             at += 1
         values[self.index] = min(mine.sent_ps[self.index], mine.next_ps)
-        values[at] = min(mine.stop_ps, self._end_ps)
-        values[at + 1] = min(self._request_ps, mine.pause_ps)
-        values[at + 2] = self._cap_ps
-        values[at + 3] = mine.busiest
-        values[at + 4] = mine.acts_ps
-        values[at + 5] = mine.progress
-        values[at + 6] = mine.work
-        values[at + 7] = mine.promises
-        values[at + 8] = self._coming if self._request_ps >= self._coming_ps else self._changes
+        values[at + STOP] = min(mine.stop_ps, self._end_ps)
+        values[at + REQUEST] = min(self._request_ps, mine.pause_ps)
+        values[at + CAP] = self._cap_ps
+        values[at + BUSIEST] = mine.busiest
+        values[at + ACTS] = mine.acts_ps
+        values[at + PROGRESS] = mine.progress
+        values[at + WORK] = mine.work
+        values[at + PROMISES] = mine.promises
+        values[at + CHANGES] = self._coming if self._request_ps >= self._coming_ps else self._changes
         shown = values if self._star else vec[i64]()
         sends = [(peer, SyncMessage(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
         self._now.values = values
@@ -238,7 +250,9 @@ class WindowMachine:
         """A sync message arrived. Returns what to send on to whom. Raises ProtocolError."""
         if sync_message.round == self.round + 1:
             self._held.append((peer, sync_message))
-            if len(self._held) > 3 * self.workers:
+            if (
+                len(self._held) > 3 * self.workers
+            ):  # of one round: a batch, a gathered and a spread one of each
                 raise ProtocolError(f"worker {peer} sends ahead of round {self.round}")
             return []
         if sync_message.round != self.round or not self._open:
@@ -283,11 +297,11 @@ class WindowMachine:
             (peer, batch) for peer in self._batch_peers if (batch := self._now.batches[peer]) is not None
         ]
         workers = self.workers
-        announced_ps: int = result[workers]
-        request_ps: int = result[workers + 1]
-        cap_ps: int = result[workers + 2]
-        busiest: int = result[workers + 3]
-        acts_ps: int = result[workers + 4]
+        announced_ps: int = result[workers + STOP]
+        request_ps: int = result[workers + REQUEST]
+        cap_ps: int = result[workers + CAP]
+        busiest: int = result[workers + BUSIEST]
+        acts_ps: int = result[workers + ACTS]
         earliest_ps = bound_ps = NEVER_PS
         for worker in range(workers):
             next_ps: int = result[worker]
@@ -301,11 +315,11 @@ class WindowMachine:
         if earliest_ps >= stop_ps and stop_ps <= min(due_ps, cap_ps):
             return self._end(batches, stop_ps, announced_ps)
         if earliest_ps >= due_ps and due_ps <= cap_ps:
-            totals = workers + EXTRA_MINIMA
-            sync = self._pass(due_ps, earliest_ps, request_ps, result[totals + 3], busiest)
+            sync = self._pass(due_ps, earliest_ps, request_ps, result[workers + CHANGES], busiest)
             if sync.stall_check:
-                progress: int = result[totals]
-                if result[totals + 1] == 0 or (progress == self._last_progress and result[totals + 2] == 0):
+                progress: int = result[workers + PROGRESS]
+                same = progress == self._last_progress and result[workers + PROMISES] == 0
+                if result[workers + WORK] == 0 or same:
                     return Step(batches, sync, due_ps, Ending.STALLED, due_ps)
                 self._last_progress = progress
         limit_ps = min(self._grid_ps, stop_ps)

@@ -6,7 +6,7 @@ the workers alone. An attempt ends in one of four ways: every worker reports the
 for the end; a worker failed and said why; or an actor is gone or a connection broke. In the last case the
 others stay alive and go back: all build anew, in a new incarnation, load the last snapshot that counts (or
 begin at the start, if there is none yet), and go on (`emu.runtime.recovery.rules`,
-`emu.runtime.recovery.rules`). Otherwise the others are told to stop, what they have is collected, and the
+`emu.runtime.recovery.snapshots`). Otherwise the others are told to stop, what they have is collected, and the
 outcome names the worker that began it.
 """
 

@@ -38,9 +38,10 @@ def command(
 ) -> int:
     """Run SCENARIO at packet level and at flow level, and print every difference.
 
-    `expect` is not judged. Exit status 0 if all are within the bounds of docs/flow_level.md, 1 if one is
-    not, 2 if flow level cannot answer the scenario; else that of a run that failed. CPU time is that of
-    the whole process, from the scenario to the summary, for both levels alike.
+    Where flow level doubts its own answer, its reason is printed. `expect` is not judged. Exit status 0 if
+    all are within the bounds of docs/flow_level.md, 1 if one is not, 2 if flow level cannot answer the
+    scenario; else that of a run that failed. CPU time is that of the whole process, from the scenario to the
+    summary, for both levels alike.
     """
     options = replace(where, metrics=False)
     summaries: list[Summary] = []
@@ -67,13 +68,14 @@ def command(
     found = differences(packet, flow, by_load=by_load)
     if as_json:
         rows = [{**one._asdict(), "difference": one.part, "holds": one.holds} for one in found]
-        click.echo(json.dumps({"differences": rows, "cpu_s": cpu_s}, indent=2))
+        answer = {"differences": rows, "cpu_s": cpu_s, "doubts": flow.engine.doubts}
+        click.echo(json.dumps(answer, indent=2))
     else:
-        say("\n".join(_lines(found, cpu_s)))
+        say("\n".join(_lines(found, cpu_s, flow.engine.doubts)))
     return 0 if all(one.holds for one in found) else BEYOND_STATUS
 
 
-def _lines(found: Sequence[Difference], cpu_s: Mapping[str, float]) -> list[str]:
+def _lines(found: Sequence[Difference], cpu_s: Mapping[str, float], doubts: Sequence[str]) -> list[str]:
     rows = [("", "packet", "flow", "difference", "bound", "")]
     for one in found:
         in_bytes = one.what.startswith(("payload", "bytes"))
@@ -84,4 +86,5 @@ def _lines(found: Sequence[Difference], cpu_s: Mapping[str, float]) -> list[str]
     if any(one.what.startswith("payload") for one in found):
         payload = "payload of links differs"
     times = ", ".join(f"{level} level {took_s:.2f} s of CPU" for level, took_s in cpu_s.items())
-    return [*aligned(rows), "", payload, f"{times}, from the scenario to the summary"]
+    doubted = [f"doubtful at flow level: {one}" for one in doubts]
+    return [*aligned(rows), "", payload, *doubted, f"{times}, from the scenario to the summary"]
