@@ -4,11 +4,13 @@
 blob that repeats it), and the tests marked `soak` run too.
 """
 
+import contextlib
 import faulthandler
 import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
@@ -29,6 +31,10 @@ for ignorable in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
 # As the command does: one process makes millions of objects here, and to look at each 700 new ones, and so
 # much oftener at all, took a third of the time of some files.
 gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+
+KEPT = pytest.StashKey[contextlib.ExitStack]()
+WAITING = pytest.StashKey[set[Path]]()
+"""The files whose tests wait for Ray."""
 
 SOAK = bool(os.environ.get("EMU_SOAK"))
 
@@ -65,9 +71,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kept_workers() -> Iterator[None]:
-    """Ray, started once for all tests, and workers that are kept from run to run."""
-    with api.session():
+def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ray, started once for all tests that ask for it, and workers that are kept from run to run."""
+    with contextlib.ExitStack() as kept:
+        kept.enter_context(api.session())
+        request.config.stash[KEPT] = kept
         yield
 
 
@@ -88,6 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Where processes share the tests, each file stays whole in one (`--dist loadfile`), in this order.
     """
     waiting = {item.path for item in items if item.get_closest_marker("ray")}
+    config.stash[WAITING] = waiting
     items.sort(key=lambda item: item.path not in waiting)
     if SOAK:
         return
@@ -95,6 +104,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if large:
         config.hook.pytest_deselected(items=large)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End Ray after the last file that waits for it: idle it takes a twentieth of a core."""
+    yield
+    stash = item.config.stash
+    if KEPT in stash and nextitem is not None and nextitem.path not in stash[WAITING]:
+        stash[KEPT].close()
 
 
 @pytest.hookimpl(tryfirst=True)
