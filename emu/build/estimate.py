@@ -10,6 +10,8 @@ The busiest NIC's bytes at its rate are the least time of the run, and so the le
 Prices are those of docs/scale.md: one worker, compiled, on an idle machine of the class that was measured
 there.
 
+A packet of a train costs less; which flows go as trains is found out where somebody asks.
+
 At flow level there are no packets, and nobody knows beforehand how often rates will be worked out: what is
 told is the least.
 
@@ -39,10 +41,13 @@ from actors.ncclx.transport.wiring import WiredJob, rails_between, share_domain
 from actors.wire.message import POST_READ
 from emu.build.nics import acknowledged_every, recovery_of
 from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan
+from emu.build.train_flows import NO_FLOWS, TrainFlows
 from emu.scenario.schema import Scenario
 
 HOP_US: Final = ((64, 0.12), (256, 0.15), (512, 0.17), (1024, 0.2), (3072, 0.36))
 """A packet-hop, by hosts."""
+TRAIN_US: Final = 0.04
+"""One in a train of packets (`emu.build.train_flows`)."""
 INSIDE_US: Final = 1.5
 """A message over NVLink, with its copies."""
 SAMPLE_US: Final = 0.8
@@ -82,6 +87,9 @@ class Estimate(NamedTuple):
     wall_s: float
     least: bool = False
     """Whether memory and time are only what it takes at least."""
+    flows: int = 0
+    in_trains: tuple[int, ...] = ()
+    """The numbers of flows that go as trains of packets, of so many flows."""
 
     def warnings(self) -> list[str]:
         """A line if it takes more than `LONG_S`."""
@@ -112,8 +120,16 @@ class Messages(NamedTuple):
     sizes: Counter[int]
 
 
-def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bool = True) -> Estimate:
-    """What the jobs of a scenario will cost one worker, compiled or not."""
+def estimate(
+    scenario: Scenario,
+    topology: Topology,
+    plan: Plan,
+    *,
+    compiled: bool = True,
+    trains: TrainFlows = NO_FLOWS,
+) -> Estimate:
+    """What the jobs of a scenario will cost one worker, compiled or not; `trains`: where it is known which
+    flows go as trains."""
     if scenario.fidelity == "flow":
         return LEAST
     counted = _Count(scenario, topology)
@@ -125,7 +141,9 @@ def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bo
     slots = sum(len(of_nic) * _slots(scenario, topology, nic) for nic, of_nic in plan.pairs.items())
     sampled = devices * counted.samples()
     slower = 1 if compiled else INTERPRETED
-    packets_us = counted.hops * _hop_us(len(topology.hosts)) + counted.inside * INSIDE_US
+    hop_us = _hop_us(len(topology.hosts))
+    in_trains = sum(counted.flow_hops(flow) for flow in trains.in_trains)
+    packets_us = (counted.hops - in_trains) * hop_us + in_trains * TRAIN_US + counted.inside * INSIDE_US
     building_us = devices * DEVICE_US + pairs * PAIR_US + slots * SLOT_US
     return Estimate(
         counted.hops,
@@ -134,6 +152,8 @@ def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bo
         + again * (pairs * PAIR_BYTES + slots * SLOT_BYTES)
         + min(sampled * SAMPLE_BYTES, UNTAKEN_BYTES),
         START_S + (again * (packets_us * slower + building_us) + sampled * SAMPLE_US) / 1e6,
+        flows=trains.flows,
+        in_trains=tuple(flow.flow for flow in trains.in_trains),
     )
 
 
@@ -249,13 +269,17 @@ class _Count:
     def flow(self, flow: FlowWork) -> None:
         """Its messages and their acknowledgements; a READ's requests and their responses."""
         self._carried(flow.source, flow.destination, flow.size_bytes)
-        links = self._between(flow.source, flow.destination)
+        self.hops += self.flow_hops(flow)
+
+    def flow_hops(self, flow: FlowWork) -> int:
+        """Packet-hops of a flow, with those of what answers it."""
         cut = self._cut(flow.source, flow.destination)
         whole, rest = divmod(flow.size_bytes, flow.write_bytes)
+        sent = 0
         for size, count in ((flow.write_bytes, whole), (rest, int(rest > 0))):
             packets = cut.packets(size)
-            answers = 1 if flow.flags & POST_READ else cut.answers(packets)
-            self.hops += links * count * (packets + answers)
+            sent += count * (packets + (1 if flow.flags & POST_READ else cut.answers(packets)))
+        return self._between(flow.source, flow.destination) * sent
 
     def requests(self, clients: ClientsWork) -> None:
         """Packet-hops of clients of storage, with their answers, and the acknowledgements of both."""

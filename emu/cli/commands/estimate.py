@@ -9,8 +9,11 @@ from functools import cache
 import click
 
 import emu
-from emu.base.units import about_size, aligned
+from emu.base.spelling import listed
+from emu.base.units import about_size, aligned, counted
 from emu.build.estimate import LEAST, PACE_MS, Estimate, about_wall, estimate
+from emu.build.train_flows import NO_FLOWS, train_flows
+from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import Prepared, prepare
 
@@ -25,8 +28,9 @@ def command(
 ) -> None:
     """Count the packet-hops of each SCENARIO from its plan, with memory and wall time on one worker.
 
-    The time is that of this machine while nothing else runs on it. What congestion adds and what an early end
-    takes away is not known before the run; at flow level only the least is.
+    The time is that of the whole command, of this machine while nothing else runs on it. Flows that go as
+    trains of packets, several hops at the price of one, are listed by number. What congestion adds and what
+    an early end takes away is not known before the run; at flow level only the least is.
     """
     found: list[tuple[str, Estimate]] = []
     for one in scenarios:
@@ -35,18 +39,23 @@ def command(
             found.append((loaded.scenario.name, LEAST._replace(wall_s=LEAST.wall_s * _pace())))
             continue
         prepared = prepare(loaded)
-        found.append((prepared.scenario.name, estimated(prepared)))
+        found.append((prepared.scenario.name, estimated(prepared, with_trains=True)))
     if as_json:
         click.echo(json.dumps([{"scenario": name, **one._asdict()} for name, one in found], indent=2))
         return
     rows = [["scenario", "packet-hops", "memory", f"wall time, {_how()}, idle machine"]]
     rows += [[name, *_reported(one)] for name, one in found]
     click.echo("\n".join(aligned(rows, indent="")))
+    for name, cost in found:
+        if cost.flows:
+            say(f"{name}: {_trains(cost)}")
 
 
-def estimated(prepared: Prepared) -> Estimate:
-    """What a run of this costs one worker here."""
-    found = estimate(prepared.scenario, prepared.topology, prepared.plan, compiled=emu.is_compiled())
+def estimated(prepared: Prepared, *, with_trains: bool = False) -> Estimate:
+    """What a run of this costs one worker here; `with_trains`: which flows go as trains is found out, too."""
+    whole = prepared.scenario, prepared.topology, prepared.plan
+    trains = train_flows(*whole) if with_trains else NO_FLOWS
+    found = estimate(*whole, compiled=emu.is_compiled(), trains=trains)
     return found._replace(wall_s=found.wall_s * _pace())
 
 
@@ -64,6 +73,13 @@ def _round_ms() -> float:
         value = known.get(key)
         known[key] = (key, number) if value is None else (value[0], number)
     return (time.process_time() - begun_s) * 1000
+
+
+def _trains(one: Estimate) -> str:
+    if not one.in_trains:
+        return f"none of {counted(one.flows, 'flow')} goes as trains of packets"
+    numbers = listed(str(number) for number in one.in_trains)
+    return f"{len(one.in_trains)} of {counted(one.flows, 'flow')} go as trains of packets: {numbers}"
 
 
 def _reported(one: Estimate) -> list[str]:
