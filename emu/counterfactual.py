@@ -6,8 +6,6 @@ is left out if it strikes a component that is healed, whatever kind of fault it 
 sound changes nothing, and a run that is known already is not run again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ What `emu validate` needs and every run begins with. It knows nothing of how a s
 command that runs nothing need not import that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -20,8 +20,6 @@ parent that lie ahead are taken out of the snapshot, and those of the fork are p
 Where the parent has no snapshot at `at_ps`, it is run there first, from the last one before.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

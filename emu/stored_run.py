@@ -11,8 +11,6 @@ A run that was killed has no `end`; its changes are in the journal all the same,
 before anybody is told that it was made. A last line that was cut off is skipped.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -54,8 +54,6 @@ Not modelled: an operator that fails, hosts that are repaired during a run, a jo
 keep their memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 

@@ -27,8 +27,6 @@ Not modelled: job placement as a source of demands, time to compute, weighted gr
 leaves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Final, NamedTuple

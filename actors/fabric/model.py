@@ -30,8 +30,6 @@ Source: the address plan is our own. The server (GPU:NIC 1:1 behind one host) is
 Not modelled: links whose directions differ in rate or delay; switches and NICs with an address per port.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches

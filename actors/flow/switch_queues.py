@@ -9,8 +9,6 @@ when its account passes a threshold, a share (alpha) of what is free of the pool
 waiting is bounded by what is left of it, and by its window, if it has one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 

@@ -34,8 +34,6 @@ Source: IEEE 754; NCCL 2.30, `src/device/reduce_kernel.h` (bf16 is reduced in fp
 Not modelled: subnormals flushed to zero, NaN payloads, addresses, allocation, memory that runs out.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import struct

@@ -30,8 +30,6 @@ user space, requests of up to 128 KiB. Refusals and backoff are ours.
 Not modelled: reads of the copies of what is lost, several threads of a daemon, caches.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from actors.host.host import Host, Program

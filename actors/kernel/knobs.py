@@ -7,8 +7,6 @@ attribute for each knob, with the unit last in its name. So `Knob("wait", "ps", 
 `wait: 5us` and read as `knobs.wait_ps`, in picoseconds.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 QUANTITIES: Final = ("ps", "bytes", "bps")

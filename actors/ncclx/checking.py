@@ -9,8 +9,6 @@ from, which ranks' contributions are in it); each contribution may come in once.
 What each collective starts from and ends with is in `beginning` and `ending`. All complaints are one line.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice

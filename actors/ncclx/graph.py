@@ -46,8 +46,6 @@ Source: NCCL 2.30, `src/graph/search.cc` (ncclTopoSearchRecNet with crossNic 2) 
 Not modelled: NCCL_CROSS_NIC 0 and 1, the order of a search over PCIe, NICs that are closer to one GPU.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ is one operation. An operation is over when everybody who takes part has reporte
 that.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, get_args

@@ -21,8 +21,6 @@ Where ranks that are lost are gone without, a job has several memberships (`with
 takes part, in which groups, with which streams. The groups of each have connections of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar

@@ -5,8 +5,6 @@ A rank has for each of its groups, on each channel, the ends of its connections
 ends, as the group's calls need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

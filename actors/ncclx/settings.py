@@ -1,7 +1,5 @@
 """The settings of the library for one job: channels, their buffers, queue pairs, admission, watchdog."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple

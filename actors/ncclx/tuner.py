@@ -55,8 +55,6 @@ protocol and channels. What NCCL makes of sends and receives is direct. Latencie
 Not modelled: copies by the GPU; of the table, CollNet and other GPUs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple

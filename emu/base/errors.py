@@ -13,8 +13,6 @@ fields, one line that says what is wrong, where, and what to do, and the exit st
 An `EmuError` crosses process boundaries, so every subclass keeps its arguments in `args` and pickles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 

@@ -17,8 +17,6 @@ at a glance. What is written to a file for programs is exact.
 What is computed with quantities is in `actors.kernel.units`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal

@@ -16,8 +16,6 @@ dozen bytes that give the same cells.
 Not modelled: cells in the accounting of frames, so a switch here never needs all of it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from functools import lru_cache
 from typing import Final, NamedTuple

@@ -7,8 +7,6 @@ the numbers that switches count with. A configuration that leaves nothing is ref
 reported before the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache

@@ -9,8 +9,6 @@ What breaks is in the blueprint too: every worker works out the events of all fa
 (`emu.scenario.faults.events`) and makes those of its own devices pending.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

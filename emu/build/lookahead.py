@@ -6,8 +6,6 @@ that latency; for a message over a host link, serialisation of a message and the
 workers the least link counts, and along a path of workers the sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -15,8 +15,6 @@ With `payload: real` a call has the bytes of its input (None: zeros), and what i
 result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

@@ -9,8 +9,6 @@ needed to find out when a flow was delivered: the last message of each of its qu
 NIC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

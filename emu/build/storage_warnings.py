@@ -5,8 +5,6 @@ a server beyond its queue is refused and asked again after a backoff that double
 often gives up, and the job is `timed_out`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from actors.fabric.model import Topology

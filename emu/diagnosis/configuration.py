@@ -6,8 +6,6 @@ headroom a lossless class overruns, with a wrong DSCP map a class drops, with an
 loaded unequally. Where its sign is to be seen, a drift ranks before one that shows none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 

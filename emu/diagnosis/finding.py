@@ -9,8 +9,6 @@ to compare with: a cause that was there from the start.
 `score` ranks findings: the more direct the evidence, the higher. Integers, and ties go by cause and place.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -29,8 +29,6 @@ run that this one is compared with: then flows collide here that do not collide 
 drifted hash, a link that is gone) ranks before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 

@@ -6,8 +6,6 @@ booted once it is back; a NIC that was reset has every queue pair in error since
 port, its port and its link look alike: the link is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -30,8 +30,6 @@ was doing. A queue pair whose retries ran out is a consequence: its way or its p
 allowed to send any more, or was flushed alone, is a cause. Where several are, the earliest is.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple

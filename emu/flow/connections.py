@@ -9,8 +9,6 @@ says, so bytes are counted exactly. Latencies are those of the closed forms:
     turn    from one use of a buffer slot to the next: a slice there, out of its slot, and a clear-to-send
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ too. The step is then gone through once for all of them (`emu.flow.in_step`). It
 that kind, found by splitting until nothing changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ what became of a link exactly when it does there: after local convergence and co
 loses packets is rejected before the run (`emu.flow.refusals`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple

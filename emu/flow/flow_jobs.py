@@ -5,8 +5,6 @@ the one before. Then come the doorbell, its bytes at the rate that links leave i
 takes to the receiver; its completion comes back with the last acknowledgement.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple

@@ -10,8 +10,6 @@ the same racks then as in the whole.
 A class whose groups are inside servers has one group for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 

@@ -11,8 +11,6 @@ for every queue pair; in a ring the slices of the first rank count for all, and 
 bytes off. Links that no other groups use are solved once: such a call takes a fixed time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain

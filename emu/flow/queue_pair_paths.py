@@ -7,8 +7,6 @@ share, or, where the load chooses, what their rates are. A queue pair of a trans
 by every port of its NIC, and there over all equal paths: what one of its own cannot take goes by another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 

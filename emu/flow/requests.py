@@ -6,8 +6,6 @@ part, if all runs have taken many events or it takes more than `MOST_WHOLE_HOPS`
 closed form (`emu.flow.calls`), or is rejected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -6,8 +6,6 @@ port, priority, reason and value, and its tables: what it answers to an operator
 samples, the topology and the intended configuration this is all that a diagnosis goes by.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """JUnit XML, as build servers read it: one suite, a case for everything that was to hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple

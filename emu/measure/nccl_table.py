@@ -20,8 +20,6 @@ only. Pids are 0. A terminal narrower than `WIDE` gets the columns of out-of-pla
 Source: nccl-tests 2.17, `src/util.cu` (JSON version 2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 

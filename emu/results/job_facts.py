@@ -5,8 +5,6 @@ Nothing else in the tool asks what kind of job it is: the summary takes what `re
 `payload_bytes`, and a job has ended when all `outcomes` are there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 

@@ -5,8 +5,6 @@ workers are, and where the sync points lie. Each worker works this out for itsel
 nothing of it is shipped, and nothing of it changes an answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

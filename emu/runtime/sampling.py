@@ -5,8 +5,6 @@ sampling points after it again, and at each of them the same has changed: what w
 out. A snapshot may lie between two sampling points, so the first share after it is whole.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import NamedTuple
 

@@ -13,8 +13,6 @@ close a circle. Four kinds:
 A circle of pauses is the reason by itself, so it comes first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 

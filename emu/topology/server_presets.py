@@ -25,8 +25,6 @@ Not modelled: more than one front-end NIC, whatever the build has; traffic betwe
 memory, which is more than the links of all switches of a CPU carry; what NVMe drives read and write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 

@@ -33,8 +33,6 @@ each, 2 % of the capacity).
 Not modelled: locality within racks and services, requests that are answered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise

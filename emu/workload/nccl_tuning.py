@@ -5,8 +5,6 @@ Latencies in us, factors of bandwidth by GPU generation and CPU, corrections of 
 Source: NCCL 2.30, `src/graph/tuning.cc` (ncclTopoTuneModel, ncclTopoGetAlgoTime), `src/enqueue.cc`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

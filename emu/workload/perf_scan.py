@@ -10,8 +10,6 @@ the second.
 Source: nccl-tests 2.17, `src/common.cu` (parsesize, TimeTest) and `*GetCollByteCount` of each test.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from decimal import Decimal

@@ -4,8 +4,6 @@ Where the buffer consists of blocks (not in all_reduce, broadcast, reduce, sendr
 part of block c / (chunks / ranks); in all_to_all, of what goes to or comes from that rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -17,8 +17,6 @@ NCCL 2.30, `src/graph/trees.cc`, `src/graph/connect.cc`, `src/device/all_reduce.
 `src/enqueue.cc` (calcCollChunking).
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 

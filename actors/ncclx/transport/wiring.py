@@ -22,8 +22,6 @@ are apart), `src/enqueue.cc` (a transfer is cut over channels).
 Not modelled: connections made on demand, several ranks on one NIC that talk to each other through it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ answer needs a smaller `run.sample_every`.
 Runs of different scenarios are compared too: by their main numbers, side by side.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

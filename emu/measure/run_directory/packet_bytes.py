@@ -22,8 +22,6 @@ Source: InfiniBand Architecture Specification volume 1, chapter 9 and section 7.
 section A17.3.3 (ICRC); IEEE 802.1Qbb (PFC); RFC 1071.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from typing import Final, NamedTuple

@@ -18,8 +18,6 @@ its number among the rank's calls of that group, from 0, so the same call of dif
 number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple

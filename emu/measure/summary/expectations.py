@@ -10,8 +10,6 @@ that is a failed expectation, not one that holds. Why one does not hold is repor
 value that break it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain

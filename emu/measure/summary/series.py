@@ -21,8 +21,6 @@ Not known: operations of repeated jobs that are long over (`actors.control.contr
 their count goes on), and how many rounds repeated jobs of flows have done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from fractions import Fraction

@@ -8,8 +8,6 @@ Source: InfiniBand Architecture Specification volume 1, section 9.7.5 (responses
 flight are dropped), and section 9.7.6 (the timer).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

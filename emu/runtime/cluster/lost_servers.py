@@ -12,8 +12,6 @@ memory for it, what it returned is lost. Whoever calls an actor treats them alik
 them once. `RayTaskError` is another matter: the actor is there, and what it was asked to do raised.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time

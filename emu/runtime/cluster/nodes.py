@@ -15,8 +15,6 @@ to end, may still take a connection; it answers nothing. Where the cluster uses 
 taken has to do.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Sequence

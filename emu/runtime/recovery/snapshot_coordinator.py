@@ -6,8 +6,6 @@ that far, and then writes the file that makes the snapshot count. What it cannot
 on without: the run is worth more than its snapshots, and the last one that counts still does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -27,8 +27,6 @@ A second copy on another node: `emu.runtime.recovery.replica_store`.
 Not covered: the loss of the disk. The run directory belongs on storage that outlives the driver's node.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

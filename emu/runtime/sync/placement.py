@@ -35,8 +35,6 @@ There is one block up to `NICS_AT_ONCE`, and where a window between blocks would
 has fewer than `LEAST_FRAMES` frames in it: what changing blocks costs would not be earned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 

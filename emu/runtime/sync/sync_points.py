@@ -11,8 +11,6 @@ scenario, so they need no announcement. Sync points never change what happens, o
   the one before and nothing promises any: no copy is under way and no job has yet to begin.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 

@@ -28,8 +28,6 @@ cores that is the wiring of the k-ary fat tree (Al-Fares and others, SIGCOMM'08)
 Not modelled: spare ports, cables of different length within a tier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple

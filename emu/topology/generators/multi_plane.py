@@ -24,8 +24,6 @@ Source: DeepSeek-AI, Insights into DeepSeek-V3 (ISCA'25, arXiv 2505.09343), sect
 Resilient AI Supercomputer Networking using MRC and SRv6 (arXiv 2605.04333), section 2.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from actors.fabric.model import Fault, Topology, TopologyError
