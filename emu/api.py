@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import emu
 from actors.fabric.model import Topology
@@ -28,7 +28,6 @@ from actors.kernel.event import NEVER_PS
 from emu.base.errors import INTERRUPTED_STATUS, EmuError, Problem, ScenarioError, UsageError
 from emu.build.flow_counts import flow_counts
 from emu.diagnosis.view import Moves
-from emu.flow.level import run_flow
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
@@ -52,7 +51,6 @@ from emu.results.summary import Diagnosed, Judged, Summary
 from emu.results.summary import json_schema as summary_schema
 from emu.run_diagnosis import alone_times, diagnose_directory, diagnosed
 from emu.runtime.blueprint import spread
-from emu.runtime.live.open_run import Completion, OpenRun, opened
 from emu.runtime.live.stepping import Stepped
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import check_options, run_blueprint
@@ -70,6 +68,9 @@ from emu.scenario.sections.capture import ports_named
 from emu.scenario.set_options import VARIANT
 from emu.stored_run import breaking
 from emu.workload.composing import Program
+
+if TYPE_CHECKING:
+    from emu.runtime.live.open_run import Completion, OpenRun
 
 __all__ = [
     "Completion",
@@ -109,6 +110,15 @@ __all__ = [
 ]
 
 JOB_FAILED_STATUS: Final = 3
+
+
+def __getattr__(name: str) -> object:
+    """The classes of a run with an open job, which other runs do not load. AttributeError for other names."""
+    if name not in ("Completion", "OpenRun"):
+        raise AttributeError(f"module 'emu.api' has no attribute {name!r}")
+    from emu.runtime.live import open_run  # noqa: PLC0415
+
+    return getattr(open_run, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +303,8 @@ def open(  # noqa: A001  as `open` of files is: what comes back is read from and
     if workers is None:
         if address is not None:
             raise UsageError("open: address is for runs on Ray; accepted: workers=, too")
+        from emu.runtime.live.open_run import opened  # noqa: PLC0415 - of a run with an open job alone
+
         return opened(prepared.blueprint, parts, resume)
     check_options(RunOptions(workers=workers, placement=placement))
     if parts != 1:
@@ -434,6 +446,8 @@ def _run_recorded(
     flows = scenario.fidelity == "flow"
     try:
         if flows:
+            from emu.flow.level import run_flow  # noqa: PLC0415 - not of a run in packets
+
             outcome = run_flow(prepared.blueprint, record, options.progress_every_s)
         else:
             outcome = run_blueprint(prepared.blueprint, options, record)

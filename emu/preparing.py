@@ -15,8 +15,6 @@ from emu.build.checks import check_made
 from emu.build.devices import Blueprint
 from emu.build.job_plans import disagreements, job_plans
 from emu.build.plan import Plan
-from emu.flow.choosing import choose
-from emu.flow.refusals import check_flow_level
 from emu.measure.collected import JobPlan
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import Loaded, Source, load_mapping
@@ -93,8 +91,12 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
         check_made(scenario, topology)
         blueprint = blueprint_of(scenario, topology)
         if scenario.fidelity == "auto":
+            from emu.flow.choosing import choose  # noqa: PLC0415 - flow level, only where it may be asked for
+
             scenario, why = choose(scenario, topology, blueprint.plan, blueprint.resolved.faults)
         elif scenario.fidelity == "flow":
+            from emu.flow.refusals import check_flow_level  # noqa: PLC0415
+
             check_flow_level(scenario, topology, blueprint.plan, blueprint.resolved.faults)
     except ScenarioError as error:
         raise loaded.source.located(error) from error

@@ -24,7 +24,6 @@ from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, cut_of, times_of
-from emu.flow.level import run_flow
 from emu.measure.collected import Counts, JobPlan
 from emu.measure.device_state import Shown, read_shown, shown_of
 from emu.measure.run_directory.comparison import load_summary
@@ -172,6 +171,8 @@ def alone_times(
         lone = as_intended(scenario.model_copy(update={"jobs": jobs}))
         plan = next(plan for plan in plans if plan.name == name)
         if scenario.fidelity == "flow":
+            from emu.flow.level import run_flow  # noqa: PLC0415 - not of a run in packets
+
             blueprint = blueprint_of(lone, topology)
             outcome = run_flow(blueprint._replace(resolved=blueprint.resolved._replace(faults=faults)))
         else:

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from actors.kernel.event import NEVER_PS
 from emu.measure.collected import CapturedRows, Changed, DeviceRecord, EngineFacts, Layouts
-from emu.runtime.steering import Steering
-from emu.scenario.live_changes import Change
-from emu.scenario.schema import Scenario
+
+if TYPE_CHECKING:  # what a run that nobody steers has no use for
+    from emu.runtime.steering import Steering
+    from emu.scenario.live_changes import Change
+    from emu.scenario.schema import Scenario
 
 
 class Made(NamedTuple):

@@ -13,6 +13,7 @@ fault has in YAML, `at` left out, `{"clear": NUMBER}` with the fault's place in 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -35,8 +36,11 @@ Change = Mapping[str, Any]
 MOST_TIMES = 1000
 """Occurrences of a fault that comes again, for saying when it is over."""
 
-_CAPTURE: TypeAdapter[CaptureSection] = TypeAdapter(CaptureSection)
-_FAULTS: TypeAdapter[Any] = TypeAdapter(Scenario.model_fields["faults"].rebuild_annotation())
+
+@cache
+def _faults() -> TypeAdapter[Any]:
+    """The reader of faults, which takes long to make, and which few runs need."""
+    return TypeAdapter(Scenario.model_fields["faults"].rebuild_annotation())
 
 
 def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
@@ -48,7 +52,7 @@ def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
         after_ps = STRIKE_AFTER_PS if is_measured(str(change["inject"].get("target", ""))) else 0
         mapping = dict(change["inject"]) | {"at": f"{at_ps + after_ps}ps"}
         try:
-            faults += _FAULTS.validate_python((mapping,))
+            faults += _faults().validate_python((mapping,))
         except ValidationError as error:
             raise UsageError(f"{mapping} is no fault: {error.errors()[0]['msg']}") from None
     else:
@@ -62,7 +66,7 @@ def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
 
 
 def _capturing(scenario: Scenario, entry: Mapping[str, Any], at_ps: int) -> Scenario:
-    begun = _CAPTURE.validate_python(_as_read(dict(entry) | {"at": f"{at_ps}ps"}))
+    begun = CaptureSection.model_validate(_as_read(dict(entry) | {"at": f"{at_ps}ps"}))
     run = scenario.run.model_copy(update={"capture": (*scenario.run.capture, begun)})
     return scenario.model_copy(update={"run": run})
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import time
 from functools import cache
+from typing import Final
 
 import click
 
 import emu
 from emu.base.spelling import listed
 from emu.base.units import about_size, aligned, counted
-from emu.build.estimate import LEAST, PACE_MS, Estimate, about_wall, estimate
+from emu.build.estimate import LEAST, LONG_S, PACE_MS, Estimate, about_wall, estimate
 from emu.build.train_flows import NO_FLOWS, train_flows
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import Prepared, prepare
+
+MOST_PACE: Final = 100
+"""No machine takes so many times as long as the one where `PACE_MS` was measured."""
 
 
 @click.command()
@@ -53,10 +57,15 @@ def command(
 
 def estimated(prepared: Prepared, *, with_trains: bool = False) -> Estimate:
     """What a run of this costs one worker here; `with_trains`: which flows go as trains is found out, too."""
+    found = _estimated(prepared, with_trains=with_trains)
+    return found._replace(wall_s=found.wall_s * _pace())
+
+
+def _estimated(prepared: Prepared, *, with_trains: bool = False) -> Estimate:
+    """The same where `PACE_MS` was measured."""
     whole = prepared.scenario, prepared.topology, prepared.plan
     trains = train_flows(*whole) if with_trains else NO_FLOWS
-    found = estimate(*whole, compiled=emu.is_compiled(), trains=trains)
-    return found._replace(wall_s=found.wall_s * _pace())
+    return estimate(*whole, compiled=emu.is_compiled(), trains=trains)
 
 
 @cache
@@ -91,7 +100,12 @@ def costs(prepared: Prepared) -> list[str]:
     """What is worth knowing of a run at packet level before it begins. At flow level it is not counted: that
     would often take longer than the run.
     """
-    return [] if prepared.scenario.fidelity == "flow" else estimated(prepared).warnings()
+    if prepared.scenario.fidelity == "flow":
+        return []
+    found = _estimated(prepared)
+    if found.wall_s * MOST_PACE <= LONG_S:  # which is nearly every run, and to measure takes 15 ms
+        return []
+    return found._replace(wall_s=found.wall_s * _pace()).warnings()
 
 
 def _how() -> str:
