@@ -39,6 +39,7 @@ from actors.wire.fault import (
     STORM,
 )
 from emu.base.units import format_time
+from emu.build.blueprint import blueprint_of
 from emu.build.buffer_sizes import is_deep
 from emu.diagnosis.chaos import nudge_ps
 from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
@@ -49,7 +50,6 @@ from emu.measure.collected import JobPlan
 from emu.measure.device_state import Shown, shown_of
 from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
 from emu.results.summary import Counterfactual
-from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Observer, Outcome, RunOptions
 from emu.runtime.run import run_local
 from emu.scenario.environment import SpanSection

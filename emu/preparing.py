@@ -4,19 +4,20 @@ What `emu validate` needs and every run begins with. It knows nothing of how a s
 command that runs nothing need not import that.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError
 from emu.base.shipped import scenario_named
-from emu.build.checks import check_made
-from emu.build.devices import Blueprint
-from emu.build.job_plans import disagreements, job_plans
+from emu.build.blueprint import Blueprint, blueprint_of
+from emu.build.checks import check_made, disagreements
 from emu.build.plan import Plan
-from emu.measure.collected import JobPlan
-from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import Loaded, Source, load_mapping
 from emu.scenario.load import load as load_file
 from emu.scenario.resolve import Resolved, build_topology
@@ -24,11 +25,14 @@ from emu.scenario.schema import Scenario
 from emu.scenario.set_options import override_with
 from emu.scenario.spans import check_devices
 
+if TYPE_CHECKING:
+    from emu.measure.collected import JobPlan
+
 ScenarioSource = str | Path | Mapping[str, object] | Loaded
 """A file's path, a name that `emu list` shows, a mapping with the keys of YAML, or what `load` returned."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prepared:
     """A scenario on its fabric: all that can be wrong with it has been looked for."""
 
@@ -36,11 +40,17 @@ class Prepared:
     source: Source
     topology: Topology
     resolved: Resolved
-    jobs: tuple[JobPlan, ...]
     plan: Plan = field(compare=False, repr=False)
     """What the hosts and NICs do; `jobs` has it in the words of the results."""
     notes: tuple[str, ...] = ()
     """What the author of the scenario should know of it, and is no error."""
+
+    @cached_property
+    def jobs(self) -> tuple[JobPlan, ...]:
+        """The plan of each job, as results list it. A command that runs nothing has no use for it."""
+        from emu.build.job_plans import job_plans  # noqa: PLC0415
+
+        return job_plans(self.plan, self.topology)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the fabric."""
@@ -100,6 +110,5 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
             check_flow_level(scenario, topology, blueprint.plan, blueprint.resolved.faults)
     except ScenarioError as error:
         raise loaded.source.located(error) from error
-    jobs = job_plans(blueprint.plan, topology)
     notes = (*loaded.notes, *([why] if why else []), *disagreements(blueprint.plan))
-    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs, blueprint.plan, notes)
+    return Prepared(scenario, loaded.source, topology, blueprint.resolved, blueprint.plan, notes)

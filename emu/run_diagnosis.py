@@ -17,6 +17,7 @@ from actors.kernel.counters import PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
+from emu.build.blueprint import blueprint_of
 from emu.build.job_plans import job_plans
 from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated, miscabled
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
@@ -31,7 +32,6 @@ from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
 from emu.measure.summary.jobs import SUCCESS, job_rows
 from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
-from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome
 from emu.scenario.fault_schedule import MeasuredTargets
 from emu.scenario.faults.events import Fault

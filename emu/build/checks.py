@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from actors.fabric.model import FABRIC, Topology, prefix_of
@@ -44,6 +45,7 @@ from emu.build.switches import aqm_of, build_switch, pool_of, scheduler_of
 from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.schema import Scenario
 
+MOST_SHOWN: Final = 16
 SHOWN_FRAMES: Final = 8
 """The deepest frame in the user's files."""
 MOST_HELD_BYTES: Final = 1 << 30
@@ -284,3 +286,14 @@ def _cut_through(scenario: Scenario, job: int, part: Part) -> Iterator[Problem]:
         reason = f"{cut} between the bytes of an element of {width} B"
         accepted = f"a multiple of {width * part.ranks}B"
         yield Problem(scenario.name, 0, f"jobs[{job}].workload.{key}", reason, accepted)
+
+
+def disagreements(plan: Plan) -> tuple[str, ...]:
+    """Calls of programs that do not fit one another, a line for each group of ranks, at most sixteen."""
+    found = (
+        f"job {work.name}: {line}"
+        for work in plan.jobs
+        if work.wired is not None
+        for line in work.wired.script.disagreements()
+    )
+    return tuple(islice(found, MOST_SHOWN))

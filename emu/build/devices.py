@@ -12,25 +12,24 @@ What breaks is in the blueprint too: every worker works out the events of all fa
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from actors.control.controller import build_controller
 from actors.control.operator import Operator
 from actors.control.store import Meeting, Store
 from actors.control.traffic_engineering import build_engineer
-from actors.fabric.model import FABRIC, NVLINK, Role, Topology
+from actors.fabric.model import FABRIC, NVLINK, Role
 from actors.kernel.block import Outbox
 from actors.kernel.device import Device
 from actors.kernel.event import Event
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import LEAST_SLOTS, SLOT_SHIFT, SLOTS, EventQueue
 from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
+from emu.build.blueprint import Blueprint
 from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
 from emu.build.captures import give_captures
 from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
-from emu.build.plan import Plan, make_plan
 from emu.build.recorders import give_recorders
 from emu.build.switches import (
     OutboxFor,
@@ -40,8 +39,6 @@ from emu.build.switches import (
 )
 from emu.scenario.faults.convergence import Convergence
 from emu.scenario.faults.events import all_events
-from emu.scenario.resolve import Resolved, build_topology, resolve
-from emu.scenario.schema import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +58,6 @@ class Blocks:
         while slots < int(SLOTS) and slots << int(SLOT_SHIFT) < 4 * least_ps:
             slots *= 2
         return slots
-
-
-class Blueprint(NamedTuple):
-    """What a run consists of, before anything is built."""
-
-    scenario: Scenario
-    topology: Topology
-    resolved: Resolved
-    plan: Plan
-
-
-def draw(scenario: Scenario) -> Blueprint:
-    """The blueprint of a scenario. Raises ScenarioError with everything that does not fit the fabric."""
-    topology = build_topology(scenario)
-    resolved = resolve(scenario, topology)
-    return Blueprint(scenario, topology, resolved, make_plan(scenario, topology, resolved))
 
 
 def build_kernel(

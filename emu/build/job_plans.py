@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
-from typing import Final
 
 from actors.fabric.model import FABRIC, Topology
 from actors.ncclx.protocols import PROTOCOLS
@@ -18,8 +16,6 @@ from emu.measure.collected import (
     TendedFacts,
 )
 from emu.results.planned_rows import CollectivePlan
-
-MOST_SHOWN: Final = 16
 
 
 def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
@@ -84,17 +80,6 @@ def _tended(plan: Plan, work: JobWork) -> TendedFacts | None:
     others = tuple(one.train for one in operator.incarnations[1:])
     tests = tuple(test.name for test in suite)
     return TendedFacts(work.name, others, tests, operator.stop_ps, operator.sample_ps)
-
-
-def disagreements(plan: Plan) -> tuple[str, ...]:
-    """Calls of programs that do not fit one another, a line for each group of ranks, at most sixteen."""
-    found = (
-        f"job {work.name}: {line}"
-        for work in plan.jobs
-        if work.wired is not None
-        for line in work.wired.script.disagreements()
-    )
-    return tuple(islice(found, MOST_SHOWN))
 
 
 def _script(work: JobWork) -> ScriptPlan | None:

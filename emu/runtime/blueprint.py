@@ -12,23 +12,14 @@ from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
 from actors.port.link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
-from emu.build.checks import (
-    check_connections,
-    check_hosts,
-    check_payload,
-    check_queue_pairs,
-    check_transports,
-)
-from emu.build.devices import Blueprint, build_kernel, crossings
+from emu.build.blueprint import Blueprint
+from emu.build.devices import build_kernel, crossings
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
-from emu.build.plan import make_plan as plan_jobs
-from emu.build.round_trip import settled
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, cut_into_blocks, workers_of
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.runtime.sync.window import WindowMachine
 from emu.scenario.fault_schedule import measured_hits
-from emu.scenario.resolve import resolve
 from emu.scenario.schema import Scenario
 from emu.scenario.spans import bounds_ps
 
@@ -107,21 +98,6 @@ class RunPlan:
         """The names of the devices that a worker hosts, in device order."""
         nodes = self.topology.nodes
         return tuple(nodes[device].name for device, host in enumerate(self.assignment) if host == worker)
-
-
-def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
-    """The blueprint on a fabric that was built already. Raises ScenarioError."""
-    resolved = resolve(scenario, topology)
-    plan = plan_jobs(scenario, topology, resolved)
-    check_hosts(scenario, topology, plan)
-    check_queue_pairs(scenario, topology, plan)
-    check_connections(scenario, topology, plan)
-    check_transports(scenario, topology, plan)
-    for nic in topology.nics if scenario.overrides else topology.nics[:1]:
-        settled(scenario, topology, nic)
-    if scenario.payload == "real":
-        check_payload(scenario, plan)
-    return Blueprint(scenario, topology, resolved, plan)
 
 
 def spread(

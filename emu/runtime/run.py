@@ -16,10 +16,10 @@ from functools import partial
 
 from actors.fabric.model import Topology
 from emu.base.errors import UsageError
+from emu.build.blueprint import Blueprint, blueprint_of
 from emu.build.checks import blaming
-from emu.build.devices import Blueprint
 from emu.measure.collected import EngineFacts
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.blueprint import spread
 from emu.runtime.cluster.session import Interruption
 from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes, LocalLead, all_of

@@ -19,6 +19,7 @@ from actors.control.operator import replaced
 from emu import api
 from emu.base.errors import ScenarioError, UsageError
 from emu.base.units import about_time
+from emu.build.blueprint import blueprint_of
 from emu.build.estimate import estimate
 from emu.measure.collected import Changed
 from emu.measure.run_directory.comparison import load_summary
@@ -26,7 +27,7 @@ from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.summary.recoveries import operator_lines
 from emu.reports.page import operator_row
 from emu.results.summary import OperatorResult
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.blueprint import spread
 from emu.runtime.live.control_socket import ask
 from emu.runtime.outcome import Ending
 from emu.stored_run import stored_run

@@ -12,7 +12,8 @@ from typing import Any
 from actors.kernel.device import Device
 from actors.kernel.event import Event
 from emu import api
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.build.blueprint import blueprint_of
+from emu.runtime.blueprint import spread
 from emu.runtime.live.stepping import Stepped
 from tests.fabric.invariants import broken
 from tests.scenario.plain import plain

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.build.blueprint import blueprint_of
+from emu.runtime.blueprint import spread
 from emu.runtime.outcome import Ending
 from tests.faults.test_kinds import CASES
 from tests.faults.watched import FLOWS, RING, US, mapping_of

@@ -6,10 +6,10 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.build.blueprint import blueprint_of
 from emu.flow.cross import differences
 from emu.flow.level import FlowLevel
 from emu.results.summary import Summary
-from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from tests.conftest import SOAK

@@ -6,10 +6,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from emu import api
+from emu.build.blueprint import blueprint_of
 from emu.measure.collected import Changed
 from emu.measure.run_directory.samples import LatestSample
 from emu.results.metrics import METRIC_OF, labels_of, shown_value
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.blueprint import spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.sampling import Sampler

@@ -6,10 +6,10 @@ import pytest
 
 from actors.kernel.event import NEVER_PS
 from emu import api
+from emu.build.blueprint import blueprint_of
 from emu.build.job_plans import job_plans
 from emu.measure.collected import Changed
 from emu.measure.summary.series import State, lines_of_state
-from emu.runtime.blueprint import blueprint_of
 from emu.scenario.expect import SeriesExpectation
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import spans_of

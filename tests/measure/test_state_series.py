@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from emu import api
+from emu.build.blueprint import blueprint_of
 from emu.measure.prometheus.exposition import StateText
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.series import ranges
 from emu.results.metrics import size_range
-from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes
 from emu.runtime.pages.state_series import Rows, StateReading

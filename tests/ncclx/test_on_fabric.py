@@ -11,7 +11,8 @@ import pytest
 
 import emu
 from actors.control.controller import Controller
-from emu.build.devices import build_kernel, draw
+from emu.build.blueprint import draw
+from emu.build.devices import build_kernel
 from emu.scenario.schema import Scenario
 from tests.ncclx.toy import US, collective
 from tests.scenario.plain import plain

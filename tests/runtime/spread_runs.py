@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from emu import api
+from emu.build.blueprint import blueprint_of
 from emu.measure.digest import run_digest
-from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes, all_of
 from emu.runtime.outcome import Ending

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from actors.wire.batch import BatchReader
-from emu.build.devices import build_kernel, draw
+from emu.build.blueprint import draw
+from emu.build.devices import build_kernel
 from emu.measure.collected import Changed
 from emu.measure.run_directory.samples import LatestSample
 from emu.runtime.sampling import Sampler

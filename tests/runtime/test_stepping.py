@@ -10,8 +10,9 @@ from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from emu import api
 from emu.base.errors import UsageError
+from emu.build.blueprint import blueprint_of
 from emu.measure.digest import run_digest
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.blueprint import spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.logical_process import LogicalProcess, records_of

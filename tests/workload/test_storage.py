@@ -13,10 +13,10 @@ import pytest
 from actors.host.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.build.blueprint import blueprint_of
 from emu.build.storage_warnings import storage_warnings
 from emu.measure.summary_report import server_lines
 from emu.results.summary import Job
-from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.workload.file_operations import BLOCK, FILE, NAME, READ, WRITE, Service, checkpoint, rebuilding

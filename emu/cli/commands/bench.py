@@ -22,11 +22,12 @@ import emu
 from actors.kernel.device import Series, tally_of
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_size
+from emu.build.blueprint import blueprint_of
 from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
 from emu.cli.bench.posts import POSTING, PostCase, Posted
 from emu.cli.bench.whole import WHOLE, Waited, WholeCase, wait_for
 from emu.measure.prometheus.exposition import Exposition
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.blueprint import spread
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 
