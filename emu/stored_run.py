@@ -13,9 +13,8 @@ before anybody is told that it was made. A last line that was cut off is skipped
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
@@ -33,8 +32,7 @@ from emu.scenario.set_options import Override
 ACCEPTED: Final = "accepted: the directory of a run that `emu run` or `emu up` wrote"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(NamedTuple):
     """A run as its directory describes it."""
 
     begun: Loaded

@@ -1,7 +1,6 @@
 """The settings of the library for one job: channels, their buffers, queue pairs, admission, watchdog."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
@@ -130,8 +129,7 @@ class Outstanding(NamedTuple):
         return self.rack_bytes if switches <= 1 else self.zone_bytes if switches <= 3 else self.pod_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What the library goes by in a job. `emu.scenario.sections.ncclx` says more of each, by NCCL's names."""
 
     channels: int

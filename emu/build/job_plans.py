@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from actors.fabric.model import FABRIC, Topology
 from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import LINE, ScriptPlan
@@ -106,8 +104,7 @@ def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
     schedule = max(work.wired.schedules, key=lambda one: len(one.nodes))
     protocols = {number: name for name, number in PROTOCOLS.items()}
     return tuple(
-        replace(
-            listed,
+        listed._replace(
             ranks=ranks,
             checked=work.wired.payload_seed is not None,
             protocol=protocols[schedule.protocol(one)],

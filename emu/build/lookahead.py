@@ -7,7 +7,7 @@ workers the least link counts, and along a path of workers the sum.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from actors.kernel.event import NEVER_PS
 from actors.kernel.units import serialisation_ps
@@ -15,8 +15,7 @@ from actors.wire.frame import HEAD_WIRE_BYTES, LEAST_WIRE_BYTES, PAUSE_WIRE_BYTE
 from actors.wire.message import MESSAGE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(NamedTuple):
     """One direction of a link between two workers, and the least time anything takes on it."""
 
     sender: int

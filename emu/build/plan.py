@@ -12,7 +12,7 @@ NIC.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from actors.control.operator import OperatorPlan
 from actors.fabric.model import Topology
@@ -159,8 +159,7 @@ _OPCODES: Final[dict[str, tuple[int, int, int, int]]] = {
 """Opcodes of the first, a middle, the last and the only packet of a message that carries data."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlowWork:
+class FlowWork(NamedTuple):
     """One flow: WRITE m of `write_bytes` (the last one what is left) goes to pair m modulo their number."""
 
     flow: int
@@ -200,8 +199,7 @@ class FlowWork:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ClientsWork:
+class ClientsWork(NamedTuple):
     """The clients of storage that a job has on one host."""
 
     host: int

@@ -79,8 +79,7 @@ class DeviceRecord:
         return compress(zip(self.series, self.counters, strict=True), self.counters)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
+class EngineFacts(NamedTuple):
     """How the run was carried out: the only part of a summary that may differ between placements."""
 
     workers: int
@@ -102,8 +101,7 @@ class EngineFacts:
     """What flow level may have wrong in this run, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
+class GroupPlan(NamedTuple):
     """A group of ranks that call collectives together, or send to one another."""
 
     name: str
@@ -113,8 +111,7 @@ class GroupPlan:
     """Whether the first sends to the second, and that is all."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlowPlan:
+class FlowPlan(NamedTuple):
     """One flow of a job. `nic` is the receiver; `messages` are (QP index there, message number) of its
     parts."""
 
@@ -142,8 +139,7 @@ class TendedFacts(NamedTuple):
     """From sample to sample of NICs; 0: there are none."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobPlan:
+class JobPlan(NamedTuple):
     """One job of the scenario, by its number."""
 
     job: int
@@ -171,8 +167,7 @@ class JobPlan:
     """Facts of a job that an operator tends."""
 
 
-@dataclass(frozen=True, slots=True)
-class FaultPlan:
+class FaultPlan(NamedTuple):
     """One fault of the scenario. `links` are the numbers of the links that it takes down or brings up."""
 
     kind: str

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class CollectivePlan:
+class CollectivePlan(NamedTuple):
     """One operation of a job: which of the rows `operations` of the controller are about it."""
 
     operation: int
@@ -34,8 +32,7 @@ class CallShare(NamedTuple):
     ends: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CallPlan:
+class CallPlan(NamedTuple):
     """One collective or transfer in a program's list: which of the rows `calls` of the hosts are about it."""
 
     label: int
@@ -59,4 +56,4 @@ class CallPlan:
         if membership == 0:
             return self
         share = self.later[membership - 1]
-        return replace(self, ranks=share.ranks, callers=share.callers, ends=share.ends)
+        return self._replace(ranks=share.ranks, callers=share.callers, ends=share.ends)

@@ -6,7 +6,7 @@ nothing of it is shipped, and nothing of it changes an answer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
@@ -24,8 +24,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.spans import bounds_ps
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
+class RunPlan(NamedTuple):
     """A scenario spread over workers."""
 
     blueprint: Blueprint
@@ -72,7 +71,7 @@ class RunPlan:
         """One worker's side of the window protocol; the run ends at `end_ps`, if not before."""
         grid = self.grid
         if end_ps < grid.max_time_ps:  # somebody ended it then
-            grid = replace(grid, max_time_ps=end_ps, open_ended=True)
+            grid = grid._replace(max_time_ps=end_ps, open_ended=True)
         return WindowMachine(worker, self.lookahead, neighbours_of(worker, self.crossings), grid)
 
     def partition(self, worker: int) -> Partition:

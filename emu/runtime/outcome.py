@@ -103,8 +103,7 @@ class RunOptions:
     """Who steers a live run meanwhile. Such a run is ended as finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
+class WorkerRecord(NamedTuple):
     """One worker as workers.json tells of it. `devices` are the names of what it hosts, in device order."""
 
     worker: int
@@ -131,8 +130,7 @@ class Awaited(NamedTuple):
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """How far a run is: `delivered_bytes` of payload before about `virtual_ps`."""
 
     virtual_ps: int
@@ -230,8 +228,7 @@ class Blame(StrEnum):
     PEER = "peer"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """How the thread ended: with the run (`ending`), because it was asked to (neither), or with a fault."""
 
     ending: Ending | None

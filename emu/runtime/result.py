@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +73,7 @@ NAME: Final = "workers.json"
 
 def write_workers(directory: Path, workers: Sequence[WorkerRecord], run: str) -> None:
     """Write the files whole, or leave the old ones; `run` is the scenario's name. Raises RuntimeFailure."""
-    text = json.dumps({"workers": [asdict(worker) for worker in workers]}, indent=1) + "\n"
+    text = json.dumps({"workers": [worker._asdict() for worker in workers]}, indent=1) + "\n"
     write_whole(directory / NAME, text)
     served = [(worker.worker, worker.metrics_address) for worker in workers if worker.metrics_address]
     if served:

@@ -16,8 +16,7 @@ Links that skip a tier or join two switches of one count at the higher of their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from actors.fabric.model import Role, Topology
 
@@ -37,8 +36,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
 """What blocks of tier 1, 2 are called, by the fabric's kind; `rack` and `block` elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """What hangs together below the tier above."""
 
     tier: int

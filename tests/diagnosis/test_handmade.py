@@ -6,7 +6,6 @@ Two racks of two servers with one GPU each, two spines (`tests.measure.handmade`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,7 +127,7 @@ def test_jobs_that_ran_together_met_where_a_port_held_more_than_four_frames(
     nothing: dict[str, Any] = {"collectives": [], "flows": [], "training": None}
     job = Job(ranks=4, status="success", start_ps=0, end_ps=US, failures=[], suspects=[], **nothing)
     jobs = {"bench": job, "beside": job}
-    plans = [replace(all_reduce_plan(), job=at, name=name) for at, name in enumerate(jobs)]
+    plans = [all_reduce_plan()._replace(job=at, name=name) for at, name in enumerate(jobs)]
     ran = summary([]).model_copy(update={"jobs": jobs})
     seen = View(scenario(), TOPOLOGY, plans, ran, [shown], Moves(), {})
     assert [one.place for one in contention.found(seen)] == reported

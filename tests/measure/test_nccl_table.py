@@ -1,7 +1,5 @@
 """Do rows look as nccl-tests prints them, and appear when a size is done?"""
 
-from dataclasses import replace
-
 from emu.measure.collected import JobPlan
 from emu.measure.nccl_table import NcclTable
 from emu.results.planned_rows import CollectivePlan
@@ -20,8 +18,8 @@ def test_row_appears_under_its_columns_when_the_size_is_done() -> None:
 
 def test_a_row_fits_a_terminal_of_eighty_columns() -> None:
     job = all_reduce_plan()
-    large = replace(job.collectives[0], size_bytes=8 * 2**30, dtype="bf16")
-    lines = NcclTable([replace(job, collectives=(large,))]).take([[0, 0, 0, 12_345_678 * 10**6, 0]])
+    large = job.collectives[0]._replace(size_bytes=8 * 2**30, dtype="bf16")
+    lines = NcclTable([job._replace(collectives=(large,))]).take([[0, 0, 0, 12_345_678 * 10**6, 0]])
     assert max(len(line) for line in lines) <= 80
     assert len(lines[-1].split()) == 9
 

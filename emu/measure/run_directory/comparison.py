@@ -11,7 +11,6 @@ Runs of different scenarios are compared too: by their main numbers, side by sid
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import log
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -35,8 +34,7 @@ NOT_THERE: Final = object()
 """What a key has in a scenario that does not have the key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One run, read back. Without a directory there are no mixes and no scenario."""
 
     path: Path

@@ -32,9 +32,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 
@@ -50,8 +49,7 @@ VERSION: Final = 6
 _KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The state of a run at `sync_ps`."""
 
     scenario: str
@@ -134,8 +132,7 @@ class BrokenFile(RuntimeFailure):
     """A file of a snapshot is not what was written. The text says which, and what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """What a worker says of a share it was to write."""
 
     sync_ps: int

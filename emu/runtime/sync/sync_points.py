@@ -12,13 +12,12 @@ scenario, so they need no announcement. Sync points never change what happens, o
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from actors.kernel.event import NEVER_PS
 
 
-@dataclass(frozen=True, slots=True)
-class SyncPoint:
+class SyncPoint(NamedTuple):
     """A time, and what it is for."""
 
     time_ps: int
@@ -32,8 +31,7 @@ class SyncPoint:
     """Which of those that a fault may hit now has sent most (`emu.runtime.live.changes`); else NEVER_PS."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncGrid:
+class SyncGrid(NamedTuple):
     """The sync points known from the start; an interval of 0 means none of its kind."""
 
     sample_every_ps: int

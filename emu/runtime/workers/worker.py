@@ -30,7 +30,7 @@ import resource
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -419,7 +419,7 @@ class Worker:
         made_ps = list(self._hosted.changes.made_ps)
         refusals = () if self._peers is None else self._peers.drain_refusals()
         lines = tuple(f"worker {self._hosted.spec.worker} refused {one}" for one in refusals)
-        progress = replace(self._hosted.scrape.progress(), refusals=lines)
+        progress = self._hosted.scrape.progress()._replace(refusals=lines)
         return progress, shares, saved, made_ps
 
     async def page(self) -> tuple[int, bytes]:

@@ -16,7 +16,6 @@ kinds answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Final, NamedTuple
 
@@ -51,8 +50,7 @@ class MisfitError(Exception):
         self.refusals = tuple(refusals)
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """Where a job is."""
 
     environment: Environment
