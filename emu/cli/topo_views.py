@@ -79,7 +79,7 @@ def round_trip(scenario: Scenario, topology: Topology) -> list[str]:
 
 def room_of_planes(scenario: Scenario) -> list[str]:
     """Lines on how large a `multi_plane` of its switches may be, and what a lost link or ToR takes."""
-    from emu.scenario.sections.topology import MultiPlane  # noqa: PLC0415 - see above
+    from emu.scenario.sections.fabrics_large import MultiPlane  # noqa: PLC0415 - see above
     from emu.topology.generators.multi_plane import room  # noqa: PLC0415 - see above
 
     section = scenario.topology

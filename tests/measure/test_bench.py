@@ -14,8 +14,8 @@ from emu.cli.main import main
 from emu.scenario.dump import to_mapping
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
+from emu.scenario.sections.fabrics_large import Llama3
 from emu.scenario.sections.routing import POLICIES
-from emu.scenario.sections.topology import Llama3
 from emu.scenario.workloads.collective import CollectiveWorkload
 
 HOSTS = {
