@@ -39,8 +39,8 @@ from actors.wire.fault import (
     STORM,
 )
 from emu.base.units import format_time
-from emu.build.blueprint import blueprint_of
 from emu.build.buffer_sizes import is_deep
+from emu.build.drawing import blueprint_of
 from emu.diagnosis.chaos import nudge_ps
 from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
 from emu.diagnosis.fleet import differences, like_the_fleet, overridden

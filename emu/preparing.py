@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError
 from emu.base.shipped import scenario_named
-from emu.build.blueprint import Blueprint, blueprint_of
 from emu.build.checks import check_made, disagreements
+from emu.build.drawing import Blueprint, blueprint_of
 from emu.build.plan import Plan
 from emu.scenario.load import Loaded, Source, load_mapping
 from emu.scenario.load import load as load_file

@@ -35,7 +35,7 @@ from actors.kernel.state import as_int, as_list, save_event
 from emu.api import Prepared, prepare
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import format_time
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.measure.run_directory.run_directory import SNAPSHOTS, RunDirectory, samples_until, write_whole
 from emu.measure.run_directory.samples import SampleReader
 from emu.results.metrics import METRIC_OF

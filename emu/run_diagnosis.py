@@ -17,7 +17,7 @@ from actors.kernel.counters import PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.build.job_plans import job_plans
 from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated, miscabled
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided

@@ -24,9 +24,9 @@ from actors.kernel.event import Event
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import LEAST_SLOTS, SLOT_SHIFT, SLOTS, EventQueue
 from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
-from emu.build.blueprint import Blueprint
 from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
 from emu.build.captures import give_captures
+from emu.build.drawing import Blueprint
 from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic

@@ -45,7 +45,7 @@ from actors.ncclx.transport.wiring import (
 )
 from actors.nic.nic import Nic
 from actors.wire.message import STATUS_SUCCESS
-from emu.build.blueprint import Blueprint
+from emu.build.drawing import Blueprint
 from emu.build.nics import add_queue_pairs
 from emu.build.plan import data_priority, settings_of, source_port_of
 

@@ -29,8 +29,8 @@ from actors.ncclx.schedule import KnownPlans, Schedule
 from actors.ncclx.script import CALL, Group, GroupCall, Script, ScriptPlan
 from actors.ncclx.transport.wiring import NvlinkPlan, QpPlan, Side, WiredJob
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE
-from emu.build.blueprint import Blueprint
 from emu.build.devices import build_kernel
+from emu.build.drawing import Blueprint
 from emu.build.plan import JobWork, Plan
 from emu.flow.queue_pair_paths import FlowFabric
 from emu.scenario.faults.events import Fault

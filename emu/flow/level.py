@@ -20,8 +20,8 @@ from actors.flow.switch_queues import SCALE, Buffers
 from actors.kernel.counters import NVLINK_TRANSMIT_BYTES, PORT_TRANSMIT_BYTES, PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.device import Series, series_of
 from actors.kernel.event import NEVER_PS
-from emu.build.blueprint import Blueprint
 from emu.build.buffer_sizes import is_deep, port_pools_bytes, shared_pool_bytes
+from emu.build.drawing import Blueprint
 from emu.build.plan import JobWork, settings_of
 from emu.flow.calls import PACKETS, Calls
 from emu.flow.changing_fabric import ChangingProgress

@@ -12,8 +12,8 @@ from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
 from actors.port.link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
-from emu.build.blueprint import Blueprint
 from emu.build.devices import build_kernel, crossings
+from emu.build.drawing import Blueprint
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, cut_into_blocks, workers_of

@@ -16,8 +16,8 @@ from functools import partial
 
 from actors.fabric.model import Topology
 from emu.base.errors import UsageError
-from emu.build.blueprint import Blueprint, blueprint_of
 from emu.build.checks import blaming
+from emu.build.drawing import Blueprint, blueprint_of
 from emu.measure.collected import EngineFacts
 from emu.runtime.blueprint import spread
 from emu.runtime.cluster.session import Interruption

@@ -12,7 +12,7 @@ from typing import Any
 from actors.kernel.device import Device
 from actors.kernel.event import Event
 from emu import api
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.runtime.blueprint import spread
 from emu.runtime.live.stepping import Stepped
 from tests.fabric.invariants import broken

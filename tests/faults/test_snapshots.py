@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.runtime.blueprint import spread
 from emu.runtime.outcome import Ending
 from tests.faults.test_kinds import CASES

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from emu import api
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.measure.collected import Changed
 from emu.measure.run_directory.samples import LatestSample
 from emu.results.metrics import METRIC_OF, labels_of, shown_value

@@ -6,7 +6,7 @@ import pytest
 
 from actors.kernel.event import NEVER_PS
 from emu import api
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.build.job_plans import job_plans
 from emu.measure.collected import Changed
 from emu.measure.summary.series import State, lines_of_state

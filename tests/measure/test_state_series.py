@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from emu import api
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.measure.prometheus.exposition import StateText
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.series import ranges

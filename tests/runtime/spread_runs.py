@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from emu import api
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.in_process import InProcess

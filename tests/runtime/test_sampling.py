@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from actors.wire.batch import BatchReader
-from emu.build.blueprint import draw
 from emu.build.devices import build_kernel
+from emu.build.drawing import draw
 from emu.measure.collected import Changed
 from emu.measure.run_directory.samples import LatestSample
 from emu.runtime.sampling import Sampler

@@ -10,7 +10,7 @@ from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from emu import api
 from emu.base.errors import UsageError
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import spread
 from emu.runtime.in_process import InProcess

@@ -11,7 +11,7 @@ from actors.nic.nic import Nic
 from actors.switch.routing.hashing import FIELDS, FieldHash
 from actors.switch.routing.policy import Group, HashedRouting, SwitchView
 from actors.wire.frame import Frame
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.runtime.blueprint import RunPlan, spread
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology

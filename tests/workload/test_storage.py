@@ -13,7 +13,7 @@ import pytest
 from actors.host.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.build.storage_warnings import storage_warnings
 from emu.measure.summary_report import server_lines
 from emu.results.summary import Job

@@ -22,7 +22,7 @@ import emu
 from actors.kernel.device import Series, tally_of
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_size
-from emu.build.blueprint import blueprint_of
+from emu.build.drawing import blueprint_of
 from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
 from emu.cli.bench.posts import POSTING, PostCase, Posted
 from emu.cli.bench.whole import WHOLE, Waited, WholeCase, wait_for

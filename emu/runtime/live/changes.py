@@ -39,9 +39,9 @@ from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.port.tap import Capture
 from actors.switch.switch import Switch
-from emu.build.blueprint import Blueprint
 from emu.build.captures import give_captures
 from emu.build.devices import fault_events
+from emu.build.drawing import Blueprint
 from emu.build.switches import fabric_ports
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.cluster.lost_servers import gone_errors

@@ -47,7 +47,7 @@ from actors.ncclx.posted_payload import input_stretches
 from emu.base.errors import EmuError, QuantityError, StallError, UsageError
 from emu.base.spelling import did_you_mean, listed
 from emu.base.units import format_time, parse_size, parse_time
-from emu.build.blueprint import Blueprint
+from emu.build.drawing import Blueprint
 from emu.build.open_site import CALL, COMPUTE, MOVE, Post
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import RunPlan, spread

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 
 from emu.base.errors import RuntimeFailure
 from emu.base.units import format_time
-from emu.build.blueprint import Blueprint
+from emu.build.drawing import Blueprint
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.cluster.lost_servers import ClusterWatch, WorkerFault, watch_of_cluster

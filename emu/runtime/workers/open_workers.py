@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from actors.kernel.device import Plain
 from emu.base.errors import RuntimeFailure
-from emu.build.blueprint import Blueprint
+from emu.build.drawing import Blueprint
 from emu.build.open_site import Post
 from emu.measure.collected import DeviceRecord
 from emu.runtime.blueprint import RunPlan, spread

@@ -44,7 +44,7 @@ from actors.fabric.model import Topology
 from actors.kernel.device import series_of
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import EmuError, RuntimeFailure
-from emu.build.blueprint import draw
+from emu.build.drawing import draw
 from emu.measure.collected import CapturedRows, DeviceRecord
 from emu.runtime.blueprint import spread
 from emu.runtime.live.changes import LOOK_S, Changes

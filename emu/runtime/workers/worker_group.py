@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from emu.base.errors import EmuError, RuntimeFailure
 from emu.base.units import counted
-from emu.build.blueprint import Blueprint
+from emu.build.drawing import Blueprint
 from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.cluster.lost_servers import ClusterWatch, fault_of, gone_errors, why_gone
 from emu.runtime.cluster.nodes import Node, answering, cluster_nodes, moves_for, pin_of, share_out
