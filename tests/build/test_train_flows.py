@@ -8,10 +8,11 @@ import pytest
 
 from actors.compiled.finder import is_compiled
 from emu.api import prepare
+from emu.build.drawing import blueprint_of
 from emu.build.estimate import estimate
 from emu.build.train_flows import train_flows
 from emu.cli.main import main
-from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.blueprint import spread
 from emu.scenario.load import load_mapping
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, in_queue
 
