@@ -102,6 +102,10 @@ POSTED: Final[i64] = MAX_PORTS - 1
 posts at a time comes after everything else that the host does then, so it does not matter whether that
 program knew of it before."""
 
+_TABLES: Final = ("flows", "cts_waits", "flights", "called", "failures")
+"""Tables of every host; `Program.add_results` has their columns."""
+_SCRIPTED_TABLES: Final = ("steps", "calls", "payload", "sm_waits", "clients", "requests")
+"""Tables of hosts where there is anything in them."""
 _SAMPLED: Final = ("sampled_job", "sampled_bytes", "stalled_ps", "longest_stall_ps", "busiest_bytes")
 _ATTENDANCE: Final = ("left", "operation", "patience_ps", "absent")
 
@@ -262,18 +266,6 @@ class Program:
     def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
         """The GPU behind a port of the host is gone, or (below zero) the host was, and all it remembered."""
 
-    def flow_rows(self) -> list[list[int]]:
-        """Rows for the table `flows`: job, flow, start_ps, completed_ps, status."""
-        return []
-
-    def step_rows(self) -> list[list[int]]:
-        """Rows for the table `steps`: job, rank, step, begin_ps, end_ps, compute_ps, waits by reason."""
-        return []
-
-    def call_rows(self) -> list[list[int]]:
-        """Rows for the table `calls`: job, rank, step, label, begun_ps, end_ps."""
-        return []
-
     def computes_on(self) -> i64:
         """The host's port to the GPU that it computes on; -1 where it computes nothing."""
         return -1
@@ -296,12 +288,6 @@ class Program:
         """Job and rank, as job x 2^20 + rank, of a rank whose collectives hold SMs; -1 of another."""
         return -1
 
-    def sm_rows(self) -> list[list[int]]:
-        """Rows for the table `sm_waits`, of calls that are not over and waited for SMs: job, rank, group,
-        call of the group, asked_ps, had_ps (-1: it still waits), who held them as `holding` has it.
-        """
-        return []
-
     def diverted(self) -> i64:
         """Slices that did not go to the queue pair next in turn; -1 where the program never chooses."""
         return -1
@@ -311,37 +297,25 @@ class Program:
         are there from the beginning."""
         return False
 
-    def flight_rows(self) -> list[list[int]]:
-        """Rows for the table `flights`: job, rank, call, group, call of the group, operation, bytes,
-        begun_ps, end_ps (-1 while it runs).
+    def add_results(self, tables: dict[str, list[list[int]]]) -> None:
+        """Add the rows that it has to the host's tables.
+
+        Their columns, behind the job:
+
+        flows      flow, start_ps, completed_ps, status
+        cts_waits  operation, wait_ps, how many clear-to-sends
+        flights    rank, call, group, call of the group, operation, bytes, begun_ps, end_ps (-1: it runs)
+        called     rank, group, calls begun, calls ended
+        failures   rank, group, call of the group, status, what it waited for, peer, host's port, queue
+                   pair's number, at_ps
+        steps      rank, step, begin_ps, end_ps, compute_ps, waits by reason
+        calls      rank, step, label, begun_ps, end_ps
+        payload    see `actors.gpu.memory`
+        clients    client of storage, begun_ps, ended_ps, status
+        requests   kind, answered, ps in all, ps at most, refused
+        sm_waits   rank, group, call of the group, asked_ps, had_ps (-1: it still waits), who held them as
+                   `holding` has it; of calls that are not over and waited for SMs
         """
-        return []
-
-    def called_rows(self) -> list[list[int]]:
-        """Rows for the table `called`: job, rank, group, calls begun, calls ended."""
-        return []
-
-    def client_rows(self) -> list[list[int]]:
-        """Rows for the table `clients`: job, client of storage, begun_ps, ended_ps, status."""
-        return []
-
-    def request_rows(self) -> list[list[int]]:
-        """Rows for the table `requests`: job, kind, answered, ps in all, ps at most, refused."""
-        return []
-
-    def payload_rows(self) -> list[list[int]]:
-        """Rows for the table `payload`, of which `actors.gpu.memory` tells."""
-        return []
-
-    def failure_rows(self) -> list[list[int]]:
-        """Rows for the table `failures`: job, rank, group, call of the group, status, what it waited for,
-        peer, host's port, queue pair's number, at_ps.
-        """
-        return []
-
-    def cts_rows(self) -> list[list[int]]:
-        """Rows for the table `cts_waits`: job, operation, wait_ps, how many clear-to-sends."""
-        return []
 
     def save(self) -> list[Plain]:
         """The program's state, except what it was built from."""
@@ -875,24 +849,10 @@ class Host(Device):
         failures; and the steps and calls of scripts, clients of storage and their requests, and what came
         out of operations with real payload and zero-copy, if any. See `actors.host.host`.
         """
-        rows: list[list[int]] = []
-        tables = {"flows": rows, "cts_waits": [], "flights": [], "called": [], "failures": []}
-        scripted: dict[str, list[list[int]]] = {"steps": [], "calls": [], "payload": [], "sm_waits": []}
-        scripted["clients"] = []
-        scripted["requests"] = []
+        tables: dict[str, list[list[int]]] = {name: [] for name in (*_TABLES, *_SCRIPTED_TABLES)}
         for program in self.programs:
-            tables["flows"] += program.flow_rows()
-            tables["cts_waits"] += program.cts_rows()
-            tables["flights"] += program.flight_rows()
-            tables["called"] += program.called_rows()
-            tables["failures"] += program.failure_rows()
-            scripted["steps"] += program.step_rows()
-            scripted["calls"] += program.call_rows()
-            scripted["payload"] += program.payload_rows()
-            scripted["clients"] += program.client_rows()
-            scripted["requests"] += program.request_rows()
-            scripted["sm_waits"] += program.sm_rows()
-        return tables | {name: found for name, found in scripted.items() if found}
+            program.add_results(tables)
+        return {name: rows for name, rows in tables.items() if rows or name in _TABLES}
 
     def save(self) -> list[Plain]:
         """The host's state: links, proxies, programs."""

@@ -193,8 +193,8 @@ class FlowProgram(Program):
                 status = flow.status
         host.report(self.job, 0, self.rank, start_ps, now, status)
 
-    def flow_rows(self) -> list[list[int]]:
-        return [
+    def add_results(self, tables: dict[str, list[list[int]]]) -> None:
+        tables["flows"] += [
             [self.job, flow.number, flow.started_ps, flow.completed_ps, flow.status]
             for flow in self.flows
             if flow.completed_ps >= 0

@@ -606,11 +606,9 @@ class ClientProgram(Program):
         if self.start_ps <= now:
             self._mine().lost(status, now)
 
-    def client_rows(self) -> list[list[int]]:
-        return self._mine().client_rows(self.job, self.first)
-
-    def request_rows(self) -> list[list[int]]:
-        return self._mine().request_rows(self.job)
+    def add_results(self, tables: dict[str, list[list[int]]]) -> None:
+        tables["clients"] += self._mine().client_rows(self.job, self.first)
+        tables["requests"] += self._mine().request_rows(self.job)
 
     def save(self) -> list[Plain]:
         copying: list[Plain] = list[Plain](self._copying)

@@ -19,10 +19,10 @@ from actors.ncclx.checking import beginning, ending
 from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.graph import Call, Extent
 from actors.ncclx.payload import steps_of
+from actors.ncclx.rank.sm_share import GpuSms
 from actors.ncclx.schedule import Schedule
 from actors.ncclx.script import GroupCall
 from actors.ncclx.scripted import RankBuilder
-from actors.ncclx.sm_share import GpuSms
 from actors.ncclx.transport.posting import NicLoads
 from actors.ncclx.transport.wiring import WiredJob
 

@@ -12,16 +12,22 @@ from actors.fabric.model import Topology
 from actors.fabric.paths import Unloaded, switches_between
 from actors.host.host import Attendance, Host
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingChannel
-from actors.ncclx.flight_records import Recorder
 from actors.ncclx.gpu_orders import GroupOrders, Orders
-from actors.ncclx.group_calls import Calls
 from actors.ncclx.operations import Announcement, Operation
 from actors.ncclx.payload import group_orders
-from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.rank.calling import Calling
+from actors.ncclx.rank.computing import Computing
+from actors.ncclx.rank.connecting import Connecting
+from actors.ncclx.rank.ends import Ends
+from actors.ncclx.rank.flight_records import Recorder
+from actors.ncclx.rank.group_calls import GroupCalls
+from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.sm_share import GpuSms, Share
+from actors.ncclx.rank.streams import Streams
+from actors.ncclx.rank.timer_subjects import Timers
+from actors.ncclx.rank.watchdog import Watchdog
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import LINE, GroupCall
-from actors.ncclx.sm_share import GpuSms, Share
-from actors.ncclx.streams import Streams
 from actors.ncclx.transport.channel import Channel, GraphChannel
 from actors.ncclx.transport.clear_to_send import (
     CTS_BYTES,
@@ -33,7 +39,6 @@ from actors.ncclx.transport.clear_to_send import (
     UNTIMED,
     ReceiveEnd,
     SendEnd,
-    Waits,
 )
 from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.transport.wiring import QpPlan, Side, WiredJob
@@ -64,15 +69,15 @@ def add_ranks(
             nic = topology.ports(host.number)[port].peer
             if nic in queue_pairs:  # those of a GPU have no numbers
                 pair = queue_pairs[nic][index]
-                program.qpns[port << 20 | index] = pair.qpn
-                if program.spans:
+                program.members.qpns[port << 20 | index] = pair.qpn
+                if program.members.spans:
                     own = first_psn(job.seed, nic, index)
                     expected = first_psn(job.seed, pair.remote_nic, pair.remote_index)
-                    program.psns[port << 20 | index] = own, expected
+                    program.members.psns[port << 20 | index] = own, expected
         if job.meetings:
             patience_ps = job.settings.watchdog_ps
             meeting = Attendance(rank, job.meetings, rank in job.absent, patience_ps)
-            if program.first < 0:
+            if program.members.first < 0:
                 meeting.left = 0  # a spare one comes when it is needed
             host.meetings[len(host.programs) - 1] = meeting
 
@@ -107,7 +112,7 @@ class RankBuilder:
         self._ports: dict[int, int] = {}
         """The host's port to each of its GPUs and NICs."""
         self._loads = loads
-        self._waits = Waits()
+        self._ends = Ends()
         self._job = job
         self._settings = job.settings
         self._topology = topology
@@ -116,9 +121,6 @@ class RankBuilder:
         self._script = job.script.scripts[rank]
         self._rank = rank
         self._gpu_port = self._port_to(job.gpus[rank])
-        self._channels: list[Channel] = []
-        self._sends: list[SendEnd] = []
-        self._receives: list[ReceiveEnd] = []
         self._of_group: list[list[int]] = [[] for _ in self._script.groups]
         self._rings: list[int] = []
         self._ringed: list[list[bool]] = []
@@ -138,36 +140,36 @@ class RankBuilder:
                 made = self._bound[bound:]
                 spare.append([(port, index) for port, index, _ in made if port != self._gpu_port])
                 bound = len(self._bound)
-        program = ScriptProgram(
-            job.job,
-            job.start_ps,
-            self._rank,
-            self._gpu_port,
-            self._channels,
-            self._sends,
-            self._receives,
-            self._waits,
-            [self._calls(place) for place in range(len(script.groups))],
-            Streams(
-                [list(stream) for stream in script.streams], script.events, len(plan.reasons), plan.single
-            ),
-            Recorder(self._settings.flight_recorder, list(script.groups)),
-            self._settings.watchdog_ps,
-            self._rank in job.absent,
-            self._share(len(script.streams)),
+        settings = self._settings
+        groups = [self._calls(place) for place in range(len(script.groups))]
+        waits = settings.connect_pair_ps > 0 or settings.launch_ps > 0
+        waits = waits or any(late_ps > 0 for group in groups for late_ps in group.late_ps)
+        timers = Timers(len(script.streams), len(script.groups), waits)
+        streams = Streams(
+            [list(stream) for stream in script.streams], script.events, len(plan.reasons), plan.single
+        )
+        share = self._share(len(script.streams))
+        calling = Calling(
+            groups,
+            self._ends,
+            Connecting(timers, settings.connect_pair_ps, settings.connect_exchange_ps, settings.launch_ps),
+            share,
+            Watchdog(timers, settings.watchdog_ps),
+            Recorder(settings.flight_recorder, list(script.groups)),
             GroupOrders(job.job, self._rank, orders) if any(orders) else None,
         )
+        computing = Computing(streams, timers, self._gpu_port, share)
+        absent = self._rank in job.absent
+        program = ScriptProgram(job.job, job.start_ps, self._rank, absent, computing, calling)
         if job.halts:
             spare = [[(port, index) for port, index, _ in self._bound if port != self._gpu_port]]
-        program.spare = spare
-        if self._settings.connect_pair_ps:
-            program.connect_on_demand(self._settings.connect_pair_ps, self._settings.connect_exchange_ps)
-        program.launch_ps = self._settings.launch_ps
+        members = program.members
+        members.spare = spare
         if script.spans:
-            program.spans = list(script.spans)
-            program.scripts = [[list(stream) for stream in lines] for lines in script.lines]
-            program.first, program.last = script.spans[0]
-            program.blames = not plan.spared
+            members.spans = list(script.spans)
+            members.scripts = [[list(stream) for stream in lines] for lines in script.lines]
+            members.first, members.last = script.spans[0]
+            members.blames = not plan.spared
         self._host.add(program)
         self._program = program
         program.settle()
@@ -175,10 +177,10 @@ class RankBuilder:
             self._host.bind(port, index, int(program.number), context)
         return program
 
-    def _calls(self, place: int) -> Calls:
+    def _calls(self, place: int) -> GroupCalls:
         """What the rank keeps of a group's calls."""
         number, calls = self._script.groups[place], self._script.calls[place]
-        return Calls(
+        return GroupCalls(
             self._of_group[place],
             self._rings[place],
             self._ringed[place],
@@ -196,26 +198,18 @@ class RankBuilder:
         self._job = job
         place, number = len(self._of_group), self._script.groups[-1]
         self._of_group.append([])
-        channels, sends, receives, bound = (
-            len(one) for one in (self._channels, self._sends, self._receives, self._bound)
-        )
+        bound = len(self._bound)
         orders = self._group(place, [side for side in job.sides[self._rank] if side.group == number])
         if orders is not None:
-            known = program.orders
+            known = program.calling.orders
             if known is None:
-                known = program.orders = GroupOrders(job.job, self._rank, [None] * place)
+                known = program.calling.orders = GroupOrders(job.job, self._rank, [None] * place)
             assert isinstance(known, GroupOrders), known
             known.groups.append(orders)
         if program.share is not None:
             held = job.schedules[number].channels * job.settings.sms_per_channel
             program.share.join(held, job.script.groups[number].priority)
-        program.join(
-            number,
-            self._calls(place),
-            self._channels[channels:],
-            self._sends[sends:],
-            self._receives[receives:],
-        )
+        program.join(number, self._calls(place))
         for port, index, context in self._bound[bound:]:
             self._host.bind(port, index, int(program.number), context)
 
@@ -224,12 +218,12 @@ class RankBuilder:
         program = self._program
         assert program is not None, self._rank
         operation = schedule.operations[-1]
-        calls = program.groups[place]
+        calls = program.calling.groups[place]
         calls.announced.append((self._code(self._script.groups[place], call), call.size_bytes))
         calls.labels.append(call.label)
         calls.late_ps.append(self._settings.late_ps(call.algorithm))
         calls.ringed.append(is_ring(operation))
-        walker = self._channels[self._of_group[place][0]]
+        walker = self._ends.channels[self._of_group[place][0]]
         if isinstance(walker, RingChannel):
             walker.operations.append(_walked(schedule, operation))
         else:
@@ -274,7 +268,7 @@ class RankBuilder:
         group = self._plan.groups[number]
         schedule = self._job.schedules[number].with_operations(operations_of(self._script.calls[place]))
         at = group.members.index(self._rank)
-        first = len(self._channels)
+        first = len(self._ends.channels)
         orders = self.orders_of(place, first)
         ends = [self._channel_ends(first, schedule, channel, own) for channel in range(schedule.channels)]
         ringed = [is_ring(one) for one in schedule.operations]
@@ -315,7 +309,7 @@ class RankBuilder:
             one.memory = None if orders is None else orders.memory
             one.priority = group.priority
         self._of_group[place] = list(range(first, first + len(channels)))
-        self._channels += channels
+        self._ends.add_channels(channels, place)
         return orders
 
     def _channel_ends(
@@ -333,7 +327,7 @@ class RankBuilder:
         )
 
     def _send(self, number: int, side: Side, slots: int, at: int) -> SendEnd:
-        self._bind(side, len(self._sends), int(SEND_DATA), int(SEND_CONTROL))
+        self._bind(side, len(self._ends.sends), int(SEND_DATA), int(SEND_CONTROL))
         if side.inside:
             # Over NVLink: whole slices on one pair, without limits.
             sender = Sender(int(ROUND_ROBIN), [self._gpu_port], list(side.pairs), slots, None, 0, 0, 0)
@@ -342,9 +336,9 @@ class RankBuilder:
         else:
             sender = self._sender(side, slots)
             unloaded = self._unloaded.ps(side.peer_nic, side.nic)
-        end = SendEnd(number, side.peer, at, slots, sender, side.control, self._waits, unloaded)
+        end = SendEnd(number, side.peer, at, slots, sender, side.control, self._ends.waits, unloaded)
         end.unmade = self._unmade(side)
-        self._sends.append(end)
+        self._ends.add_send(end)
         return end
 
     def _sender(self, side: Side, slots: int) -> Sender:
@@ -365,13 +359,13 @@ class RankBuilder:
         )
 
     def _receive(self, number: int, side: Side, slots: int, at: int) -> ReceiveEnd:
-        self._bind(side, len(self._receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
+        self._bind(side, len(self._ends.receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
         policy = int(ROUND_ROBIN) if side.inside else POLICIES[self._settings.qp_policy]
         receiver = Receiver(policy, side.pairs)
         port = self._port_to(side.nic)
         end = ReceiveEnd(number, side.peer, at, port, slots, receiver, side.control)
         end.unmade = self._unmade(side)
-        self._receives.append(end)
+        self._ends.add_receive(end)
         return end
 
     def _unmade(self, side: Side) -> int:

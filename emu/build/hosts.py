@@ -26,8 +26,8 @@ from actors.host.storage_clients import (
 )
 from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import contents_of
+from actors.ncclx.rank.sm_share import GpuSms
 from actors.ncclx.scripted import add_ranks
-from actors.ncclx.sm_share import GpuSms
 from actors.port.link import MANAGEMENT_PORT, MessagePort
 from emu.build.plan import ClientsWork, JobWork, Plan
 from emu.build.switches import OutboxFor

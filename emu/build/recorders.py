@@ -9,7 +9,7 @@ from actors.fabric.model import Topology
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event_log import GRANTED, OPERATED, PAUSED, EventLog
-from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.rank.program import ScriptProgram
 from actors.nic.flow_trace import FlowTrace
 from actors.nic.nic import Nic
 from actors.switch.switch import Switch
@@ -87,7 +87,7 @@ def _lasting(device: Device) -> list[list[int]]:
             if program.running and program.copying:
                 began_ps = int(program.begun_ps)
                 rows.append([int(OPERATED), place, int(program.operation), 0, 0, began_ps, LASTING_PS])
-            for end in program.sends:
+            for end in program.ends.sends:
                 if end.stuck_ps >= 0:
                     who = [place, int(end.channel), int(end.peer), int(end.posted)]
                     rows.append([int(GRANTED), *who, int(end.stuck_ps), LASTING_PS])

@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Role
 from actors.fabric.routes import routes
 from actors.kernel.units import serialisation_ps
-from actors.ncclx.sm_share import MEMBER
+from actors.ncclx.rank.sm_share import MEMBER
 from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 from emu.base.units import shown_time
 from emu.diagnosis.finding import Finding

@@ -24,7 +24,7 @@ from actors.host.host import Host
 from actors.kernel.event import NEVER_PS
 from actors.kernel.kernel import Kernel
 from actors.ncclx.operations import Operation
-from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.rank.program import ScriptProgram
 from actors.ncclx.schedule import KnownPlans, Schedule
 from actors.ncclx.script import CALL, Group, GroupCall, Script, ScriptPlan
 from actors.ncclx.transport.wiring import NvlinkPlan, QpPlan, Side, WiredJob
@@ -242,14 +242,14 @@ class Testbed:
     def _ended(self, base_ps: int) -> list[Result]:
         found: list[Result] = []
         for each in self._programs:
-            ends = tuple(program.called.pop()[5] - base_ps for _, program in each)
+            ends = tuple(program.results.calls.pop()[5] - base_ps for _, program in each)
             found.append(Result(max(ends), ends))
         return found
 
     def _sent(self) -> list[int]:
         """By part, the slices that ranks have sent."""
         return [
-            sum(int(channel.sent) for _, program in each for channel in program.channels)
+            sum(int(channel.sent) for _, program in each for channel in program.ends.channels)
             for each in self._programs
         ]
 

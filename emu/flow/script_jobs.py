@@ -1,9 +1,9 @@
 """Jobs of scripts: every rank goes through its streams, and calls begin when all who call them are there.
 
-A rank's streams are those of packet level (`actors.ncclx.streams`). A call of a group begins when its last
-member has come to it, and ends for all of them at once; a transfer that fits the buffer of its connection is
-over for its sender as soon as it was copied there. The first operation begins at the job's start, each
-following one when the controller has heard of all ranks and all have heard of that.
+A rank's streams are those of packet level (`actors.ncclx.rank.streams`). A call of a group begins when its
+last member has come to it, and ends for all of them at once; a transfer that fits the buffer of its
+connection is over for its sender as soon as it was copied there. The first operation begins at the job's
+start, each following one when the controller has heard of all ranks and all have heard of that.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from actors.flow.progress import NANOS, Progress
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.operations import Operation
+from actors.ncclx.rank.streams import NOTHING, Streams
 from actors.ncclx.schedule import operations_of
 from actors.ncclx.script import COMPUTE, LINE, Group, Script
-from actors.ncclx.streams import NOTHING, Streams
 from actors.wire.message import MESSAGE_BYTES
 from emu.build.plan import JobWork
 from emu.flow.calls import Calls, Launch, Leg

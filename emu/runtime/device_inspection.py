@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.rank.program import ScriptProgram
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
 from actors.port.link import KEPT_DOWNS, PRIORITIES
@@ -107,14 +107,11 @@ def shown_by(device: Device) -> dict[str, Rows]:
     elif isinstance(device, Host):
         if device.lost:
             return {"silent": [[1]]}
-        tables["ranks"] = [
-            _rank_row(program)
-            for program in device.programs
-            if isinstance(program, ScriptProgram) and program.running
-        ]
+        ranks = [program for program in device.programs if isinstance(program, ScriptProgram)]
+        tables["ranks"] = [_rank_row(program) for program in ranks if program.running]
         tables["sm_waits"] = [
             [job, rank, holder]
-            for program in device.programs
+            for program in ranks
             for job, rank, _, _, _, had_ps, holder in program.sm_rows()
             if had_ps < 0
         ]
@@ -130,7 +127,7 @@ def _quiet_ps(nic: Nic, pair: QueuePair) -> int:
 
 def _rank_row(program: ScriptProgram) -> list[int]:
     """Job, rank and operation, and what the rank waits for first."""
-    waits = program.waiting(0, len(program.channels))
+    waits = program.ends.waiting(0, len(program.ends.channels))
     return [int(program.job), int(program.rank), int(program.operation), *map(int, waits)]
 
 

@@ -21,8 +21,8 @@ from actors.fabric.model import Topology
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.rank_program import ScriptProgram
-from actors.ncclx.sm_share import MEMBER
+from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.sm_share import MEMBER
 from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.switch.deep import DeepSwitch
@@ -177,7 +177,7 @@ def _waits_of_rank(host: int, program: ScriptProgram) -> list[Wait]:
             where = f"rank {rank} of job {program.job}, operation {program.operation}"
             held = f"rank {holder % MEMBER} of job {holder // MEMBER}"
             return [Wait(host, -1, f"{where}: a call waits for SMs that {held} holds", paused=False)]
-    for channel in program.channels:
+    for channel in program.ends.channels:
         what = channel.waits_for()
         if what:
             where = f"rank {program.rank} of job {program.job}, operation {program.operation}"

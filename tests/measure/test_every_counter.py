@@ -284,8 +284,8 @@ HOST: Final = {
     "host_slower_compute_ps": "programs.0.share.slower_ps",
     "host_sm_wait_ps": "programs.0.share.waited_ps",
     "host_overtaken_calls": "programs.0.share.overtaken",
-    "host_made_queue_pairs": "programs.0.made",
-    "host_connect_wait_ps": "programs.0.connecting_ps",
+    "host_made_queue_pairs": "programs.0.connecting.made",
+    "host_connect_wait_ps": "programs.0.connecting.waited_ps",
 }
 GPU: Final = {
     "gpu_overtaken_copies": "overtaken",

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingCursor
-from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.rank.program import ScriptProgram
 from actors.ncclx.transport.channel import RECEIVES
 from actors.ncclx.transport.clear_to_send import CTS_BYTES, ReceiveEnd, SendEnd
 from actors.ncclx.transport.wiring import Side
@@ -48,11 +48,11 @@ def both_ends(toy: Toy) -> list[tuple[SendEnd, ReceiveEnd]]:
         sides = toy.plan.wired()[0].sides
         found = _BOTH_ENDS[toy] = []
         for program in ranks:
-            for send in program.sends:
+            for send in program.ends.sends:
                 lane = _lanes(sides[program.rank], send.channel, sends=True)[send.place]
                 (receive,) = (
                     one
-                    for one in ranks[send.peer].receives
+                    for one in ranks[send.peer].ends.receives
                     if (one.channel, one.peer) == (send.channel, program.rank)
                     and _lanes(sides[send.peer], one.channel, sends=False)[one.place] == lane
                 )
@@ -69,9 +69,9 @@ def _lanes(sides: Sequence[Side], channel: int, *, sends: bool) -> list[int]:
 
 
 def check_ends(program: ScriptProgram) -> None:
-    for send in program.sends:
+    for send in program.ends.sends:
         assert send.freed <= send.posted <= send.filled <= send.issued <= send.freed + send.slots
-    for receive in program.receives:
+    for receive in program.ends.receives:
         assert receive.recycled <= receive.taken <= receive.ready
         if receive.admitted:
             assert receive.ready <= receive.cleared <= receive.recycled + receive.slots
@@ -126,9 +126,9 @@ def test_buffers_are_never_overrun_and_every_slice_arrives_whole(
             else:
                 assert [arrived[slice_] for slice_ in sorted(arrived)] == expected
     for program in toy.ranks():
-        assert not any(group.copied for group in program.groups)
-        assert all(send.freed == send.issued for send in program.sends)
-        assert all(receive.recycled == receive.ready == receive.expected for receive in program.receives)
+        assert not any(group.copied for group in program.calling.groups)
+        assert all(send.freed == send.issued for send in program.ends.sends)
+        assert all(receive.recycled == receive.ready == receive.expected for receive in program.ends.receives)
 
 
 @pytest.mark.parametrize("gpus_per_host", [1, 4])

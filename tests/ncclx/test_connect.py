@@ -36,7 +36,8 @@ def test_the_first_transfer_waits_for_its_queue_pairs_and_the_second_for_none() 
     ready_ps = 2 * PAIR_PS + EXCHANGE_PS
     assert found[1, 1] == (ready_ps, ready_ps + transfer_ps(SIZE))
     assert found[1, 3] == (ready_ps + transfer_ps(SIZE), ready_ps + 2 * transfer_ps(SIZE))
-    assert [(one.made, one.connecting_ps) for one in toy.ranks()] == [(2, ready_ps)] * 2
+    connecting = [one.calling.connecting for one in toy.ranks()]
+    assert [(one.made, one.waited_ps) for one in connecting] == [(2, ready_ps)] * 2
 
 
 def test_the_other_way_and_another_peer_are_connections_of_their_own() -> None:
@@ -44,7 +45,7 @@ def test_the_other_way_and_another_peer_are_connections_of_their_own() -> None:
     for one, other in ((0, 1), (1, 0), (0, 2)):
         program.main.send("64KiB", other, ranks=[one])
         program.main.recv("64KiB", one, ranks=[other])
-    made = [one.made for one in ran(program, ncclx=ON_DEMAND).ranks()]
+    made = [one.calling.connecting.made for one in ran(program, ncclx=ON_DEMAND).ranks()]
     assert made == [6, 4, 2, 0]
 
 
@@ -57,7 +58,7 @@ def test_a_group_makes_the_queue_pairs_of_its_peers_one_after_the_other_and_exch
     toy = ran(program, ncclx=ON_DEMAND)
     begun = sorted(begin_ps for (rank, _), (begin_ps, _) in calls(toy).items() if rank == 0)
     assert begun == [turn * 2 * PAIR_PS + EXCHANGE_PS for turn in (1, 2, 3)]
-    assert toy.ranks()[0].made == 6
+    assert toy.ranks()[0].calling.connecting.made == 6
 
 
 def test_rings_and_trees_of_a_communicator_are_made_when_each_is_first_used() -> None:
@@ -67,7 +68,7 @@ def test_rings_and_trees_of_a_communicator_are_made_when_each_is_first_used() ->
         program.main.all_reduce("4KiB", algorithm="ring")
         program.main.all_reduce("4KiB", algorithm="double_binary_tree")
     toy = ran(program, ncclx=ON_DEMAND)
-    made = [one.made for one in toy.ranks()]
+    made = [one.calling.connecting.made for one in toy.ranks()]
     planned = [len(toy.plan.pairs[nic]) for nic in toy.topology.nics]
     assert made == planned
     assert all(count > 4 for count in made)

@@ -246,9 +246,9 @@ def test_graphs_keep_the_bounds_of_the_data_path_and_end(algorithm: str, op: str
         toy.run(partial(check_bounds, toy))
         assert [row[4] for row in toy.controller.operations] == [0] * (1 if op == "barrier" else 2)
         for program in toy.ranks():
-            assert not any(group.copied for group in program.groups)
-            assert all(send.freed == send.issued for send in program.sends)
-            assert all(receive.recycled == receive.expected for receive in program.receives)
+            assert not any(group.copied for group in program.calling.groups)
+            assert all(send.freed == send.issued for send in program.ends.sends)
+            assert all(receive.recycled == receive.expected for receive in program.ends.receives)
 
 
 LOOPED = [
@@ -318,7 +318,7 @@ def test_steps_that_are_made_in_turn_are_done_as_if_all_were_there(
     def reported() -> tuple[list[list[int]], list[tuple[int, ...]]]:
         toy = Toy(given)
         walkers = [
-            one for program in toy.ranks() for one in program.channels if isinstance(one, GraphChannel)
+            one for program in toy.ranks() for one in program.ends.channels if isinstance(one, GraphChannel)
         ]
         largest = [0] * len(walkers)
 

@@ -271,8 +271,8 @@ def test_communicators_of_a_split_job_take_the_time_of_one_alone(algorithm: str)
     ranks = both.ranks()
     for program in ranks:
         own = [0, 3, 5] if program.rank in (0, 3, 5) else [1, 2, 4]
-        assert {int(end.peer) for end in program.sends} <= set(own)
-        assert {int(end.peer) for end in program.receives} <= set(own)
+        assert {int(end.peer) for end in program.ends.sends} <= set(own)
+        assert {int(end.peer) for end in program.ends.receives} <= set(own)
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,14 @@ def test_dqplb_never_has_more_than_its_most_segments_outstanding_on_a_queue_pair
     def look() -> None:
         nonlocal seen
         for program in toy.ranks():
-            for send in program.sends:
+            for send in program.ends.sends:
                 seen = max(seen, *send.sender.pair_messages)
                 assert max(send.sender.pair_messages) <= most
 
     toy.run(look)
     assert seen == most
     # 64 segments of 4 KiB, four at a time.
-    assert [program.sends[0].sender.deferred > 0 for program in toy.ranks()] == [True, True]
+    assert [program.ends.sends[0].sender.deferred > 0 for program in toy.ranks()] == [True, True]
 
 
 def test_dqplb_notifies_in_order_whatever_overtakes() -> None:
@@ -110,13 +110,13 @@ def test_a_connection_keeps_to_its_limit_of_outstanding_bytes(key: str) -> None:
     def look() -> None:
         nonlocal seen
         for program in toy.ranks():
-            bytes_out = program.sends[0].sender.outstanding_bytes
+            bytes_out = program.ends.sends[0].sender.outstanding_bytes
             seen = max(seen, bytes_out)
             assert bytes_out <= 131_072
 
     toy.run(look)
     assert seen == 131_072
-    assert all(program.sends[0].sender.held > 0 for program in toy.ranks())
+    assert all(program.ends.sends[0].sender.held > 0 for program in toy.ranks())
 
 
 @pytest.mark.parametrize("key", ["rack", "pod"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.ncclx.sm_share import GpuSms, Share
+from actors.ncclx.rank.sm_share import GpuSms, Share
 from emu import api
 from emu.results.summary import Collective
 from emu.scenario.load import load_text

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actors.gpu.gpu import Gpu
-from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.rank.program import ScriptProgram
 from emu import api
 from emu.base.errors import ScenarioError
 from emu.scenario.load import load_mapping
@@ -46,7 +46,7 @@ def calls(toy: Toy) -> dict[tuple[int, int], tuple[int, int]]:
     found = {}
     for program in toy.ranks():
         assert isinstance(program, ScriptProgram)
-        found.update({(row[1], row[3]): (row[4], row[5]) for row in program.called})
+        found.update({(row[1], row[3]): (row[4], row[5]) for row in program.results.calls})
     return found
 
 
@@ -54,7 +54,7 @@ def rows(toy: Toy) -> list[list[int]]:
     """By rank: step, begin, end, compute, waits by communicator."""
     programs = toy.ranks()
     assert all(isinstance(program, ScriptProgram) for program in programs)
-    return [row[2:] for program in programs for row in program.step_rows()]
+    return [row[2:] for program in programs for row in program.results.steps]
 
 
 def test_two_streams_overlap_computing_and_communication() -> None:

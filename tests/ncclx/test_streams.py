@@ -5,7 +5,7 @@ from graphlib import CycleError, TopologicalSorter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.ncclx.streams import CALL, COMPUTE, NOTHING, RECORD, WAIT, Streams
+from actors.ncclx.rank.streams import CALL, COMPUTE, NOTHING, RECORD, WAIT, Streams
 
 Instruction = tuple[int, int, int]
 EVENTS = 3

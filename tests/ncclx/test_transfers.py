@@ -41,7 +41,7 @@ def test_a_transfer_is_cut_over_channels_and_so_over_the_nics_of_a_gpu(nics: int
     given = {**QUICK, "ncclx": {"channels": 4}}
     toy = Toy(load_mapping(plain(program_of().scenario(two_servers(nics), **given))).scenario).run()
     received = next(program for program in toy.ranks() if program.rank == 1)
-    (call,) = received.call_rows()
+    (call,) = received.results.calls
     # 64 MiB over the NICs' lines, and what the first slice waits for its clear-to-send: 2 us of delay.
     line_ps = (64 << 20) * 8 * 10**12 // (nics * LINE_BPS)
     assert line_ps < call[5] - call[4] < line_ps * 103 // 100 + 4 * US

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.flight_records import Recorder
+from actors.ncclx.rank.flight_records import Recorder
 from emu import api
 from emu.base.errors import ScenarioError
 from tests.ncclx.toy import US, Toy, collective, scenario
@@ -205,7 +205,7 @@ def test_the_recorder_keeps_the_last_operations_only() -> None:
     jobs = [collective("all_gather", "64KiB", iterations=20)]
     toy = Toy(scenario(jobs, ncclx={"flight_recorder": 3})).run()
     for program in toy.ranks():
-        flights = program.recorder.flights
+        flights = program.calling.recorder.flights
         assert [row[2] for row in flights] == [17, 18, 19]
         assert all(row[5] < row[6] for row in flights)
 

@@ -9,7 +9,7 @@ import pytest
 from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.mixing import Stream
-from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.rank.program import ScriptProgram
 from actors.ncclx.transport.channel import GraphChannel
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.runtime.outcome import Ending
@@ -127,7 +127,7 @@ def test_a_call_goes_on_whose_first_loops_are_forgotten() -> None:
         if isinstance(device, Host)
         for program in device.programs
         if isinstance(program, ScriptProgram)
-        for channel in program.channels
+        for channel in program.ends.channels
         if isinstance(channel, GraphChannel)
     ]
     assert [0 < one.base < one.steps.count - one.left for one in walkers] == [True] * 4

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.ncclx.operations import announced
-from actors.ncclx.sm_share import MEMBER
+from actors.ncclx.rank.sm_share import MEMBER
 from actors.wire.message import STATUS_TIMED_OUT
 from emu.base.units import shown_time
 from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan

@@ -29,7 +29,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host
-from actors.kernel.device import Plain
+from actors.kernel.device import Plain, Tally
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 
 MOST_LEFT_PS: Final[i64] = 100_000_000_000
@@ -117,6 +117,14 @@ class GpuSms:
                 if host.programs[number].stirred(host, now):
                     moved = True
         self.stirring = False
+
+    def holder(self, host: Host) -> int:
+        """The first rank whose collectives hold SMs, as `Program.holding` has it; -1 where none does."""
+        for number in self.programs:
+            holder = host.programs[number].holding()
+            if holder >= 0:
+                return holder
+        return -1
 
     def save(self) -> list[Plain]:
         """The state of the stock."""
@@ -314,6 +322,12 @@ class Share:
         turn: i64 = (self.turns[stream] + 1) % TURNS
         self.turns[stream] = turn
         return turn
+
+    def count(self, total: Tally) -> None:
+        """Add how much longer computing took, and how long calls waited, to what other ranks counted."""
+        total.increase(5, self.slower_ps)
+        total.increase(6, self.waited_ps)
+        total.increase(7, self.overtaken)
 
     def save(self) -> list[Plain]:
         """The share's state."""

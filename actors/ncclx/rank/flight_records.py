@@ -106,6 +106,10 @@ class Recorder:
             if self.begun[at] > 0
         ]
 
+    def failure_rows(self, job: int, rank: int) -> list[list[int]]:
+        """Rows for the table `failures`."""
+        return [[job, rank, *row] for row in self.failures]
+
     def save(self) -> list[Plain]:
         """What is remembered."""
         flights: list[Plain] = [list[Plain](row) for row in self.flights]

@@ -13,33 +13,57 @@ from mypy_extensions import i64
 
 from actors.kernel.device import Plain
 from actors.kernel.event import NEVER_PS
-from actors.kernel.state import as_int, as_list
-from actors.ncclx.flight_records import Recorder
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.ncclx.rank.flight_records import Recorder
 
 NOT_WAITED: Final[i64] = -1
 
+_CALL_FIELDS: Final = (
+    "number",
+    "asked_ps",
+    "since_ps",
+    "ready_ps",
+    "due",
+    "held_by",
+    "end_ps",
+    "sent",
+)
 
-class Copied:
-    """A call that was copied and is not over."""
 
-    def __init__(self, number: i64, asked_ps: i64, end_ps: i64, sent: i64) -> None:
+class Call:
+    """One call of a group, from when its stream comes to it until it is over."""
+
+    def __init__(self, number: i64, asked_ps: i64) -> None:
         self.number: i64 = number
-        """The call's number in the flight recorder."""
+        """In its group, as the flight recorder counts."""
         self.asked_ps: i64 = asked_ps
         """When its stream came to it."""
-        self.end_ps: i64 = end_ps
+        self.since_ps: i64 = 0
+        """When it began: when it had its SMs and queue pairs."""
+        self.ready_ps: i64 = NOT_WAITED
+        """When the queue pairs are there that it waits for, or its first byte moves."""
+        self.due: bool = False
+        """Whether it began, and its first byte has not moved."""
+        self.held_by: i64 = NOT_WAITED
+        """Whose collectives held the SMs that it waited for."""
+        self.end_ps: i64 = 0
         """When it was copied."""
-        self.sent: i64 = sent
+        self.sent: i64 = 0
         """How many slices the group had sent then, since the job began."""
 
     def save(self) -> Plain:
         """State for a snapshot."""
-        found: list[Plain] = [int(self.number), int(self.asked_ps), int(self.end_ps), int(self.sent)]
-        return found
+        return save_fields(self, _CALL_FIELDS)
 
 
-class Calls:
-    """What a rank keeps of one group."""
+def _loaded(state: Plain) -> Call:
+    call = Call(0, 0)
+    load_fields(call, _CALL_FIELDS, state)
+    return call
+
+
+class GroupCalls:
+    """The calls of one group of a rank, and which of its channels serve them."""
 
     def __init__(
         self,
@@ -67,24 +91,14 @@ class Calls:
         """By call, what it announces (`actors.ncclx.operations.Announcement`), and bytes."""
         self.late_ps: list[int] = late_ps
         """By call, how long after its beginning its first byte moves."""
-        self.asked: bool = False
-        """Whether its stream is at a call of it."""
-        self.asked_ps: i64 = 0
-        """When its stream came to that call."""
-        self.since_ps: i64 = 0
-        """When the call began: when it had its SMs and queue pairs."""
-        self.ready_ps: i64 = NOT_WAITED
-        """When the queue pairs are there that the call waits for, or its first byte moves."""
-        self.due: bool = False
-        """Whether the call began, and its first byte has not moved."""
-        self.held_by: i64 = NOT_WAITED
-        """Whose collectives held the SMs that the call waited for."""
+        self.present: Call | None = None
+        """The call that its stream is at."""
         self.watched: bool = False
         """Whether a look of the watchdog is a pending timer."""
         self.freed: i64 = 0
         """How many of the slices that it sent were acknowledged, since the job began."""
-        self.copied: list[Copied] = []
-        """Calls that are not over, oldest first."""
+        self.copied: list[Call] = []
+        """Calls that were copied and are not over, oldest first."""
         self.next_over: i64 = NEVER_PS
         """What has to be freed for the first of them to be over; NEVER_PS where there is none."""
 
@@ -100,31 +114,33 @@ class Calls:
             return self.start + self.rings
         return self.start + self.count
 
+    def oldest(self) -> Call | None:
+        """The oldest call that is not over; None where the stream is at none and all are."""
+        return self.copied[0] if self.copied else self.present
+
     def abort(self) -> None:
         """Forget what is in flight."""
-        self.asked = False
-        self.due = False
-        self.ready_ps = NOT_WAITED
+        self.present = None
         self.copied = []
         self.next_over = NEVER_PS
 
-    def note_copied(self, recorder: Recorder, group: i64, sent: i64, now: i64) -> None:
-        """The call was copied, when the group had sent so many slices; it is over if all are acknowledged."""
-        number: i64 = recorder.begun[group] - 1
-        if self.freed == sent:
-            recorder.end(group, number, now)
+    def note_copied(self, recorder: Recorder, group: i64, call: Call) -> None:
+        """The present call was copied; it is over if all that the group sent is acknowledged."""
+        self.present = None
+        if self.freed == call.sent:
+            recorder.end(group, call.number, call.end_ps)
         else:
-            self.copied.append(Copied(number, self.asked_ps, now, sent))
+            self.copied.append(call)
             if self.next_over == NEVER_PS:
-                self.next_over = sent
+                self.next_over = call.sent
 
     def note_freed(self, recorder: Recorder, group: i64) -> bool:
         """Slices were acknowledged; whether a call is over by that."""
         if self.next_over > self.freed:
             return False
         while self.copied and self.copied[0].sent <= self.freed:
-            recorder.end(group, self.copied[0].number, self.copied[0].end_ps)
-            self.copied.pop(0)
+            call = self.copied.pop(0)
+            recorder.end(group, call.number, call.end_ps)
         self._note_next()
         return True
 
@@ -136,33 +152,16 @@ class Calls:
 
     def save(self) -> Plain:
         """State for a snapshot."""
+        present: Plain = None if self.present is None else self.present.save()
         copied: list[Plain] = [one.save() for one in self.copied]
-        found: list[Plain] = [
-            1 if self.asked else 0,
-            int(self.asked_ps),
-            int(self.since_ps),
-            int(self.ready_ps),
-            1 if self.due else 0,
-            int(self.held_by),
-            1 if self.watched else 0,
-            int(self.freed),
-            copied,
-        ]
+        found: list[Plain] = [present, self.watched, int(self.freed), copied]
         return found
 
     def load(self, state: Plain) -> None:
         """Take up a saved state."""
-        asked, asked_ps, since_ps, ready_ps, due, held_by, watched, freed, copied = as_list(state)
-        self.asked = as_int(asked) == 1
-        self.asked_ps = as_int(asked_ps)
-        self.since_ps = as_int(since_ps)
-        self.ready_ps = as_int(ready_ps)
-        self.due = as_int(due) == 1
-        self.held_by = as_int(held_by)
-        self.watched = as_int(watched) == 1
+        present, watched, freed, copied = as_list(state)
+        self.present = None if present is None else _loaded(present)
+        self.watched = watched is True
         self.freed = as_int(freed)
-        self.copied = []
-        for row in as_list(copied):
-            number, at_ps, end_ps, sent = as_list(row)
-            self.copied.append(Copied(as_int(number), as_int(at_ps), as_int(end_ps), as_int(sent)))
+        self.copied = [_loaded(one) for one in as_list(copied)]
         self._note_next()

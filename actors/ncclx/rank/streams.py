@@ -16,7 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
-from actors.kernel.state import as_int, as_list
+from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from actors.kernel.vectors import append, vec
 
 # As in actors.ncclx.script.
@@ -31,6 +31,8 @@ NOTHING: Final[i64] = -1
 ANYTHING: Final[i64] = 0
 COMPUTING: Final[i64] = -1
 """What a stream may wait for, besides the channels of a group: those are its number + 1."""
+
+_FIELDS: Final = ("place", "busy", "left_ps", "piece_ps", "from_ps", "turn")
 
 
 class Line:
@@ -82,25 +84,11 @@ class Stream:
 
     def save(self) -> Plain:
         """State for a snapshot."""
-        found: list[Plain] = [
-            int(self.place),
-            1 if self.busy else 0,
-            int(self.left_ps),
-            int(self.piece_ps),
-            int(self.from_ps),
-            int(self.turn),
-        ]
-        return found
+        return save_fields(self, _FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take up a saved state."""
-        values = [as_int(value) for value in as_list(state)]
-        self.place = values[0]
-        self.busy = values[1] == 1
-        self.left_ps = values[2]
-        self.piece_ps = values[3]
-        self.from_ps = values[4]
-        self.turn = values[5]
+        load_fields(self, _FIELDS, state)
         self.waits_for = ANYTHING
 
 
@@ -206,10 +194,14 @@ class Streams:
     def save(self) -> Plain:
         """State for a snapshot."""
         streams: list[Plain] = [stream.save() for stream in self.each]
-        recorded: list[Plain] = [1 if one else 0 for one in self.recorded]
-        waited: list[Plain] = list[Plain](self.waited_ps)
-        found: list[Plain] = [streams, recorded, waited, int(self.waiting_since_ps), int(self.operation)]
-        found.append(list[Plain](self.each[0].line.code) if self.grows else None)
+        found: list[Plain] = [
+            streams,
+            list[Plain](self.recorded),
+            save_integers(self.waited_ps),
+            int(self.waiting_since_ps),
+            int(self.operation),
+            save_integers(self.each[0].line.code) if self.grows else None,
+        ]
         return found
 
     def load(self, state: Plain) -> None:
@@ -217,11 +209,11 @@ class Streams:
         streams, recorded, waited, since_ps, operation, code = as_list(state)
         if self.grows:
             line = self.each[0].line
-            line.code = vec[i64]([as_int(value) for value in as_list(code)])
+            line.code = load_integers(code)
             line.count = len(line.code) // 3
         for stream, saved in zip(list(self.each), as_list(streams), strict=True):
             stream.load(saved)
-        self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
-        self.waited_ps = vec[i64]([as_int(value) for value in as_list(waited)])
+        self.recorded = [value is True for value in as_list(recorded)]
+        self.waited_ps = load_integers(waited)
         self.waiting_since_ps = as_int(since_ps)
         self.operation = as_int(operation)
