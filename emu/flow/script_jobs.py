@@ -16,7 +16,7 @@ from actors.flow.progress import NANOS, Progress
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.operations import Operation
-from actors.ncclx.rank.streams import NOTHING, Streams
+from actors.ncclx.rank.streams import NOTHING, Stream, Streams
 from actors.ncclx.schedule import operations_of
 from actors.ncclx.script import COMPUTE, LINE, Group, Script
 from actors.wire.message import MESSAGE_BYTES
@@ -70,7 +70,7 @@ class _Meeting:
     __slots__ = ("came", "labels", "left", "sooner_ps")
 
     def __init__(self) -> None:
-        self.came: list[tuple[_Rank, int, int, int]] = []
+        self.came: list[tuple[_Rank, Stream, int, int]] = []
         """Rank, stream, place of the group there, when."""
         self.labels: dict[int, int] = {}
         """By rank, the call's in its script."""
@@ -138,16 +138,16 @@ class ScriptRun:
         streams.moved = True
         while streams.moved:
             streams.moved = False
-            for number in range(len(streams.each)):
-                self._go_on(rank, number)
+            for stream in streams.each:
+                self._go_on(rank, stream)
         if rank.end_ps < 0 and streams.done():
             self._ended(rank)
 
-    def _go_on(self, rank: _Rank, number: int) -> None:
+    def _go_on(self, rank: _Rank, stream: Stream) -> None:
         """Begin the computing or the call that a stream comes to, unless it waits."""
-        stream, now_ps = rank.streams.each[number], self._progress.now_ps
+        now_ps = self._progress.now_ps
         while not stream.busy:
-            kind = rank.streams.step(number, now_ps)
+            kind = rank.streams.step(stream, now_ps)
             if kind == NOTHING:
                 return
             a, b = int(stream.a()), int(stream.b())
@@ -155,18 +155,18 @@ class ScriptRun:
             if kind == COMPUTE:
                 gpu = self._job.gpus[self._equal_ranks.ranks[rank.number][0]]
                 takes_ps = self._progress.computing_ps(gpu, a)
-                self._progress.at(now_ps + takes_ps, partial(self._computed, rank, number, takes_ps))
-            elif not self._call(rank, number, a, b):
+                self._progress.at(now_ps + takes_ps, partial(self._computed, rank, stream, takes_ps))
+            elif not self._call(rank, stream, a, b):
                 stream.over()
 
-    def _computed(self, rank: _Rank, stream: int, duration_ps: int) -> None:
-        if stream == 0:
+    def _computed(self, rank: _Rank, stream: Stream, duration_ps: int) -> None:
+        if stream.number == 0:
             rank.computed_ps += duration_ps
         self._next(rank, stream)
 
-    def _next(self, rank: _Rank, stream: int) -> None:
+    def _next(self, rank: _Rank, stream: Stream) -> None:
         """A stream is through with its instruction."""
-        rank.streams.each[stream].over()
+        stream.over()
         self._look(rank)
 
     def _ended(self, rank: _Rank) -> None:
@@ -188,7 +188,7 @@ class ScriptRun:
 
     # ---- calls
 
-    def _call(self, rank: _Rank, stream: int, place: int, call: int) -> bool:
+    def _call(self, rank: _Rank, stream: Stream, place: int, call: int) -> bool:
         """A stream has come to a call; whether it waits for the end of it."""
         number = self._equal_ranks.of_group[rank.script.groups[place]]
         group = self._group(number)
@@ -258,10 +258,10 @@ class ScriptRun:
                 at_ps = end_ps - meeting.sooner_ps.get(number, 0)
                 self._progress.at(at_ps, partial(self._left, one, meeting.labels[number]))
 
-    def _left(self, one: tuple[_Rank, int, int, int], label: int) -> None:
+    def _left(self, one: tuple[_Rank, Stream, int, int], label: int) -> None:
         rank, stream, place, since_ps = one
         now_ps = self._progress.now_ps
-        if stream == 0:
+        if stream.number == 0:
             reason = self._plan.groups[rank.script.groups[place]].reason
             rank.streams.waited_ps[reason] += now_ps - since_ps
         if label >= 0:

@@ -16,10 +16,10 @@ CALLS: Instruction = (int(CALL), 0, 0)
 def test_a_stream_stops_at_what_takes_time_and_behind_an_event_that_is_not_recorded() -> None:
     streams = Streams([[(int(WAIT), 0, 1), CALLS], [COMPUTES, (int(RECORD), 0, 0)]], 1, 2, single=False)
     streams.begin(0)
-    assert (streams.step(0, 100), streams.step(1, 100)) == (NOTHING, COMPUTE)
+    assert (streams.step(streams.each[0], 100), streams.step(streams.each[1], 100)) == (NOTHING, COMPUTE)
     streams.each[1].over()
-    assert (streams.step(1, 700), streams.moved) == (NOTHING, True)
-    assert (streams.step(0, 700), list(streams.waited_ps)) == (CALL, [0, 600])
+    assert (streams.step(streams.each[1], 700), streams.moved) == (NOTHING, True)
+    assert (streams.step(streams.each[0], 700), list(streams.waited_ps)) == (CALL, [0, 600])
     assert not streams.done()
     streams.each[0].over()
     assert streams.done()
@@ -28,7 +28,7 @@ def test_a_stream_stops_at_what_takes_time_and_behind_an_event_that_is_not_recor
 def test_an_operation_of_a_benchmark_is_the_instruction_at_its_place() -> None:
     streams = Streams([[CALLS, COMPUTES, CALLS]], 0, 1, single=True)
     streams.begin(1)
-    assert (streams.step(0, 0), streams.each[0].place) == (COMPUTE, 1)
+    assert (streams.step(streams.each[0], 0), streams.each[0].place) == (COMPUTE, 1)
     streams.each[0].over()
     assert streams.done()
 
@@ -77,8 +77,8 @@ def test_streams_come_to_their_ends_unless_their_waits_form_a_circle(lists: list
     streams.begin(0)
     for _ in graph:
         for number, one in enumerate(list(streams.each)):
-            if streams.step(number, 0) != NOTHING:
+            if streams.step(streams.each[number], 0) != NOTHING:
                 one.over()
     for number in range(len(lists)):
-        streams.step(number, 0)
+        streams.step(streams.each[number], 0)
     assert streams.done() == ends

@@ -76,20 +76,22 @@ class Calling:
         orders = self.orders
         if orders is not None:
             orders.begin(number)
+        channels = self.ends.channels
         place: i64 = group.first_channel(at)
         end: i64 = group.end_channel(at)
         while place < end:
-            self.ends.channels[place].begin(host, at)
+            channels[place].begin(host, at)
             place += 1
         return True
 
     def is_copied(self, number: i64, at: i64) -> bool:
         """Whether the GPU has done the last copy of every channel of a call."""
         group = self.groups[number]
+        channels = self.ends.channels
         place: i64 = group.first_channel(at)
         end: i64 = group.end_channel(at)
         while place < end:
-            if not self.ends.channels[place].copied_all():
+            if not channels[place].copied_all():
                 return False
             place += 1
         return True
@@ -103,10 +105,11 @@ class Calling:
         if share is not None:
             share.give_back(number)
         call.end_ps = now
+        channels = self.ends.channels
         place: i64 = group.start
         end: i64 = place + group.count
         while place < end:
-            call.sent += self.ends.channels[place].sent
+            call.sent += channels[place].sent
             place += 1
         group.note_copied(self.recorder, number, call)
         return call

@@ -17,7 +17,7 @@ from actors.kernel.device import Plain
 from actors.kernel.event_log import COMPUTED as COMPUTED_EVENT
 from actors.kernel.state import load_fields, save_fields
 from actors.ncclx.rank.sm_share import TURNS, Share
-from actors.ncclx.rank.streams import Streams
+from actors.ncclx.rank.streams import Stream, Streams
 from actors.ncclx.rank.timer_subjects import COMPUTED, LATER, PIECE_PS, Timers
 
 _FIELDS: Final = ("factor", "first_ps", "spent_ps", "work_ps")
@@ -49,14 +49,13 @@ class Computing:
         if share is not None:
             share.first_ps = 0
 
-    def begin(self, host: Host, number: i64, duration_ps: i64, now: i64) -> None:
+    def begin(self, host: Host, stream: Stream, duration_ps: i64, now: i64) -> None:
         """A stream computes what takes so long at full pace."""
-        stream = self.streams.each[number]
         share = self.share
         stream.from_ps = now
         if share is not None:
-            share.begin(number, duration_ps, now)
-            self._go_at(host, share, number, now)
+            share.begin(stream.number, duration_ps, now)
+            self._go_at(host, share, stream.number, now)
             return
         factor: i64 = self.factor
         piece: i64 = duration_ps
@@ -73,28 +72,28 @@ class Computing:
         kind: i64 = COMPUTED
         if stream.turn > 0:
             kind = LATER + stream.turn
-        self.timers.set(host, now + takes_ps, kind, number)
+        self.timers.set(host, now + takes_ps, kind, stream.number)
 
-    def on_timer(self, host: Host, number: i64, turn: i64, now: i64) -> bool:
+    def on_timer(self, host: Host, stream: Stream, turn: i64, now: i64) -> bool:
         """The timer of a stream's turn; whether the stream has done its computing."""
-        stream = self.streams.each[number]
         share = self.share
         if share is not None:
+            number: i64 = stream.number
             if turn != share.turns[number]:
                 return False
             host.progress += 1
             if not share.computed(number, now):
                 self._go_at(host, share, number, now)
                 return False
-            self._note(host, number, now)
+            self._note(host, stream, now)
             return True
         if turn != stream.turn:
             return False
         host.progress += 1
-        self._count(number, now - stream.from_ps, stream.piece_ps)
-        self._note(host, number, now)
+        self._count(stream, now - stream.from_ps, stream.piece_ps)
+        self._note(host, stream, now)
         if stream.left_ps > 0:
-            self.begin(host, number, stream.left_ps, now)
+            self.begin(host, stream, stream.left_ps, now)
             return False
         return True
 
@@ -107,11 +106,9 @@ class Computing:
             share.pace(factor, now)
             self._go_on(host, share, now)
             return
-        number: i64 = 0
-        while number < len(self.streams.each):
-            if self.streams.computing(self.streams.each[number]):
-                self._begin_anew(host, number, before, now)
-            number += 1
+        for stream in self.streams.each:
+            if self.streams.computing(stream):
+                self._begin_anew(host, stream, before, now)
 
     def change(self, host: Host, now: i64) -> None:
         """Calls began or ended: go on computing with the SMs that are left."""
@@ -127,19 +124,18 @@ class Computing:
             stream.busy = False
             stream.left_ps = 0
 
-    def _begin_anew(self, host: Host, number: i64, before: i64, now: i64) -> None:
+    def _begin_anew(self, host: Host, stream: Stream, before: i64, now: i64) -> None:
         """The pace was `before` and is another: begin what is left of the computing anew."""
-        stream = self.streams.each[number]
         spent_ps: i64 = now - stream.from_ps
         done_ps: i64 = 0
         if before > 0:
             done_ps = spent_ps * 1000 // before
         if done_ps > stream.piece_ps:
             done_ps = stream.piece_ps
-        self._count(number, spent_ps, done_ps)
-        self._note(host, number, now)
+        self._count(stream, spent_ps, done_ps)
+        self._note(host, stream, now)
         stream.turn = stream.turn % (TURNS - 1) + 1
-        self.begin(host, number, stream.piece_ps - done_ps + stream.left_ps, now)
+        self.begin(host, stream, stream.piece_ps - done_ps + stream.left_ps, now)
 
     def _go_on(self, host: Host, share: Share, now: i64) -> None:
         """Set the timers of all streams that compute anew."""
@@ -159,18 +155,17 @@ class Computing:
             return
         self.timers.set(host, now + left_ps, LATER + turn, number)
 
-    def _count(self, number: i64, spent_ps: i64, work_ps: i64) -> None:
+    def _count(self, stream: Stream, spent_ps: i64, work_ps: i64) -> None:
         """A stream has computed for so long what takes `work_ps` at full pace."""
-        if number == 0:
+        if stream.number == 0:
             self.first_ps += spent_ps
         self.spent_ps += spent_ps
         self.work_ps += work_ps
 
-    def _note(self, host: Host, number: i64, now: i64) -> None:
+    def _note(self, host: Host, stream: Stream, now: i64) -> None:
         events = host.events
         if events is not None:
-            begun_ps: i64 = self.streams.each[number].from_ps
-            events.note(COMPUTED_EVENT, self.timers.program, number, 0, 0, begun_ps, now)
+            events.note(COMPUTED_EVENT, self.timers.program, stream.number, 0, 0, stream.from_ps, now)
 
     def step_ps(self) -> i64:
         """How long stream 0 computed in this operation."""

@@ -135,14 +135,12 @@ class GroupCalls:
                 self.next_over = call.sent
 
     def note_freed(self, recorder: Recorder, group: i64) -> bool:
-        """Slices were acknowledged; whether a call is over by that."""
-        if self.next_over > self.freed:
-            return False
+        """As many slices were acknowledged as the first call needs to be over; whether all calls are."""
         while self.copied and self.copied[0].sent <= self.freed:
             call = self.copied.pop(0)
             recorder.end(group, call.number, call.end_ps)
         self._note_next()
-        return True
+        return not self.copied
 
     def _note_next(self) -> None:
         if self.copied:

@@ -45,7 +45,7 @@ from actors.ncclx.rank.group_calls import GroupCalls
 from actors.ncclx.rank.memberships import Memberships
 from actors.ncclx.rank.results import Results
 from actors.ncclx.rank.sm_share import MEMBER, Share
-from actors.ncclx.rank.streams import ANYTHING, CALL, COMPUTE, COMPUTING, NOTHING, Streams
+from actors.ncclx.rank.streams import ANYTHING, CALL, COMPUTE, COMPUTING, NOTHING, Stream, Streams
 from actors.ncclx.rank.timer_subjects import CONNECTED, LATER, WATCHED, Timers
 from actors.ncclx.transport.clear_to_send import (
     RECEIVE_CONTROL,
@@ -233,11 +233,9 @@ class ScriptProgram(Program):
             again: bool = True
             while again:
                 streams.moved = False
-                number: i64 = 0
-                while number < len(streams.each):
-                    if streams.each[number].waits_for == ANYTHING:
-                        self._go_on(host, number, now)
-                    number += 1
+                for stream in streams.each:
+                    if stream.waits_for == ANYTHING:
+                        self._go_on(host, stream, now)
                 again = streams.moved
                 if share is not None and share.settle():
                     again = True
@@ -273,17 +271,16 @@ class ScriptProgram(Program):
             ]
             self.results.note_step(row, self.members.present > 0)
 
-    def _go_on(self, host: Host, number: i64, now: i64) -> None:
+    def _go_on(self, host: Host, stream: Stream, now: i64) -> None:
         """Let a stream go on, and begin what it comes to, until it has to wait."""
-        stream = self.streams.each[number]
         while True:
-            due: i64 = self.streams.step(number, now)
+            due: i64 = self.streams.step(stream, now)
             if due == NOTHING:
                 return
             if due == COMPUTE:
                 if not stream.busy:
                     stream.busy = True
-                    self.computing.begin(host, number, stream.a(), now)
+                    self.computing.begin(host, stream, stream.a(), now)
                 stream.waits_for = COMPUTING
                 return
             group: i64 = self.members.first + stream.a()
@@ -295,14 +292,14 @@ class ScriptProgram(Program):
             if not self.calling.is_copied(group, at):
                 stream.waits_for = group + 1
                 return
-            self._end_call(host, number, group, at, now)
+            self._end_call(host, stream, group, at, now)
             stream.over()
 
-    def _end_call(self, host: Host, stream: i64, number: i64, at: i64, now: i64) -> None:
+    def _end_call(self, host: Host, stream: Stream, number: i64, at: i64, now: i64) -> None:
         """A stream's call was copied: end it, and note what it took."""
         group = self.calling.groups[number]
         call = self.calling.end(number, now)
-        if stream == 0:
+        if stream.number == 0:
             self.streams.waited_ps[group.reason] += now - call.asked_ps
         events = host.events
         if events is not None and not self.streams.single:
@@ -329,9 +326,9 @@ class ScriptProgram(Program):
         turn: i64 = 0
         if kind >= LATER:
             turn = kind - LATER
-        if not self.computing.on_timer(host, number, turn, now):
-            return False
         stream = self.streams.each[number]
+        if not self.computing.on_timer(host, stream, turn, now):
+            return False
         if self.streams.grows:
             host.tell(stream.b(), self.name, stream.from_ps, STATUS_SUCCESS)
         stream.over()
@@ -435,7 +432,9 @@ class ScriptProgram(Program):
         channel.on_room(host, send)
         if channel.in_line and self.copying and channel.copied_all():
             self._look(host, now)
-        if group.note_freed(self.calling.recorder, number) and not group.copied and not self.copying:
+        if group.freed < group.next_over:
+            return
+        if group.note_freed(self.calling.recorder, number) and not self.copying:
             self._look(host, now)
 
     def copies(self, channel: i64) -> bool:

@@ -52,7 +52,9 @@ class Line:
 class Stream:
     """One stream: its place in the list, and its computing."""
 
-    def __init__(self, instructions: list[tuple[int, int, int]]) -> None:
+    def __init__(self, number: int, instructions: list[tuple[int, int, int]]) -> None:
+        self.number: i64 = number
+        """Its place among the streams of its script."""
         self.line: Line = Line(instructions)
         self.place: i64 = 0
         """Its instruction."""
@@ -98,7 +100,7 @@ class Streams:
     def __init__(
         self, instructions: list[list[tuple[int, int, int]]], events: int, reasons: int, single: bool
     ) -> None:
-        self.each: vec[Stream] = vec[Stream]([Stream(one) for one in instructions])
+        self.each: vec[Stream] = vec[Stream]([Stream(number, one) for number, one in enumerate(instructions)])
         self.recorded: list[bool] = [False] * events
         self.single: bool = single
         """Whether an operation is one instruction, the one at its place, and not a run through all."""
@@ -166,9 +168,8 @@ class Streams:
             return False
         return stream.line.code[3 * stream.place] == COMPUTE
 
-    def step(self, number: i64, now: i64) -> i64:
+    def step(self, stream: Stream, now: i64) -> i64:
         """Pass what needs no time. Returns `COMPUTE` or `CALL` at such an instruction, else `NOTHING`."""
-        stream = self.each[number]
         code = stream.line.code
         last: i64 = self.last(stream)
         while stream.place < last:
@@ -182,10 +183,10 @@ class Streams:
                 self.moved = True
             else:
                 if not self.recorded[event]:
-                    if number == 0 and self.waiting_since_ps < 0:
+                    if stream.number == 0 and self.waiting_since_ps < 0:
                         self.waiting_since_ps = now
                     return NOTHING
-                if number == 0 and self.waiting_since_ps >= 0:
+                if stream.number == 0 and self.waiting_since_ps >= 0:
                     self.waited_ps[code[at + 2]] += now - self.waiting_since_ps
                     self.waiting_since_ps = -1
             stream.place += 1
