@@ -87,6 +87,12 @@ _FIELDS: Final = (
     "others",
     "due_ps",
     "asks",
+    "came",
+    "lost",
+    "back",
+    "votes",
+    "used",
+    "answered",
 )
 _QUORUM: Final[i64] = 2
 """The port of the timer that ends a job's wait for reports."""
@@ -646,28 +652,19 @@ class Controller(Device):
     def save(self) -> list[Plain]:
         """The controller's state; the end of the run is the partition's."""
         links: list[Plain] = [port.free_ps for port in self.hosts.values()]
-        jobs: list[Plain] = [
-            [
-                save_fields(job, _FIELDS),
-                *[
-                    list[Plain](line)
-                    for line in (job.came, job.lost, job.back, job.votes, job.used, job.answered)
-                ],
-            ]
-            for job in self.jobs
-        ]
-        rows: list[Plain] = [list(row) for row in self.operations]
+        jobs: list[Plain] = [save_fields(job, _FIELDS) for job in self.jobs]
         engineer = self.engineer
         placing: Plain = None if engineer is None else engineer.save()
         store = self.store
         meeting: Plain = None if store is None else store.save()
         operator = self.operator
         tending: Plain = None if operator is None else operator.save()
-        return [super().save(), links, jobs, rows, self.open_jobs, placing, meeting, tending]
+        own = save_fields(self, ("operations", "open_jobs"))
+        return [super().save(), links, jobs, own, placing, meeting, tending]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, jobs, rows, open_jobs, placing, meeting, tending = state
+        base, links, jobs, own, placing, meeting, tending = state
         operator = self.operator
         if operator is not None:
             operator.load(tending)
@@ -678,16 +675,8 @@ class Controller(Device):
         for port, free_ps in zip(self.hosts.values(), as_list(links), strict=True):
             port.free_ps = as_int(free_ps)
         for job, saved in zip(self.jobs, as_list(jobs), strict=True):
-            fields, came, lost, back, votes, used, answered = as_list(saved)
-            load_fields(job, _FIELDS, fields)
-            job.came = [as_int(value) for value in as_list(came)]
-            job.lost = [as_int(value) for value in as_list(lost)]
-            job.back = [as_int(value) for value in as_list(back)]
-            job.votes = [as_int(value) for value in as_list(votes)]
-            job.used = [as_int(value) for value in as_list(used)]
-            job.answered = [as_int(value) for value in as_list(answered)]
-        self.operations = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
-        self.open_jobs = as_int(open_jobs)
+            load_fields(job, _FIELDS, saved)
+        load_fields(self, ("operations", "open_jobs"), own)
         engineer = self.engineer
         if engineer is not None:
             engineer.load(as_list(placing))

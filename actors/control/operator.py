@@ -58,7 +58,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 
 from actors.kernel.device import Plain
-from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.state import load_fields, save_fields
 from actors.wire.message import STATUS_GPU_LOST, STATUS_SUCCESS
 
 # What the operator is at.
@@ -117,6 +117,17 @@ _FIELDS: Final = (
     "test",
     "due",
     "beats",
+    "heard",
+    "rows",
+    "silent_answers",
+    "failed",
+    "unfit",
+    "evicted",
+    "paces",
+    "marks",
+    "stalls",
+    "most",
+    "reported",
 )
 
 
@@ -603,28 +614,8 @@ class Operator:
 
     def save(self) -> list[Plain]:
         """The operator's state."""
-        heard: list[Plain] = [list[Plain](one) for one in self.heard.values()]
-        rows: list[Plain] = [list[Plain](row) for row in self.rows]
-        lists: list[Plain] = [
-            list[Plain](one) for one in (self.silent_answers, self.failed, self.unfit, self.evicted)
-        ]
-        health: list[Plain] = [
-            list[Plain]([*self.paces[host], *self.marks[host], self.stalls[host], *self.most[host]])
-            for host in self.paces
-        ]
-        return [save_fields(self, _FIELDS), heard, rows, lists, health, list[Plain](self.reported)]
+        return save_fields(self, _FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, heard, rows, lists, health, reported = as_list(state)
-        for host, values in zip(self.paces, as_list(health), strict=True):
-            numbers = [as_int(value) for value in as_list(values)]
-            self.paces[host], self.marks[host] = numbers[:2], numbers[2:4]
-            self.stalls[host], self.most[host] = numbers[4], numbers[5:]
-        self.reported = [as_int(value) for value in as_list(reported)]
-        load_fields(self, _FIELDS, fields)
-        for host, saved in zip(self.heard, as_list(heard), strict=True):
-            self.heard[host] = [as_int(value) for value in as_list(saved)]
-        self.rows = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
-        found = [[as_int(value) for value in as_list(one)] for one in as_list(lists)]
-        self.silent_answers, self.failed, self.unfit, self.evicted = found
+        load_fields(self, _FIELDS, state)

@@ -31,14 +31,14 @@ from mypy_extensions import i64
 
 from actors.kernel.device import Plain
 from actors.kernel.event import NEVER_PS
-from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.state import as_list, load_fields, save_fields
 
 OPERATIONS: Final[i64] = 2
 """Operations of the store in a request: a write and a read."""
 
 MOST_NAMED: Final = 8
 
-_FIELDS: Final = ("ranks", "round", "arrived", "begun_ps", "end_ps")
+_FIELDS: Final = ("ranks", "round", "arrived", "begun_ps", "end_ps", "asked", "among")
 
 
 class Meeting:
@@ -132,21 +132,12 @@ class Store:
 
     def save(self) -> list[Plain]:
         """The store's state."""
-        meetings: list[Plain] = [
-            [save_fields(meeting, _FIELDS), list[Plain](meeting.asked), list[Plain](meeting.among)]
-            for meeting in self.meetings.values()
-        ]
-        serving: list[Plain] = list(self.serving)
-        line: list[Plain] = list(self.line)
-        return [meetings, serving, line]
+        meetings: list[Plain] = [save_fields(meeting, _FIELDS) for meeting in self.meetings.values()]
+        return [meetings, save_fields(self, ("serving", "line"))]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        meetings, serving, line = as_list(state)
+        meetings, fields = as_list(state)
         for meeting, saved in zip(self.meetings.values(), as_list(meetings), strict=True):
-            fields, asked, among = as_list(saved)
-            meeting.among = [as_int(rank) for rank in as_list(among)]
-            load_fields(meeting, _FIELDS, fields)
-            meeting.asked = [as_int(came) == 1 for came in as_list(asked)]
-        self.serving = [as_int(job) for job in as_list(serving)]
-        self.line = [as_int(job) for job in as_list(line)]
+            load_fields(meeting, _FIELDS, saved)
+        load_fields(self, ("serving", "line"), fields)

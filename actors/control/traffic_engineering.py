@@ -38,13 +38,14 @@ from actors.kernel.block import Outbox
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.queue import EventQueue
-from actors.kernel.state import as_int, as_list
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.port.link import MANAGEMENT_PORT, MessagePort
 from actors.wire.message import TE_COLLECT, TE_COLLECTED, TE_DEMAND, TE_INSTALL, TE_PORT_DOWN
 
 ONE: Final = 1 << 20
 """A whole demand, or a full link."""
 BIT_PS: Final = 8 * 10**12
+_FIELDS: Final = ("_awaited", "_down", "rounds", "installs", "unplaced")
 
 PortOf = tuple[int, int]
 """A switch and one of its ports: one direction of a link."""
@@ -249,18 +250,15 @@ class TrafficEngineer:
         """What is known of the round that is under way, and the counters."""
         demands: list[Plain] = [list(demand) for demand in self._demands]
         links: list[Plain] = [port.free_ps for port in self._switches.values()]
-        down: list[Plain] = list(self._down)
-        return [links, self._awaited, demands, down, self.rounds, self.installs, self.unplaced]
+        return [save_fields(self, _FIELDS), links, demands]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        links, awaited, demands, down, rounds, installs, unplaced = state
+        fields, links, demands = state
+        load_fields(self, _FIELDS, fields)
         for port, free_ps in zip(self._switches.values(), as_list(links), strict=True):
             port.free_ps = as_int(free_ps)
-        self._awaited = as_int(awaited)
         self._demands = [Demand(*(as_int(value) for value in as_list(row))) for row in as_list(demands)]
-        self._down = [as_int(link) for link in as_list(down)]
-        self.rounds, self.installs, self.unplaced = as_int(rounds), as_int(installs), as_int(unplaced)
 
 
 def build_engineer(

@@ -50,7 +50,7 @@ from actors.kernel.counters import (
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import COPY_DONE, Message
 from actors.kernel.queue import EventQueue
-from actors.kernel.state import as_int, as_list, load_event, save_event
+from actors.kernel.state import as_int, as_list, load_event, load_fields, save_event, save_fields
 from actors.kernel.units import sending_ps
 from actors.port.link import MessagePort
 from actors.wire.fault import FLIP, HUNG, LOST, SLOW
@@ -61,6 +61,19 @@ NVLINK_PORT: Final = 1
 
 MOST_COPY_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""
+_FIELDS: Final = (
+    "free_ps",
+    "hung",
+    "lost",
+    "flips",
+    "flipped",
+    "armed",
+    "overtaken",
+    "copies",
+    "copy_ps",
+    "unresponsive_ps",
+)
+
 SERIES: Final = (GPU_COPIES, GPU_COPIED_BYTES, GPU_COPY_PS, GPU_UNRESPONSIVE_PS)
 
 
@@ -283,34 +296,20 @@ class Gpu(Device):
         domain = self.domain
         inside: Plain = None if domain is None else domain.save()
         memory: Plain = None if self.memory is None else self.memory.save()
-        free: list[Plain] = [self.free_ps, self.host.free_ps]
-        flips: list[Plain] = [self.flips, self.flipped]
         line: list[Plain] = [save_event(message) for message in self.line]
-        queued: list[Plain] = [line, self.armed, self.overtaken]
-        counted: list[Plain] = [self.copies, self.copy_ps, self.unresponsive_ps]
-        rest: list[Plain] = [memory, queued, counted]
-        return [super().save(), free, self.hung, self.lost, waiting, inside, flips, rest]
+        return [super().save(), save_fields(self, _FIELDS), self.host.free_ps, waiting, inside, memory, line]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, free, hung, lost, waiting, inside, flips, rest = state
-        memory, queued, counted = as_list(rest)
-        line, armed, overtaken = as_list(queued)
+        base, fields, host_free_ps, waiting, inside, memory, line = state
         super().load(as_list(base))
-        free_ps, host_free_ps = as_list(free)
-        self.free_ps = as_int(free_ps)
+        load_fields(self, _FIELDS, fields)
         self.host.free_ps = as_int(host_free_ps)
-        ailing, flipped = as_list(flips)
-        self.flips, self.flipped = as_int(ailing), as_int(flipped)
         if self.memory is not None:
             self.memory.load(memory)
-        self.hung, self.lost = hung is True, lost is True
         self._waiting = [cast(Message, load_event(message)) for message in as_list(waiting)]
         domain = self.domain
         if domain is not None:
             domain.load(inside)
         self.line = [cast(Message, load_event(message)) for message in as_list(line)]
-        self.armed = as_int(armed) == 1
-        self.overtaken = as_int(overtaken)
-        self.copies, self.copy_ps, self.unresponsive_ps = [as_int(value) for value in as_list(counted)]
         self.reapply_faults()

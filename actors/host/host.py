@@ -106,7 +106,20 @@ _TABLES: Final = ("flows", "cts_waits", "flights", "called", "failures")
 """Tables of every host; `Program.add_results` has their columns."""
 _SCRIPTED_TABLES: Final = ("steps", "calls", "payload", "sm_waits", "clients", "requests")
 """Tables of hosts where there is anything in them."""
-_SAMPLED: Final = ("sampled_job", "sampled_bytes", "stalled_ps", "longest_stall_ps", "busiest_bytes")
+_FIELDS: Final = (
+    "lost",
+    "tended",
+    "handed",
+    "steps",
+    "computed_ps",
+    "moved",
+    "sampled_job",
+    "sampled_bytes",
+    "stalled_ps",
+    "longest_stall_ps",
+    "busiest_bytes",
+    "_receives",
+)
 _ATTENDANCE: Final = ("left", "operation", "patience_ps", "absent")
 
 
@@ -860,39 +873,26 @@ class Host(Device):
         proxies: list[Plain] = []
         for proxy in self._proxies:
             events: list[Plain] = [save_event(message) for message in proxy.messages]
-            ports: list[Plain] = list(proxy.ports)
-            proxies.append([proxy.busy, events, ports])
+            proxies.append([save_fields(proxy, ("busy", "ports")), events])
         programs: list[Plain] = [program.save() for program in self.programs]
-        receives: list[Plain] = [list[Plain](line) for line in self._receives]
         meetings: list[Plain] = [one.save() for one in self.meetings.values()]
-        management: Plain = self.management.free_ps
-        counted: list[Plain] = [
-            list[Plain](one) for one in (self.handed, self.steps, self.computed_ps, self.moved)
-        ]
-        beats: list[Plain] = [self.tended, counted, save_fields(self, _SAMPLED)]
-        return [super().save(), links, management, proxies, programs, receives, self.lost, meetings, beats]
+        own = save_fields(self, _FIELDS)
+        return [super().save(), own, links, self.management.free_ps, proxies, programs, meetings]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, management_free_ps, proxies, programs, receives, lost, meetings, beats = state
-        tended, counted, sampled = as_list(beats)
-        self.tended = as_int(tended)
-        lists = [[as_int(value) for value in as_list(one)] for one in as_list(counted)]
-        self.handed, self.steps, self.computed_ps, self.moved = lists
-        load_fields(self, _SAMPLED, sampled)
+        base, own, links, management_free_ps, proxies, programs, meetings = state
+        load_fields(self, _FIELDS, own)
         for one, saved in zip(self.meetings.values(), as_list(meetings), strict=True):
             one.load(saved)
-        self.lost = lost is True
         super().load(as_list(base))
         for link, free_ps in zip(self.ports, as_list(links), strict=True):
             link.free_ps = as_int(free_ps)
         self.management.free_ps = as_int(management_free_ps)
         for proxy, saved in zip(self._proxies, as_list(proxies), strict=True):
-            busy, events, ports = as_list(saved)
-            proxy.busy = as_int(busy) == 1
+            fields, events = as_list(saved)
+            load_fields(proxy, ("busy", "ports"), fields)
             proxy.messages = [_message(event) for event in as_list(events)]
-            proxy.ports = [as_int(port) for port in as_list(ports)]
-        self._receives = [[as_int(pair) for pair in as_list(line)] for line in as_list(receives)]
         for program, part in zip(self.programs, as_list(programs), strict=True):
             program.load(as_list(part))
         self.reapply_faults()

@@ -69,7 +69,27 @@ MOST_REQUESTS: Final = 1 << 26
 _PURPOSE: Final = 0x4241434B
 """Names the random stream of backoffs ("BACK")."""
 _CHAIN_FIELDS: Final = ("at", "left")
-_CLIENT_FIELDS: Final = ("phase", "following", "running", "begun_ps", "asked_ps", "ended_ps", "status")
+_CLIENT_FIELDS: Final = (
+    "phase",
+    "following",
+    "running",
+    "begun_ps",
+    "asked_ps",
+    "ended_ps",
+    "status",
+    "dead",
+)
+_FIELDS: Final = (
+    "_asked",
+    "_refusals",
+    "_sent",
+    "_moved",
+    "_watching",
+    "_tallies",
+    "_open",
+    "_start_ps",
+    "_daemon_free_ps",
+)
 ANSWERED, TOOK, LONGEST, REFUSALS, MOVED, ELSEWHERE = range(6)
 """What is counted of requests of a kind: answers, their times in all and at most, refusals, bytes of data
 moved, writes that went to another server."""
@@ -510,44 +530,20 @@ class StorageClients:
     def save(self) -> list[Plain]:
         """How far they are."""
         chains = [chain for client in self._clients for _, phase in client.phases for chain in phase]
-        asked: list[Plain] = [[number, at_ps] for number, at_ps in self._asked.items()]
-        refused: list[Plain] = [[number, many] for number, many in self._refusals.items()]
         clients: list[Plain] = [save_fields(client, _CLIENT_FIELDS) for client in self._clients]
         along: list[Plain] = [save_fields(chain, _CHAIN_FIELDS) for chain in chains]
-        tallies: list[Plain] = [list[Plain](tally) for tally in self._tallies]
-        sent: list[Plain] = [[number, at_ps] for number, at_ps in self._sent.items()]
-        moved: list[Plain] = [[number, place] for number, place in self._moved.items()]
-        dead: list[Plain] = [list[Plain](client.dead) for client in self._clients]
-        servers: list[Plain] = [sent, moved, dead, self._watching]
-        free_ps, counter = self._daemon_free_ps, int(self._stream.counter)
-        rest: list[Plain] = [self._open, self._start_ps, free_ps, counter, servers]
-        return [clients, along, asked, refused, tallies, *rest]
+        return [save_fields(self, _FIELDS), clients, along, int(self._stream.counter)]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        clients, along, asked, refused, tallies, open_, start_ps, free_ps, counter, servers = state
-        sent, moved, dead, watching = as_list(servers)
-        self._sent = dict(_pair(one) for one in as_list(sent))
-        self._moved = dict(_pair(one) for one in as_list(moved))
-        self._watching = watching is True
-        for client, places in zip(self._clients, as_list(dead), strict=True):
-            client.dead = [as_int(place) for place in as_list(places)]
+        fields, clients, along, counter = state
+        load_fields(self, _FIELDS, fields)
         chains = [chain for client in self._clients for _, phase in client.phases for chain in phase]
         for client, saved in zip(self._clients, as_list(clients), strict=True):
             load_fields(client, _CLIENT_FIELDS, saved)
         for chain, saved in zip(chains, as_list(along), strict=True):
             load_fields(chain, _CHAIN_FIELDS, saved)
-        self._asked = dict(_pair(one) for one in as_list(asked))
-        self._refusals = dict(_pair(one) for one in as_list(refused))
-        self._tallies = [[as_int(value) for value in as_list(tally)] for tally in as_list(tallies)]
-        self._open, self._start_ps = as_int(open_), as_int(start_ps)
-        self._daemon_free_ps = as_int(free_ps)
         self._stream.counter = as_int(counter)
-
-
-def _pair(state: Plain) -> tuple[int, int]:
-    one, other = as_list(state)
-    return as_int(one), as_int(other)
 
 
 class ClientProgram(Program):

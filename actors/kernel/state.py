@@ -8,6 +8,7 @@ forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, cast
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
@@ -20,17 +21,44 @@ from actors.kernel.vectors import vec
 from actors.wire.batch import read_frame, write_frame
 from actors.wire.frame import Frame
 
+_TABLE: Final[type] = type(vec[i64]([0]))
+"""The class of a table of integers; interpreted it is `list`."""
+
 
 def save_fields(record: object, names: tuple[str, ...]) -> list[Plain]:
-    """The values of a record's plain fields, in the order of `names`."""
-    return [getattr(record, name) for name in names]
+    """The values of a record's fields, in the order of `names`: plain values, lists of them, tables of
+    integers, and dictionaries, which become lists of pairs.
+    """
+    return [_saved(getattr(record, name)) for name in names]
+
+
+def _saved(value: object) -> Plain:
+    if isinstance(value, list):
+        return [_saved(one) for one in value]
+    if isinstance(value, dict):
+        return [[key, _saved(one)] for key, one in value.items()]
+    if type(value) is _TABLE:
+        return list(cast("Iterable[int]", value))
+    return cast("Plain", value)
 
 
 def load_fields(record: object, names: tuple[str, ...], values: Plain) -> None:
-    """Set a record's plain fields from what `save_fields` returned."""
+    """Set a record's fields from what `save_fields` returned. What each holds says of which kind it is."""
     assert isinstance(values, list) and len(values) == len(names), (names, values)
     for name, value in zip(names, values, strict=True):
-        setattr(record, name, value)
+        setattr(record, name, _loaded(value, getattr(record, name)) if isinstance(value, list) else value)
+
+
+def _loaded(values: list[Plain], before: object) -> object:
+    if isinstance(before, dict):
+        return {as_int(as_list(pair)[0]): _copied(as_list(pair)[1]) for pair in values}
+    if isinstance(before, list):
+        return _copied(values)
+    return load_integers(values)
+
+
+def _copied(value: Plain) -> Plain:
+    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 def as_list(value: Plain) -> list[Plain]:

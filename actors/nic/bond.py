@@ -33,7 +33,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
 from actors.kernel.event import CONFIGURATION
-from actors.kernel.state import as_int
+from actors.kernel.state import load_fields, save_fields
 from actors.nic.egress_port import NicPort
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
 from actors.nic.queue_pair.requester import Requester
@@ -194,10 +194,9 @@ class Bond:
 
     def save(self) -> list[Plain]:
         """What routing knows, and which ports it has not taken back."""
-        return [self.away, *self.down]
+        return save_fields(self, ("away", "down"))
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` of an equally built bond returned."""
-        self.away = as_int(state[0])
-        self.down = [as_int(link) for link in state[1:]]
+        load_fields(self, ("away", "down"), state)
         self.converge()

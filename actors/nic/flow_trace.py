@@ -17,7 +17,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
-from actors.kernel.state import as_int, as_list
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.nic.queue_pair.queue_pair import QueuePair, unwrap
 from actors.port.tap import Recorder
 from actors.wire.frame import ACKNOWLEDGE, READ_REQUEST, SYNDROME_ACK, Frame
@@ -39,6 +39,16 @@ COLUMNS: Final = (
 """Columns of a row. Rate and window are 0 where nothing bounds them; round trip and alpha (2^-20) -1 where
 there is none; the last three grow."""
 TRACE: Final = -1
+_FIELDS: Final = (
+    "due_ps",
+    "beyond_psn",
+    "timed_psn",
+    "timed_ps",
+    "rtt_ps",
+    "packets",
+    "bytes",
+    "again",
+)
 """In the place of a capture's number, in what is saved."""
 
 
@@ -60,14 +70,11 @@ class PairTrace:
 
     def save(self) -> list[Plain]:
         """All but the queue pair."""
-        numbers = [self.due_ps, self.beyond_psn, self.timed_psn, self.timed_ps, self.rtt_ps]
-        return list[Plain]([int(one) for one in (*numbers, self.packets, self.bytes, self.again)])
+        return save_fields(self, _FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        numbers = [as_int(one) for one in as_list(state)]
-        self.due_ps, self.beyond_psn, self.timed_psn, self.timed_ps = numbers[:4]
-        self.rtt_ps, self.packets, self.bytes, self.again = numbers[4:]
+        load_fields(self, _FIELDS, state)
 
 
 class FlowTrace(Recorder):
@@ -141,15 +148,13 @@ class FlowTrace(Recorder):
         self.rows.append(row)
 
     def save(self) -> list[Plain]:
-        rows: list[Plain] = [list[Plain](row) for row in self.rows]
         traces: list[Plain] = [trace.save() for trace in self._traces]
-        return [TRACE, self.missed, rows, traces]
+        return [TRACE, save_fields(self, ("missed", "rows")), traces]
 
     def load(self, state: Plain) -> None:
-        number, missed, rows, traces = as_list(state)
+        number, fields, traces = as_list(state)
         if as_int(number) != TRACE:
             return
-        self.missed = as_int(missed)
-        self.rows = [[as_int(one) for one in as_list(row)] for row in as_list(rows)]
+        load_fields(self, ("missed", "rows"), fields)
         for trace, saved in zip(self._traces, as_list(traces), strict=True):
             trace.load(saved)

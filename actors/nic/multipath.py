@@ -42,15 +42,7 @@ from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 from actors.kernel.device import Plain
 from actors.kernel.knobs import AUTO, MTU, Knob, Knobs
 from actors.kernel.mixing import MASK62, scramble
-from actors.kernel.state import (
-    as_bytes,
-    as_int,
-    as_list,
-    load_fields,
-    load_integers,
-    save_fields,
-    save_integers,
-)
+from actors.kernel.state import as_bytes, as_int, as_list, load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.numbers import FIRST_UDP_SOURCE, UDP_SOURCES
@@ -95,7 +87,11 @@ _PATH_FIELDS: Final = (
     "silences",
     "failed",
     "probe_ps",
+    "psns",
+    "left_ps",
+    "again",
 )
+_FIELDS: Final = ("_down", "_epoch", "_heard", "_heard_before", "failed", "restored", "probes")
 _INFLOW_FIELDS: Final = ("highest", "gap_seq", "unanswered")
 _SET_FIELDS: Final = (
     "in_flight",
@@ -108,6 +104,8 @@ _SET_FIELDS: Final = (
     "good",
     "silent_ps",
     "epoch",
+    "moved",
+    "turns",
 )
 
 
@@ -168,18 +166,14 @@ class Path:
 
     def save(self) -> list[Plain]:
         """The state."""
-        rings: list[Plain] = [save_integers(self.psns), save_integers(self.left_ps), [*self.again]]
-        return [self.number, self.port, save_fields(self, _PATH_FIELDS), *rings]
+        return [self.number, self.port, save_fields(self, _PATH_FIELDS)]
 
 
 def load_path(state: Plain) -> Path:
     """The path that `save` returned."""
-    number, port, fields, psns, left, again = as_list(state)
+    number, port, fields = as_list(state)
     path = Path(as_int(number), as_int(port), 0)
     load_fields(path, _PATH_FIELDS, fields)
-    path.psns = load_integers(psns)
-    path.left_ps = load_integers(left)
-    path.again = [as_int(psn) for psn in as_list(again)]
     return path
 
 
@@ -267,19 +261,16 @@ class PathSet:
         """The state."""
         paths: list[Plain] = [path.save() for path in self.paths]
         inflows: list[Plain] = [inflow.save() for inflow in self.inflows]
-        moved: list[Plain] = [*self.moved]
-        return [save_fields(self, _SET_FIELDS), paths, inflows, moved, save_integers(self.turns)]
+        return [save_fields(self, _SET_FIELDS), paths, inflows]
 
 
 def load_set(state: Plain) -> PathSet:
     """The set that `save` returned."""
-    fields, paths, inflows, moved, turns = as_list(state)
+    fields, paths, inflows = as_list(state)
     found = PathSet()
     load_fields(found, _SET_FIELDS, fields)
     found.paths = [load_path(path) for path in as_list(paths)]
     found.inflows = [load_inflow(inflow) for inflow in as_list(inflows)]
-    found.moved = [as_int(psn) for psn in as_list(moved)]
-    found.turns = load_integers(turns)
     return found
 
 
@@ -760,11 +751,9 @@ class Multipath(Transport):
 
     def save(self) -> list[Plain]:
         sets: list[Plain] = [one.save() for one in self._sets]
-        own: list[Plain] = [self._down, self._epoch, self._heard, self._heard_before]
-        return [own, [self.failed, self.restored, self.probes], sets]
+        return [save_fields(self, _FIELDS), sets]
 
     def load(self, state: list[Plain]) -> None:
-        own, counts, sets = state
-        self._down, self._epoch, self._heard, self._heard_before = [as_int(one) for one in as_list(own)]
-        self.failed, self.restored, self.probes = [as_int(one) for one in as_list(counts)]
+        fields, sets = state
+        load_fields(self, _FIELDS, fields)
         self._sets = [load_set(one) for one in as_list(sets)]

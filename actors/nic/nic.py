@@ -138,7 +138,11 @@ _PLAIN: Final = (
 _CONTROL: Final = (NIC_NP_CNP_SENT, NIC_NP_ECN_MARKED_ROCE_PACKETS, NIC_RP_CNP_HANDLED)
 _RECEIVES: Final = (NIC_RNR_NAK_RETRY_ERR, NIC_OUT_OF_BUFFER)
 _OTHERS: Final = (NIC_BOND_FAILOVERS, NIC_ROCE_ADP_RETRANS, NIC_RX_ICRC_ENCAPSULATED)
-_STATE: Final = (*[one.field for one in (*_PLAIN, *_CONTROL, *_RECEIVES, *_OTHERS)], "data_packets")
+_STATE: Final = (
+    *[one.field for one in (*_PLAIN, *_CONTROL, *_RECEIVES, *_OTHERS)],
+    "data_packets",
+    "deliveries",
+)
 """What a snapshot keeps, on or off."""
 
 
@@ -758,24 +762,22 @@ class Nic(Responder):
     def save(self) -> list[Plain]:
         pairs: list[Plain] = [pair.save() for pair in self.pairs]
         ports: list[Plain] = [port.save() for port in self._ports]
-        deliveries: list[Plain] = [[*row] for row in self.deliveries]
         receive: Plain = None if self.receive is None else self.receive.save()
         fields = save_fields(self, _STATE)
         bond: list[Plain] = [] if self.bond is None else self.bond.save()
         recovery: list[Plain] = self.recovery.save()
         drawn: Plain = 0 if self.dice is None else self.dice.counter
         free: i64 = self.host.free_ps
-        return [super().save(), fields, pairs, ports, deliveries, free, receive, bond, recovery, drawn]
+        return [super().save(), fields, pairs, ports, free, receive, bond, recovery, drawn]
 
     def load(self, state: list[Plain]) -> None:
-        base, counters, pairs, ports, deliveries, host_free, receive, bond, recovery, drawn = state
+        base, counters, pairs, ports, host_free, receive, bond, recovery, drawn = state
         super().load(as_list(base))
         load_fields(self, _STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
             pair.load(saved)
         for port, saved in zip(self._ports, as_list(ports), strict=True):
             port.load_round(saved, self.pairs)
-        self.deliveries = [[as_int(value) for value in as_list(row)] for row in as_list(deliveries)]
         self.host.free_ps = as_int(host_free)
         if self.bond is not None:
             self.bond.load(as_list(bond))

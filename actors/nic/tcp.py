@@ -39,7 +39,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
 from actors.kernel.knobs import MTU, Knob, Knobs
-from actors.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.state import load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.nic.congestion.tcp_window import TcpWindow
 from actors.nic.loss_recovery import Recovery
@@ -85,6 +85,8 @@ _FIELDS: Final = (
     "answer_port",
     "at_once",
     "marked",
+    "known",
+    "blocks",
 )
 
 
@@ -137,14 +139,11 @@ class TcpFlow:
 
     def save(self) -> list[Plain]:
         """The state."""
-        return [save_fields(self, _FIELDS), save_integers(self.known), save_integers(self.blocks)]
+        return save_fields(self, _FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        fields, known, blocks = as_list(state)
-        load_fields(self, _FIELDS, fields)
-        self.known = load_integers(known)
-        self.blocks = load_integers(blocks)
+        load_fields(self, _FIELDS, state)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -33,13 +33,25 @@ from mypy_extensions import i64
 from actors.kernel.counters import CREDIT_PEAK_BLOCKS, CREDIT_TRANSMIT_UPDATES, PORT_TRANSMIT_WAIT_PS
 from actors.kernel.device import Plain, Series, by_priority
 from actors.kernel.event import Message
-from actors.kernel.state import as_int, as_list, load_integers, save_integers
+from actors.kernel.state import load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.port.link import PRIORITIES, LinkEnd
 from actors.wire.frame import CREDIT_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from actors.wire.message import CREDIT_UPDATE
 
 BLOCK_BYTES: Final[i64] = 64
+_FIELDS: Final = (
+    "pending",
+    "spent",
+    "limit",
+    "taken",
+    "held",
+    "advertised",
+    "updates",
+    "peak_blocks",
+    "since_ps",
+    "waited_ps",
+)
 
 
 def blocks_of(wire_bytes: i64) -> i64:
@@ -168,31 +180,11 @@ class Credits:
 
     def save(self) -> list[Plain]:
         """Both halves' state."""
-        tables = (
-            self.spent,
-            self.limit,
-            self.taken,
-            self.held,
-            self.advertised,
-            self.updates,
-            self.peak_blocks,
-        )
-        times = (self.since_ps, self.waited_ps)
-        return [
-            self.pending,
-            [save_integers(table) for table in tables],
-            [save_integers(table) for table in times],
-        ]
+        return save_fields(self, _FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        pending, tables, times = as_list(state)
-        self.pending = as_int(pending)
-        table = [load_integers(one) for one in as_list(tables)]
-        self.spent, self.limit, self.taken, self.held = table[0], table[1], table[2], table[3]
-        self.advertised, self.updates, self.peak_blocks = table[4], table[5], table[6]
-        time = [load_integers(one) for one in as_list(times)]
-        self.since_ps, self.waited_ps = time[0], time[1]
+        load_fields(self, _FIELDS, state)
 
 
 def credit_series(number: int) -> list[Series]:

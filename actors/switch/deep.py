@@ -75,7 +75,10 @@ _FIELDS: Final = (
     "credit_bytes",
     "window_bytes",
     "crossed_bytes",
+    "grants",
 )
+_BUFFER_FIELDS: Final = ("shared_used_bytes", "held_bytes", "peak_bytes")
+_GRANTER_FIELDS: Final = ("next_grant_ps", "pacing", "grants")
 
 
 class Voq:
@@ -175,15 +178,13 @@ class Voq:
 
     def save(self) -> list[Plain]:
         """The queue and both sides' knowledge of it."""
-        grants: list[Plain] = list(self.grants)
-        return [self.place, self.egress, save_fields(self, _FIELDS), grants, save_frames(self.head)]
+        return [self.place, self.egress, save_fields(self, _FIELDS), save_frames(self.head)]
 
     def load(self, state: list[Plain]) -> None:
         """Take what `save` returned."""
-        for frame in load_frames(state[4]):
+        for frame in load_frames(state[3]):
             self.append(frame)
         load_fields(self, _FIELDS, state[2])
-        self.grants = [as_int(amount) for amount in as_list(state[3])]
 
 
 _OPERATION_SHIFT: Final[i64] = 14
@@ -229,13 +230,12 @@ class DeepBuffer(Buffer):
 
     def save(self) -> list[Plain]:
         parts: list[Plain] = [part.save() for part in self.parts]
-        return [self.shared_used_bytes, self.held_bytes, self.peak_bytes, parts]
+        return [save_fields(self, _BUFFER_FIELDS), parts]
 
     def load(self, state: Plain) -> None:
-        values = as_list(state)
-        self.shared_used_bytes, self.held_bytes = as_int(values[0]), as_int(values[1])
-        self.peak_bytes = as_int(values[2])
-        for part, saved in zip(self.parts, as_list(values[3]), strict=True):
+        fields, parts = as_list(state)
+        load_fields(self, _BUFFER_FIELDS, fields)
+        for part, saved in zip(self.parts, as_list(parts), strict=True):
             part.load(saved)
 
 
@@ -355,17 +355,15 @@ class Granter(Backlog):
         lines: list[Plain] = [line.places() for line in self.lines]
         scheduler = self.scheduler
         return [
+            save_fields(self, _GRANTER_FIELDS),
             lines,
-            self.next_grant_ps,
-            self.pacing,
-            self.grants,
             None if scheduler is None else scheduler.save(),
         ]
 
     def load(self, state: list[Plain], voqs: dict[int, Voq]) -> None:
         """Take what `save` returned; the VOQs, by place, are loaded."""
-        lines, next_grant_ps, pacing, grants, scheduler = state
-        self.next_grant_ps, self.pacing, self.grants = as_int(next_grant_ps), bool(pacing), as_int(grants)
+        fields, lines, scheduler = state
+        load_fields(self, _GRANTER_FIELDS, fields)
         for voq in voqs.values():
             self.owe(voq.priority, voq.wanted_bytes + voq.unused_bytes)
         for places in as_list(lines):

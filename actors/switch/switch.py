@@ -72,7 +72,7 @@ from actors.kernel.event import (
     Message,
 )
 from actors.kernel.queue import EventQueue
-from actors.kernel.state import as_int, as_list
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.units import sending_ps
 from actors.kernel.vectors import append, vec
 from actors.port.credits import Credits
@@ -774,27 +774,24 @@ class Switch(Device):
     def save(self) -> list[Plain]:
         ports: list[Plain] = [port.save() for port in self.ports]
         watches: list[Plain] = [watch.save() for watch in self.watches]
-        down: list[Plain] = list(self.down)
         router = self.router
         return [
             super().save(),
             self.buffer.save(),
-            down,
+            save_fields(self, ("down", "cut_frames")),
             ports,
             None if router is None else router.save(),
             watches,
             -1 if self.classes is None else self.classes.moved,
-            self.cut_frames,
         ]
 
     def load(self, state: list[Plain]) -> None:
-        base, buffer, down, ports, routing, watches, moved, cut_frames = state
-        self.cut_frames = as_int(cut_frames)
+        base, buffer, fields, ports, routing, watches, moved = state
+        load_fields(self, ("down", "cut_frames"), fields)
         self._waiting = []
         self._waiting_bytes = 0
         super().load(as_list(base))
         self.buffer.load(buffer)
-        self.down = [as_int(link) for link in as_list(down)]
         self.compute_groups()
         for port, saved in zip(self.ports, as_list(ports), strict=True):
             port.load(saved)

@@ -24,12 +24,12 @@ from mypy_extensions import i64
 
 from actors.kernel.device import Plain
 from actors.kernel.event import WATCHDOG
-from actors.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.state import load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.port.pfc import Pfc
 from actors.switch.egress import SwitchPort
 
-_FIELDS: Final = ("_watching", "stormy")
+_FIELDS: Final = ("_watching", "stormy", "storms")
 
 
 class PauseWatch:
@@ -106,10 +106,8 @@ class PauseWatch:
 
     def save(self) -> list[Plain]:
         """What is watched, and the storms so far."""
-        return [save_fields(self, _FIELDS), save_integers(self.storms)]
+        return save_fields(self, _FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, storms = as_list(state)
-        load_fields(self, _FIELDS, fields)
-        self.storms = load_integers(storms)
+        load_fields(self, _FIELDS, state)

@@ -18,7 +18,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
-from actors.kernel.state import as_int, as_list
+from actors.kernel.state import load_fields, save_fields
 
 WAITS_NOTHING: Final[i64] = 0
 WAITS_DATA: Final[i64] = 1
@@ -30,6 +30,8 @@ FAILED: Final[i64] = 4
 GROUP: Final[i64] = 1
 NUMBER: Final[i64] = 2
 END: Final[i64] = 6
+
+_FIELDS: Final = ("flights", "failures", "begun", "ended", "count")
 
 
 class Recorder:
@@ -112,15 +114,8 @@ class Recorder:
 
     def save(self) -> list[Plain]:
         """What is remembered."""
-        flights: list[Plain] = [list[Plain](row) for row in self.flights]
-        failures: list[Plain] = [list[Plain](row) for row in self.failures]
-        return [flights, failures, list[Plain](self.begun), list[Plain](self.ended), self.count]
+        return save_fields(self, _FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        flights, failures, begun, ended, count = as_list(state)
-        self.flights = [[as_int(value) for value in as_list(row)] for row in as_list(flights)]
-        self.failures = [[as_int(value) for value in as_list(row)] for row in as_list(failures)]
-        self.begun = [as_int(value) for value in as_list(begun)]
-        self.ended = [as_int(value) for value in as_list(ended)]
-        self.count = as_int(count)
+        load_fields(self, _FIELDS, state)

@@ -5,13 +5,17 @@ A job that begins again, and a step that another membership repeats, replace the
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
-from actors.kernel.state import as_int, as_list
+from actors.kernel.state import load_fields, save_fields
 
-STEP: int = 2
+STEP: Final = 2
 """Where a row has its step."""
+
+_FIELDS: Final = ("steps", "calls")
 
 
 class Results:
@@ -32,21 +36,10 @@ class Results:
             self.steps.pop()
         self.steps.append(row)
 
-    def save(self) -> Plain:
+    def save(self) -> list[Plain]:
         """State for a snapshot."""
-        return [_saved(self.steps), _saved(self.calls)]
+        return save_fields(self, _FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take up a saved state."""
-        steps, calls = as_list(state)
-        self.steps = _loaded(steps)
-        self.calls = _loaded(calls)
-
-
-def _saved(rows: list[list[int]]) -> Plain:
-    found: list[Plain] = [list[Plain](row) for row in rows]
-    return found
-
-
-def _loaded(state: Plain) -> list[list[int]]:
-    return [[as_int(value) for value in as_list(row)] for row in as_list(state)]
+        load_fields(self, _FIELDS, state)

@@ -30,7 +30,7 @@ from mypy_extensions import i64
 
 from actors.host.host import Host
 from actors.kernel.device import Plain, Tally
-from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.state import as_list, load_fields, save_fields
 
 MOST_LEFT_PS: Final[i64] = 100_000_000_000
 """What is left of computing is looked at no further than this, so that the product with a factor fits."""
@@ -51,8 +51,13 @@ _FIELDS: Final = (
     "computed_work_ps",
     "waited_ps",
     "overtaken",
+    "work",
+    "from_ps",
+    "turns",
+    "asked_ps",
+    "holds",
 )
-_GPU_FIELDS: Final = ("resident", "taken", "handed")
+_GPU_FIELDS: Final = ("resident", "taken", "handed", "line", "ranked")
 
 
 class GpuSms:
@@ -128,14 +133,11 @@ class GpuSms:
 
     def save(self) -> list[Plain]:
         """The state of the stock."""
-        return [save_fields(self, _GPU_FIELDS), list[Plain](self.line), list[Plain](self.ranked)]
+        return save_fields(self, _GPU_FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        fields, line, ranked = as_list(state)
-        load_fields(self, _GPU_FIELDS, fields)
-        self.line = [as_int(value) for value in as_list(line)]
-        self.ranked = [as_int(value) for value in as_list(ranked)]
+        load_fields(self, _GPU_FIELDS, state)
 
 
 class Share:
@@ -331,19 +333,10 @@ class Share:
 
     def save(self) -> list[Plain]:
         """The share's state."""
-        tables: list[Plain] = [
-            list[Plain](one) for one in (self.work, self.from_ps, self.turns, self.asked_ps)
-        ]
-        return [save_fields(self, _FIELDS), tables, list[Plain](self.holds), self.gpu.save()]
+        return [save_fields(self, _FIELDS), self.gpu.save()]
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        fields, tables, holds, gpu = as_list(state)
+        fields, gpu = as_list(state)
         load_fields(self, _FIELDS, fields)
         self.gpu.load(gpu)
-        self.holds = [as_int(value) == 1 for value in as_list(holds)]
-        work, from_ps, turns, asked_ps = as_list(tables)
-        self.asked_ps = [as_int(value) for value in as_list(asked_ps)]
-        self.work = [as_int(value) for value in as_list(work)]
-        self.from_ps = [as_int(value) for value in as_list(from_ps)]
-        self.turns = [as_int(value) for value in as_list(turns)]

@@ -16,7 +16,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
-from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from actors.kernel.vectors import append, vec
 
 # As in actors.ncclx.script.
@@ -32,6 +32,7 @@ ANYTHING: Final[i64] = 0
 COMPUTING: Final[i64] = -1
 """What a stream may wait for, besides the channels of a group: those are its number + 1."""
 
+_STREAMS_FIELDS: Final = ("recorded", "waited_ps", "waiting_since_ps", "operation")
 _FIELDS: Final = ("place", "busy", "left_ps", "piece_ps", "from_ps", "turn")
 
 
@@ -195,26 +196,17 @@ class Streams:
     def save(self) -> Plain:
         """State for a snapshot."""
         streams: list[Plain] = [stream.save() for stream in self.each]
-        found: list[Plain] = [
-            streams,
-            list[Plain](self.recorded),
-            save_integers(self.waited_ps),
-            int(self.waiting_since_ps),
-            int(self.operation),
-            save_integers(self.each[0].line.code) if self.grows else None,
-        ]
+        grown: Plain = save_integers(self.each[0].line.code) if self.grows else None
+        found: list[Plain] = [save_fields(self, _STREAMS_FIELDS), streams, grown]
         return found
 
     def load(self, state: Plain) -> None:
         """Take up a saved state."""
-        streams, recorded, waited, since_ps, operation, code = as_list(state)
+        fields, streams, grown = as_list(state)
+        load_fields(self, _STREAMS_FIELDS, fields)
         if self.grows:
             line = self.each[0].line
-            line.code = load_integers(code)
+            line.code = load_integers(grown)
             line.count = len(line.code) // 3
         for stream, saved in zip(list(self.each), as_list(streams), strict=True):
             stream.load(saved)
-        self.recorded = [value is True for value in as_list(recorded)]
-        self.waited_ps = load_integers(waited)
-        self.waiting_since_ps = as_int(since_ps)
-        self.operation = as_int(operation)

@@ -52,7 +52,7 @@ from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.event_log import COPIED
-from actors.kernel.state import as_bytes, as_int, as_list
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.protocols import LL, LL128, SIMPLE, on_wire
 from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
@@ -64,6 +64,8 @@ RECEIVES: Final[i64] = 1
 SENDS: Final[i64] = 2
 REDUCES: Final[i64] = 4
 """What a GPU operation does with a slice (a mask): from a receive slot, into a send slot, with a sum."""
+
+_FIELDS: Final = ("copies", "sent", "direct", "protocol", "line", "moved", "given", "done_ps")
 
 
 class Channel:
@@ -199,22 +201,11 @@ class Channel:
 
     def save(self) -> list[Plain]:
         """The channel's state, without that of its ends."""
-        line: list[Plain] = [list[Plain](self.line), list[Plain](self.moved), list[Plain](self.given)]
-        line.append(self.done_ps)
-        return [self.copies, self.sent, self.direct, self.protocol, line]
+        return save_fields(self, _FIELDS)
 
     def load(self, state: list[Plain]) -> None:
-        """Take the state that `save` returned."""
-        copies, sent, direct, protocol, line = state
-        self.protocol = as_int(protocol)
-        self.copies = as_int(copies)
-        self.sent = as_int(sent)
-        self.direct = as_int(direct)
-        notes, moved, given, done_ps = as_list(line)
-        self.given = [as_int(number) for number in as_list(given)]
-        self.done_ps = as_int(done_ps)
-        self.line = [as_int(note) for note in as_list(notes)]
-        self.moved = [None if one is None else as_bytes(one) for one in as_list(moved)]
+        """Take what `save` returned."""
+        load_fields(self, _FIELDS, state)
 
 
 TaskPlan = tuple[int, list[int], int, bool, list[int]]

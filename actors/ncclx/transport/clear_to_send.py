@@ -54,15 +54,7 @@ from mypy_extensions import i64
 from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.event_log import GRANTED
-from actors.kernel.state import (
-    as_bytes,
-    as_int,
-    as_list,
-    load_fields,
-    load_integers,
-    save_fields,
-    save_integers,
-)
+from actors.kernel.state import as_list, load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.ncclx.transport.posting import Receiver, Sender
 from actors.wire.message import POST_WITH_IMMEDIATE
@@ -73,7 +65,7 @@ _STAMP_MASK: Final[i64] = 0xFFFFFFFF
 _FINE: Final[i64] = 64
 """Waits are counted in buckets of 6 significant bits, at most 3 % wide."""
 
-_WAIT_FIELDS: Final = ("count", "total_ps", "most_ps", "operation_most_ps", "closed")
+_WAIT_FIELDS: Final = ("count", "total_ps", "most_ps", "operation_most_ps", "closed", "_buckets", "_rows")
 
 
 def stamp(now: i64) -> i64:
@@ -152,19 +144,11 @@ class Waits:
 
     def save(self) -> list[Plain]:
         """The waits so far."""
-        buckets: list[Plain] = [[at, count] for at, count in self._buckets.items()]
-        rows: list[Plain] = [list[Plain](row) for row in self._rows]
-        return [save_fields(self, _WAIT_FIELDS), buckets, rows]
+        return save_fields(self, _WAIT_FIELDS)
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        fields, buckets, rows = as_list(state)
-        load_fields(self, _WAIT_FIELDS, fields)
-        self._buckets = {}
-        for entry in as_list(buckets):
-            at, count = as_list(entry)
-            self._buckets[as_int(at)] = as_int(count)
-        self._rows = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
+        load_fields(self, _WAIT_FIELDS, state)
 
 
 CTS_BYTES: Final[i64] = 64
@@ -194,6 +178,8 @@ _SEND_FIELDS: Final = (
     "freed",
     "stuck_ps",
     "unmade",
+    "slot_bytes",
+    "slot_data",
 )
 _RECEIVE_FIELDS: Final = ("channel", "limit", "expected", "cleared", "ready", "taken", "recycled", "unmade")
 
@@ -325,16 +311,13 @@ class SendEnd(End):
 
     def save(self) -> list[Plain]:
         """The end's state."""
-        data: list[Plain] = list[Plain](self.slot_data)
-        return [save_fields(self, _SEND_FIELDS), save_integers(self.slot_bytes), data, self.sender.save()]
+        return [save_fields(self, _SEND_FIELDS), self.sender.save()]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, slot_bytes, data, sender = as_list(state)
+        fields, sender = as_list(state)
         load_fields(self, _SEND_FIELDS, fields)
-        self.slot_data = [None if one is None else as_bytes(one) for one in as_list(data)]
         self.carries = True
-        self.slot_bytes = load_integers(slot_bytes)
         self.sender.load(sender)
 
 

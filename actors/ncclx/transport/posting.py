@@ -42,15 +42,7 @@ from mypy_extensions import i64
 
 from actors.host.host import Host
 from actors.kernel.device import Plain
-from actors.kernel.state import (
-    as_bytes,
-    as_int,
-    as_list,
-    load_fields,
-    load_integers,
-    save_fields,
-    save_integers,
-)
+from actors.kernel.state import as_bytes, as_int, as_list, load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.wire.message import POST_PROTOCOL, POST_WITH_IMMEDIATE
 
@@ -78,8 +70,12 @@ _SENDER_FIELDS: Final = (
     "diverted",
     "data",
     "flags",
+    "slot_pieces",
+    "pair_bytes",
+    "pair_messages",
 )
-_RECEIVER_FIELDS: Final = ("ready", "next", "unread")
+_LOAD_FIELDS: Final = ("outstanding", "last")
+_RECEIVER_FIELDS: Final = ("ready", "next", "unread", "arrived")
 
 
 class NicLoads:
@@ -315,28 +311,15 @@ class Sender:
     def save(self) -> list[Plain]:
         """The end's state, and that of the NICs' loads."""
         loads = self.loads
-        outstanding: Plain = None if loads is None else [save_integers(loads.outstanding), loads.last]
-        return [
-            save_fields(self, _SENDER_FIELDS),
-            save_integers(self.slot_pieces),
-            save_integers(self.pair_bytes),
-            save_integers(self.pair_messages),
-            outstanding,
-        ]
+        outstanding: Plain = None if loads is None else save_fields(loads, _LOAD_FIELDS)
+        return [save_fields(self, _SENDER_FIELDS), outstanding]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, slot_pieces, pair_bytes, pair_messages, outstanding = as_list(state)
+        fields, outstanding = as_list(state)
         load_fields(self, _SENDER_FIELDS, fields)
-        self.slot_pieces = load_integers(slot_pieces)
-        self.pair_bytes = load_integers(pair_bytes)
-        self.pair_messages = load_integers(pair_messages)
-        loads = self.loads
-        if loads is not None:
-            # Every rank of the job on this host brings the same.
-            table, last = as_list(outstanding)
-            loads.outstanding = load_integers(table)
-            loads.last = as_int(last)
+        if self.loads is not None:  # every rank of the job on this host brings the same
+            load_fields(self.loads, _LOAD_FIELDS, outstanding)
 
 
 class Receiver:
@@ -419,21 +402,16 @@ class Receiver:
 
     def save(self) -> list[Plain]:
         """The end's state."""
-        arrived: list[Plain] = [[at, pieces] for at, pieces in self.arrived.items()]
         held: list[Plain] = []
         for key, pieces in self.pieces.items():
             for place, data in pieces:
                 held.append([key, place, data])
-        return [save_fields(self, _RECEIVER_FIELDS), arrived, held]
+        return [save_fields(self, _RECEIVER_FIELDS), held]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, arrived, held = as_list(state)
+        fields, held = as_list(state)
         load_fields(self, _RECEIVER_FIELDS, fields)
-        self.arrived = {}
-        for entry in as_list(arrived):
-            at, count = as_list(entry)
-            self.arrived[as_int(at)] = as_int(count)
         self.early = len(self.arrived)
         self.keeps = True
         self.pieces = {}

@@ -19,7 +19,7 @@ Not modelled: the time that the chip takes to program an entry, entries on switc
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from mypy_extensions import i64
 
@@ -27,7 +27,7 @@ from actors.kernel.counters import TE_ENTRIES, TE_ENTRIES_REFUSED, TE_ENTRIES_WI
 from actors.kernel.device import Plain, Series
 from actors.kernel.event import Message
 from actors.kernel.knobs import Knob, Knobs
-from actors.kernel.state import as_int, as_list, load_integers, save_integers
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.vectors import vec
 from actors.port.link import MessagePort
 from actors.switch.routing.policy import PREFIX_SHIFT, Group, RoutingPolicy, SwitchView
@@ -35,6 +35,7 @@ from actors.wire.frame import Frame
 from actors.wire.message import TE_COLLECT, TE_COLLECTED, TE_DEMAND, TE_INSTALL, TE_PORT_DOWN
 
 LEAF_TIER = 1
+_FIELDS: Final = ("exits", "bytes", "collected_ps", "used", "matched", "withdrawn", "refused")
 
 
 class EngineeredRouting(RoutingPolicy):
@@ -193,25 +194,10 @@ class EngineeredRouting(RoutingPolicy):
         return [self.used, self.matched, self.withdrawn, self.refused] if self.leaf else []
 
     def save(self) -> list[Plain]:
-        return [
-            super().save(),
-            self.management.free_ps,
-            save_integers(self.exits),
-            save_integers(self.bytes),
-            self.collected_ps,
-            self.used,
-            self.matched,
-            self.withdrawn,
-            self.refused,
-        ]
+        return [super().save(), self.management.free_ps, save_fields(self, _FIELDS)]
 
     def load(self, state: list[Plain]) -> None:
-        super().load(as_list(state[0]))
-        self.management.free_ps = as_int(state[1])
-        self.exits = load_integers(state[2])
-        self.bytes = load_integers(state[3])
-        self.collected_ps = as_int(state[4])
-        self.used = as_int(state[5])
-        self.matched = as_int(state[6])
-        self.withdrawn = as_int(state[7])
-        self.refused = as_int(state[8])
+        base, free_ps, fields = state
+        super().load(as_list(base))
+        self.management.free_ps = as_int(free_ps)
+        load_fields(self, _FIELDS, fields)
