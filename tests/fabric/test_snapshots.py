@@ -20,12 +20,12 @@ from tests.fabric.rig import Fabric
 
 NOT_STATE = frozenset(
     {"queue", "owner", "outbox", "routes", "wire", "chain", "_serve_event", "_base", "_came"}
-    | {"spares", "turns"}
+    | {"spares", "counted_changes"}
 )
 """What a device is built from (the names of random streams too, which a fault gives anew when it begins), or
 belongs to the queue (the serve event, the wheel's chains), or to the event under way (the packet that is
 answered), or is of no use but as memory (used frames), or tells the next sample of this process that nothing
-changed (turns)."""
+changed (counted_changes)."""
 PLAIN = (int, str, bytes, bool, type(None))
 
 
