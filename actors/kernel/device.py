@@ -202,20 +202,21 @@ class Device:
     """
 
     def __init__(self, number: int, queue: EventQueue) -> None:
+        # What every event reads comes first.
         self.number: i64 = number
         self.queue: EventQueue = queue
-        self._mixes: vec[i64] = vec[i64]([0])
-        self.mixing_ports: i64 = 0
-        """How many ports, from port 0 on, keep their mixes themselves."""
         self.executed: i64 = 0
         self.due_ps: i64 = NEVER_PS
         """When the first of the deferred serves is due; NEVER_PS if there is none."""
+        self._deferred: Deferred | None = None
+        self._last_deferred: Deferred | None = None
         self.stopping: i64 = 0
         """At how many ports a peer is to be stopped. Nothing is deferred meanwhile."""
         self.ahead_ps: i64 = -1
         """Up to when it has handled packets of trains ahead of time (`actors.port.passage`)."""
-        self._deferred: Deferred | None = None
-        self._last_deferred: Deferred | None = None
+        self._mixes: vec[i64] = vec[i64]([0])
+        self.mixing_ports: i64 = 0
+        """How many ports, from port 0 on, keep their mixes themselves."""
         self.progress: i64 = 0
         self.fault_states: list[list[int]] = []
         """What faults have changed, in the order in which they began: op, place, fault, since_ps, values."""

@@ -213,8 +213,8 @@ class NicPort(Port):
             return first
         if (
             pair.limit_psn != UNLIMITED_PSN
-            or pair.ack_every != 1
             or pair.control is not None
+            or self.recovery.whole_messages
             or pair.reads > 0
         ):
             return first
@@ -222,6 +222,9 @@ class NicPort(Port):
         size: i64 = its
         gap_ps: i64 = size * self.ps_per_byte
         count: i64 = request.first_psn + request.packets - pair.next_psn  # the last one is different
+        if pair.ack_every > 1:  # so is each that asks for an answer
+            at: i64 = pair.next_psn - 1 - request.first_psn
+            count = min(count, pair.ack_every - 1 - at % pair.ack_every)
         most: i64 = 1 + (self.flight_ps - 1) // gap_ps
         if count > most:
             count = most

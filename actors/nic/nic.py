@@ -419,6 +419,8 @@ class Nic(Responder):
         if answer is not None:
             self.transmit_acks += count
             port.leave_ahead(passage, answer)
+        else:
+            train.coupling.succeeded()
         self.executed += count - 1
         if passage.last_ps > self.ahead_ps:
             self.ahead_ps = passage.last_ps

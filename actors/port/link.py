@@ -120,10 +120,15 @@ class LinkEnd(Backlog):
         self.ever_down: bool = False
         self.defers: bool = False
         """Whether it may be deferred when it sends next, behind the frame that leaves now."""
+        self.crowded: bool = False
+        """Whether a frame came while another one left. Each that leaves is marked then, so that it may be
+        deferred when one is sent that comes meanwhile."""
         self.blocked: i64 = 0
         self.discarding: i64 = 0
         """The priorities that a watchdog lets nobody wait for; none at a NIC."""
         self.free_ps: i64 = 0
+        self.marked_ps: i64 = 0
+        """When the last frame that was marked so has left."""
         self.ps_per_byte: i64 = ps_per_byte(wire.rate_bps)
         self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
         after: int = owner.number + 1

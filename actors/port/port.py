@@ -276,6 +276,9 @@ class Port(LinkEnd):
         self.sent_data_bytes += payload
         frame.sent_ps = now
         frame.time_ps = done + self.flight_ps
+        if self.crowded:
+            frame.followed = self.as_left
+            self.marked_ps = done
         if self.uneven:
             self._fly(frame, now, done)
         frame.key = self.peer_key
@@ -315,7 +318,10 @@ class Port(LinkEnd):
             return
         if self.free_ps <= now:
             self.serve(now)
+        elif self.marked_ps == self.free_ps and self._may_put_off():
+            self.put_off()
         else:
+            self.crowded = self.defers
             self.arm()
 
     def break_in(self, now: i64) -> None:
@@ -339,17 +345,24 @@ class Port(LinkEnd):
         """Serve when the wire becomes free, behind a frame that leaves now."""
         if self.leaving is not None and self._begins(frame):
             return
+        if self._may_put_off():
+            frame.followed = self.as_left
+            self.put_off()
+        else:
+            self.arm()
+
+    def _may_put_off(self) -> bool:
+        """Whether it may be deferred that something leaves as the wire becomes free, if the frame that has
+        the wire is marked."""
         if not self.defers or self.uneven or self.measuring or self.control_pending:
-            self.arm()
-            return
-        owner = self.owner
-        if owner.stopping > 0:
-            self.arm()
-            return
-        frame.followed = self.as_left
+            return False
+        return self.owner.stopping == 0
+
+    def put_off(self) -> None:
+        """Defer to serve until the wire is free."""
         self.serve_pending = True
         self.due_ps = self.free_ps
-        owner.defer(self)
+        self.owner.defer(self)
 
     def _begins(self, frame: Frame) -> bool:
         """Whether the frame that leaves now is the first of a train that begins here: it serves behind its
@@ -361,9 +374,7 @@ class Port(LinkEnd):
             return False
         self.free_ps = leaving.last_ps + leaving.gap_ps
         frame.followed = -self.as_left
-        self.serve_pending = True
-        self.due_ps = self.free_ps
-        self.owner.defer(self)
+        self.put_off()
         return True
 
     def serve_event(self) -> Event:
@@ -579,6 +590,7 @@ class Port(LinkEnd):
         load_fields(self, _FIELDS, fields)
         self.leaving = None
         self.coming = None
+        self.marked_ps = 0
         taps = self.taps
         self.taps = []
         self._recorded = as_list(captured)

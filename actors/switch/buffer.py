@@ -79,14 +79,14 @@ class PriorityGroup:
     """What one priority of one ingress port may hold, and holds."""
 
     def __init__(self, priority: int, lossless: bool, reserve_bytes: int, headroom_bytes: int) -> None:
-        # What every frame that is held reads and writes comes first.
+        # What every frame that is held writes comes first, in one cache line; then what else admission reads.
         self.lossless: bool = lossless
         self.stopped: bool = False
-        self.reserve_bytes: i64 = reserve_bytes
         self.reserve_used_bytes: i64 = 0
         self.shared_bytes: i64 = 0
         self.headroom_used_bytes: i64 = 0
         self.held_bytes: i64 = 0
+        self.reserve_bytes: i64 = reserve_bytes
         self.peak_bytes: i64 = 0
         self.xoff_bytes: i64 = 0
         """The static threshold; 0 for a dynamic one."""

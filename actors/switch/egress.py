@@ -50,19 +50,20 @@ class SwitchPort(Port):
         self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, buffer: Buffer
     ) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps)
+        # What a frame that waits reads comes first, behind `leaving`.
+        self.limited: bool = False
+        """Whether queues have limits of their own, or lossy ones an AQM that drops."""
         self.buffer: Buffer = buffer
         self.queues: vec[EgressQueue] = vec[EgressQueue]([EgressQueue() for _ in range(PRIORITIES)])
         """By priority."""
+        self.marking: i64 = 0
+        """The priorities whose queues have an AQM (a mask)."""
         self.dropped: vec[i64] = vec[i64]([0] * DROP_COUNTERS)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
-        self.limited: bool = False
-        """Whether queues have limits of their own, or lossy ones an AQM that drops."""
         self.egress_limit_bytes: vec[i64] = vec[i64]([0, 0])
         """What a lossy queue and a lossless one may hold, in bytes on the wire; 0 for no such limit."""
         self.egress_alpha_fixed: vec[i64] = vec[i64]([0, 0])
         """The share of what is left of the shared pool that either may hold; 0 for no such limit."""
-        self.marking: i64 = 0
-        """The priorities whose queues have an AQM (a mask)."""
         self.dropping: i64 = 0
         """Those whose AQM drops frames, too."""
         self.aqms: list[Aqm] = []

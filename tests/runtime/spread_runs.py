@@ -8,7 +8,7 @@ prints each scenario's name and digest.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from emu import api
@@ -21,6 +21,7 @@ from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.sync_points import SyncPoint
+from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from tests.scenarios_run.small import brief, smaller
 
@@ -81,6 +82,25 @@ class SpreadRun:
         # Parts act one after the other, and none runs before all have: the last one sees everyone's state.
         if self._acting == len(self.logical_processes):
             self.snapshot = take_snapshot(self.logical_processes, fingerprint(self.plan.scenario))
+
+
+def between_racks(flows: Sequence[Mapping[str, object]], *, trains: bool, ack_every: int = 1) -> SpreadRun:
+    """A run to its end of flows between two hosts, each in a rack of its own, and nothing else: four links of
+    400G and 500 ns from one to the other."""
+    source = {
+        "name": "between_racks",
+        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
+        "switch": {"latency": "0s"},
+        "nic": {"latency": "0s"},
+        "transport": {"ack_every": ack_every},
+        "run": {"sample_every": "1s"},
+        "jobs": [{"name": "flows", "workload": {"kind": "flows", "flows": list(flows)}}],
+    }
+    whole = load_mapping(source).scenario
+    run = SpreadRun(spread(blueprint_of(whole, build_topology(whole)), 1, trains=trains))
+    run.start()
+    assert run.run() in ENDINGS
+    return run
 
 
 def in_queue(run: SpreadRun) -> int:

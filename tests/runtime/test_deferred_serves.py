@@ -6,7 +6,7 @@ import pytest
 
 from actors.nic.nic import Nic
 from actors.switch.switch import Switch
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, in_queue, plan_of, seen
+from tests.runtime.spread_runs import ENDINGS, SpreadRun, between_racks, in_queue, plan_of, seen
 
 BRIEF: Final = {"run.max_time": "150us"}
 US: Final = 10**6
@@ -40,6 +40,19 @@ def test_what_is_deferred_shows_in_nothing(name: str) -> None:
     blocks = ran(name, 1, deferring=True, block=1)
     assert (blocks.digest(), seen(blocks)[3]) == (plain.digest(), seen(plain)[3])
     assert ran(name, 2, deferring=True).digest() == plain.digest()
+
+
+def test_what_comes_while_the_wire_is_taken_costs_an_event_a_hop_too() -> None:
+    """Two hosts send to each other: on each link an acknowledgement comes while a packet leaves, and a packet
+    320 ps before the acknowledgement has left, since the first of its message was 16 B longer."""
+    run = between_racks(
+        [{"src": 0, "dst": 1, "size": "2MiB"}, {"src": 1, "dst": 0, "size": "2MiB"}], trains=False
+    )
+    devices = [device for one in run.logical_processes for device in one.partition.devices]
+    hops = sum(device.frames_received() for device in devices)
+    assert hops == 2 * 512 * 2 * 4
+    assert sum(int(device.executed) for device in devices) > 1.9 * hops, "nearly all of them wait"
+    assert hops < in_queue(run) < 1.02 * hops
 
 
 def test_nothing_is_deferred_on_a_device_that_wants_a_peer_stopped() -> None:

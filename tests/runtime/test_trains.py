@@ -1,6 +1,5 @@
 """Trains: fewer events of the queue, and the answer packet by packet to the bit."""
 
-from collections.abc import Mapping
 from typing import Final
 
 import pytest
@@ -11,15 +10,12 @@ from actors.nic.nic import Nic
 from actors.switch.routing.hashing import FIELDS, FieldHash
 from actors.switch.routing.policy import Group, HashedRouting, SwitchView
 from actors.wire.frame import Frame
-from emu.build.drawing import blueprint_of
-from emu.runtime.blueprint import RunPlan, spread
-from emu.scenario.load import load_mapping
-from emu.scenario.resolve import build_topology
+from emu.runtime.blueprint import RunPlan
 from tests.conftest import SOAK
 from tests.fabric.random_fabric import random_fabric
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, in_queue, plan_of, seen
+from tests.runtime.spread_runs import ENDINGS, SpreadRun, between_racks, in_queue, plan_of, seen
 
 BRIEF: Final = {"run.max_time": "150us"}
 US: Final = 10**6
@@ -111,39 +107,28 @@ def test_whoever_looks_in_between_sees_what_has_happened_and_changes_nothing(see
     assert coupled.digest() == plain.digest()
 
 
-def one_way(size: str) -> Mapping[str, object]:
-    """A flow from one rack to the other and nothing else, over links of 400G and 500 ns."""
-    return {
-        "name": "one_way",
-        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
-        "switch": {"latency": "0s"},
-        "nic": {"latency": "0s"},
-        "run": {"sample_every": "1s"},
-        "jobs": [
-            {"name": "flow", "workload": {"kind": "flows", "flows": [{"src": 0, "dst": 1, "size": size}]}}
-        ],
-    }
+def alone(size: str, *, trains: bool, ack_every: int = 1) -> SpreadRun:
+    return between_racks([{"src": 0, "dst": 1, "size": size}], trains=trains, ack_every=ack_every)
 
 
-def alone(size: str, *, trains: bool) -> SpreadRun:
-    whole = load_mapping(one_way(size)).scenario
-    plan = spread(blueprint_of(whole, build_topology(whole)), 1, trains=trains)
-    run = SpreadRun(plan)
-    run.start()
-    assert run.run() in ENDINGS
-    return run
-
-
-def test_a_flow_alone_takes_an_event_a_hop_for_six_packets() -> None:
-    """A link of 500 ns holds five packets and the one that leaves: trains of six, in both directions."""
-    coupled, plain = (alone("6MiB", trains=trains) for trains in (True, False))
+@pytest.mark.parametrize(
+    ("ack_every", "packets", "events"),
+    [
+        pytest.param(1, 6, 4 * 2, id="six packets and six acknowledgements"),
+        pytest.param(16, 16, 4 * 5 + 3, id="six, six, three, one that asks, one acknowledgement"),
+    ],
+)
+def test_a_flow_alone_takes_an_event_a_hop_for_six_packets(ack_every: int, packets: int, events: int) -> None:
+    """A link of 500 ns holds five packets and the one that leaves: trains of six, in both directions, over
+    four links. A packet that asks for the only acknowledgement of many goes alone, and waits a moment behind
+    a train at three switches."""
+    coupled, plain = (alone("6MiB", trains=trains, ack_every=ack_every) for trains in (True, False))
     assert coupled.digest() == plain.digest()
-    packets, hops = 6 * 256, 8  # four links there, and as many back
-    most = 1 + (500_000 - 1) // MIDDLE_PS
-    assert most == 6
-    events = in_queue(coupled)
-    assert hops * packets / most <= events <= 1.05 * hops * packets / most
-    assert in_queue(plain) > hops * packets
+    sent = 6 * 256
+    assert 1 + (500_000 - 1) // MIDDLE_PS == 6
+    least = sent / packets * events
+    assert least <= in_queue(coupled) <= 1.05 * least
+    assert in_queue(plain) >= 4 * (sent + sent / ack_every)
 
 
 def test_packets_that_wait_a_moment_for_the_first_of_their_message_pass_as_a_train() -> None:
