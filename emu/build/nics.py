@@ -124,7 +124,7 @@ def build_nic(
     transport, section = own.transport, own.nic
     ends = topology.ports(number)
     fabric = [end for end in ends if end.kind == FABRIC]
-    host_end = ends[-1]
+    host_end = ends[-1]  # the host's link comes behind the fabric's
     host = MessagePort(
         queue,
         host_end.rate_bps,
@@ -165,7 +165,7 @@ def build_nic(
     if section.jitter_ps:
         nic.jitter_ps, nic.dice = section.jitter_ps, Stream(scenario.seed, number, START_PURPOSE)
     nic.set_ports(ports)
-    if len(ports) > 1 and not isinstance(recovery, Transport):
+    if len(ports) > 1 and not isinstance(recovery, Transport):  # which chooses a port for each packet
         nic.bond = Bond(nic, ports, GraphReach(topology, number))
     build = QueuePairs(scenario, topology, number).build
     made = [build(plan) for plan in pairs]

@@ -231,6 +231,7 @@ def build_switch(
                     PauseWatch(port, flow, dog.detection_ps, dog.restoration_ps, dog.action == "forward")
                 )
         elif pfc.watchdog.enabled:
+            # `watches` is indexed by port: this one, of a port without PFC, is never paused and never acts.
             switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))
         tells = port.pfc is not None and not port.pfc.silent
         auto = headrooms[index]

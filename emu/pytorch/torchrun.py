@@ -139,6 +139,8 @@ class Recording:
             words += ["--gpu", json.dumps(facts), *(["--fake"] if self.fake else [])]
             words += ["--mail", str(mail)] if mail is not None else []
             words += [*(["--module"] if self.module else []), "--", *self.script]
+            # Ranks are played side by side, one thread each; CUDA is pretended, so a GPU of this machine
+            # must not be seen.
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
             try:
                 done = subprocess.run(  # noqa: S603  this interpreter

@@ -129,6 +129,8 @@ class Translation:
             if len(ranks) == self.world and ranks == list(range(self.world)):
                 found[name], last = _Partition(WORLD, [ranks], [name]), None
                 continue
+            # PyTorch makes a group for each part of a mesh's dimension, one after the other on all ranks:
+            # those that follow one another under one description and share no rank are one split.
             if (
                 last is not None
                 and last[0] == described

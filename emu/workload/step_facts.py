@@ -131,6 +131,9 @@ class TrainingFacts(JobFacts):
                 for place in range(len(waited_ps)):
                     waited_ps[place] += row[5 + place]
                 if pipeline >= 0:
+                    # A wait for another stage is the schedule's bubble up to what the schedule alone makes
+                    # of it; what is beyond is exposed communication. A rank that is through before the step
+                    # ends spends what is left of its bubble there.
                     budget_ps = self.bubble_ps[row[0]]
                     idle_ps = min(row[5 + pipeline], budget_ps)
                     waited_ps[pipeline] -= idle_ps

@@ -170,6 +170,7 @@ def multi_plane(
                 links_per_agg_core,
             )
     add_host_links(fabric, servers, cables)
+    # Nothing joins the planes, so NICs that are not on all of them do not reach one another.
     return fabric.finish("multi_plane", all_reachable=nic_ports >= planes)
 
 
