@@ -54,6 +54,7 @@ from emu.runtime.outcome import Observer, Outcome, RunOptions
 from emu.runtime.run import run_local
 from emu.scenario.environment import SpanSection
 from emu.scenario.fault_schedule import MeasuredTargets, scripted
+from emu.scenario.faults.base import members
 from emu.scenario.faults.events import Change, Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
@@ -220,27 +221,23 @@ def _gpu(topology: Topology, finding: Finding) -> Repair:
     gpu = topology.node_named(finding.place).number
     host = topology.host_of(gpu)
     spots = _gpus(topology, [gpu], finding.cause)
-    if finding.cause == "gpu_slow" and len(_of_server(topology, host, Role.GPU)) == 1:
+    if finding.cause == "gpu_slow" and len(members(topology, host, Role.GPU)) == 1:
         spots |= _spots(host, ANYWHERE, SLOW)
     return Repair(spots)
 
 
-def _of_server(topology: Topology, host: int, role: Role) -> list[int]:
-    return [node for node in topology.server(topology.nodes[host].host) if topology.nodes[node].role is role]
-
-
 def _server(topology: Topology, finding: Finding) -> Repair:
     host = topology.node_named(finding.place).number
-    spots = _gpus(topology, _of_server(topology, host, Role.GPU), finding.cause)
+    spots = _gpus(topology, members(topology, host, Role.GPU), finding.cause)
     return Repair(spots | _spots(host, ANYWHERE, SLOW))
 
 
 def _lost_server(topology: Topology, finding: Finding) -> Repair:
     host = topology.node_named(finding.place).number
-    nics = _of_server(topology, host, Role.NIC)
+    nics = members(topology, host, Role.NIC)
     links = _cables(topology, [link for nic in nics for link in _links_of(topology, nic)])
     spots = links.spots | _spots(host, ANYWHERE, LOST)
-    for gpu in _of_server(topology, host, Role.GPU):
+    for gpu in members(topology, host, Role.GPU):
         spots |= _spots(gpu, ANYWHERE, LOST)
     for nic in nics:
         spots |= _spots(nic, ANYWHERE, RESET)

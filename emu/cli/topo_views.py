@@ -18,7 +18,7 @@ from emu.base.units import aligned, counted, format_size, format_time
 from emu.campaign.campaign_file import checked, read_tree
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import GroupProfile
-from emu.topology.outline import about_rate, table
+from emu.topology.outline import about_rate
 from emu.topology.server_presets import described
 
 PLACEMENTS = "a number of workers, or one of node, device"
@@ -210,7 +210,10 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
     share = 100 * cut // max(len(topology.links), 1)
     if worker_nodes:
         rows = [(*row, str(home)) for row, home in zip(rows, ("node", *worker_nodes), strict=True)]
-    lines = [*table(rows), f"{cut:,} of {counted(len(topology.links), 'link')} are cut ({share} %)"]
+    lines = [
+        *aligned(rows, indent=""),
+        f"{cut:,} of {counted(len(topology.links), 'link')} are cut ({share} %)",
+    ]
     value: dict[str, Any] = {"workers": workers, "cut_links": cut, "links": len(topology.links)}
     if worker_nodes:
         far = sum(len(links) for (a, b), links in cuts.items() if worker_nodes[a] != worker_nodes[b]) // 2
@@ -273,7 +276,7 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
             else:
                 shared = shared_pool_bytes(scenario, topology, switch)
         except ScenarioError:
-            shared = 0
+            shared = 0  # headroom takes the whole buffer: a run is refused, the view shows by how much
         together = None if modular or not lossless else shared_headroom_bytes(scenario, topology, switch)
         whole = section.deep_buffer.port_buffer_bytes if modular else pool_bytes(scenario, topology, switch)
         pool = (
@@ -313,8 +316,8 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
         for (model, many, chip, whole, held, together, shared, modular), count in pools.items()
     ]
     names = ", ".join(map(str, every)) or "none"
-    lines = [*table(rows), ""] if every else []
-    lines += [*table(below), "", *_thresholds(scenario), ""]
+    lines = [*aligned(rows, indent=""), ""] if every else []
+    lines += [*aligned(below, indent=""), "", *_thresholds(scenario), ""]
     lines += [f"lossless priorities {names}", *_chips(scenario)]
     lines += overrides(scenario, topology)
     if any(modular for *_, modular in pools):

@@ -30,6 +30,7 @@ drifted hash, a link that is gone) ranks before it.
 """
 
 from collections.abc import Iterator, Mapping
+from statistics import median_low
 from typing import Final, NamedTuple
 
 from emu.base.units import about_size, about_time
@@ -117,11 +118,6 @@ def failed_jobs(view: View) -> dict[str, str]:
     return {name: job.status for name, job in view.jobs.items() if job.status not in (SUCCESS, DISABLED)}
 
 
-def median(values: list[int]) -> int:
-    """The middle one, the lower of two."""
-    return sorted(values)[(len(values) - 1) // 2]
-
-
 def slowdown_permille(view: View, plan: JobPlan, since_ps: int) -> int | None:
     """By how much a job's time grew after a moment, in thousandths of what it would have been."""
     before: dict[tuple[str, str, int], list[int]] = {}
@@ -141,7 +137,7 @@ def slowdown_permille(view: View, plan: JobPlan, since_ps: int) -> int | None:
             before.setdefault(done.kind, []).append(time_ps)
         elif usual and max(usual) * 1000 <= min(usual) * UNSTEADY_PERMILLE:
             compared = True
-            excess_ps += time_ps - median(usual)
+            excess_ps += time_ps - median_low(usual)
     if not compared:
         return None
     span_ps = found[-1].end_ps - found[0].start_ps

@@ -10,6 +10,7 @@ for hangs; one that fell off the bus is in its host's log (Xid 79).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median_low
 from typing import Final
 
 from actors.fabric.model import Role
@@ -24,7 +25,7 @@ from actors.kernel.counters import (
 from actors.kernel.units import serialisation_ps
 from emu.base.units import about_time, shown_time
 from emu.diagnosis.finding import Finding
-from emu.diagnosis.impact import median, operations
+from emu.diagnosis.impact import operations
 from emu.diagnosis.view import View
 from emu.measure.device_state import GPU_GONE
 
@@ -100,7 +101,7 @@ def _ratios(view: View) -> dict[int, int]:
 def excesses_ps(view: View) -> dict[int, int]:
     """By GPU: how much longer its copies and computing took than at the ratio of the median GPU."""
     ratios = _ratios(view)
-    usual = median(list(ratios.values())) if ratios else 0
+    usual = median_low(ratios.values()) if ratios else 0
     return {
         gpu: (view.total(GPU_COPY_PS, gpu) + _computed(view, gpu)[0]) * (ratio - usual) // ratio
         for gpu, ratio in ratios.items()
@@ -119,7 +120,7 @@ def _slow(view: View) -> Iterator[Finding]:
     ratios = _ratios(view)
     if len(ratios) < 2:
         return
-    usual = max(median(list(ratios.values())), 1)
+    usual = max(median_low(ratios.values()), 1)
     slow = {
         gpu: ratio * 1000 // usual for gpu, ratio in ratios.items() if ratio * 1000 >= usual * SLOW_PERMILLE
     }

@@ -31,7 +31,7 @@ from typing import Final
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.fabric.paths import count_paths
 from actors.fabric.routes import routes
-from emu.base.units import RATE_BPS, counted, format_rate, format_time
+from emu.base.units import RATE_BPS, aligned, counted, format_rate, format_time
 from emu.topology.fabric_blocks import Block, blocks, plane_word, planes, word
 
 RATE_UNITS: Final = ("Tbps", "Gbps", "Mbps", "Kbps")
@@ -144,7 +144,7 @@ def to_text(description: Description) -> str:
             )
             for tier in d.tiers
         ]
-        lines += ["", *table(rows)]
+        lines += ["", *aligned(rows, indent="")]
     cables = [("cable", "links", "rate", "delay")]
     cables += [
         (
@@ -155,7 +155,7 @@ def to_text(description: Description) -> str:
         )
         for cable in d.cables
     ]
-    lines += ["", *table(cables), ""]
+    lines += ["", *aligned(cables, indent=""), ""]
     if d.bisection_bps is not None and d.nics_bps:
         share = 200 * d.bisection_bps // d.nics_bps
         lines.append(f"bisection {about_rate(d.bisection_bps)}, {share} % of what half the NICs send")
@@ -239,18 +239,6 @@ def about_rate(rate_bps: int) -> str:
     """A rate to three decimals of its unit: `391.837Gbps`."""
     unit = next((unit for unit in RATE_UNITS if rate_bps >= RATE_BPS[unit]), "bps")
     return format_rate(round(Fraction(rate_bps * 1000, RATE_BPS[unit])) * RATE_BPS[unit] // 1000)
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Columns padded to their widest cell, the first to the left, figures to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def outline(topology: Topology) -> str:

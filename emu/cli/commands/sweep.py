@@ -110,23 +110,23 @@ class SweepTable:
         """The worst of the runs."""
         return max((row.exit_status for row in self.rows), default=0)
 
-    def mean(self) -> SweepTable:
-        """A row for each combination: its seeds' mean."""
+    def _combinations(self) -> list[list[Row]]:
+        """The rows of each combination: one for each seed."""
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
             groups.setdefault(row.settings, []).append(row)
-        return SweepTable(
-            self.keys, self.paths, tuple(_mean_row(self.paths, rows) for rows in groups.values())
-        )
+        return list(groups.values())
+
+    def mean(self) -> SweepTable:
+        """A row for each combination: its seeds' mean."""
+        rows = tuple(_over_seeds(self.paths, of_one, _mean) for of_one in self._combinations())
+        return SweepTable(self.keys, self.paths, rows)
 
     def quantiles(self) -> SweepTable:
         """Rows for each combination: the quantiles over its seeds."""
-        groups: dict[tuple[str, ...], list[Row]] = {}
-        for row in self.rows:
-            groups.setdefault(row.settings, []).append(row)
         rows = tuple(
-            _quantile_row(self.paths, of_one, name, permille)
-            for of_one in groups.values()
+            _over_seeds(self.paths, of_one, partial(_quantile, permille=permille), name)
+            for of_one in self._combinations()
             for name, permille in QUANTILES
         )
         return SweepTable((*self.keys, "quantile"), self.paths, rows)
@@ -231,7 +231,20 @@ def busiest_uplink(summary: Summary) -> float | None:
     return max(found, default=None)
 
 
-def _mean_row(paths: Sequence[str], rows: Sequence[Row]) -> Row:
+def _mean(numbers: Sequence[float]) -> float:
+    """The mean, which is one of the numbers where all are the same."""
+    return numbers[0] if len(set(numbers)) == 1 else round(sum(numbers) / len(numbers), 6)
+
+
+def _quantile(numbers: Sequence[float], permille: int) -> float:
+    """Of n seeds the value of rank ceil(n x permille / 1000)."""
+    return nearest_rank(sorted(numbers), permille)
+
+
+def _over_seeds(
+    paths: Sequence[str], rows: Sequence[Row], figure: Callable[[Sequence[float]], Bound], *name: str
+) -> Row:
+    """One row for the seeds of a combination: that figure of each number by itself; else what all have."""
     values: dict[str, Bound | None] = {}
     for path in paths:
         found = [value for value in (row.values.get(path) for row in rows) if value is not None]
@@ -239,29 +252,11 @@ def _mean_row(paths: Sequence[str], rows: Sequence[Row]) -> Row:
             value for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)
         ]
         if numbers and len(numbers) == len(found):
-            mean = sum(numbers) / len(numbers)
-            values[path] = numbers[0] if len(set(numbers)) == 1 else round(mean, 6)
+            values[path] = figure(numbers)
         else:
             values[path] = found[0] if len(set(found)) == 1 else None
     worst = max(rows, key=lambda row: row.exit_status)
-    return Row(rows[0].settings, rows[0].seed, worst.exit_status, "", values, worst.message)
-
-
-def _quantile_row(paths: Sequence[str], rows: Sequence[Row], name: str, permille: int) -> Row:
-    """The row of a quantile: of n seeds the value of rank ceil(n x permille / 1000) of each number by itself;
-    else what all have."""
-    values: dict[str, Bound | None] = {}
-    for path in paths:
-        found = [value for value in (row.values.get(path) for row in rows) if value is not None]
-        numbers = [
-            value for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)
-        ]
-        if numbers and len(numbers) == len(found):
-            values[path] = nearest_rank(sorted(numbers), permille)
-        else:
-            values[path] = found[0] if len(set(found)) == 1 else None
-    worst = max(rows, key=lambda row: row.exit_status)
-    return Row((*rows[0].settings, name), rows[0].seed, worst.exit_status, "", values, worst.message)
+    return Row((*rows[0].settings, *name), rows[0].seed, worst.exit_status, "", values, worst.message)
 
 
 INTERRUPTED = 130
