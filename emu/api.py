@@ -45,7 +45,7 @@ from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries, operator_rows
 from emu.measure.summary.summarise import summarise
 from emu.measure.summary.verdict import value_at
-from emu.measure.summary_report import closing_lines, lost_jobs, summary_html, wrong_jobs
+from emu.measure.summary_report import closing_lines, lost_jobs, wrong_jobs
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Diagnosed, Judged, Summary
 from emu.results.summary import json_schema as summary_schema
@@ -154,6 +154,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from emu.measure.summary_html import summary_html  # noqa: PLC0415 - only for a notebook
+
         return summary_html(self.summary, self.verdict)
 
     def show(self) -> None:

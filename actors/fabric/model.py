@@ -32,7 +32,6 @@ Not modelled: links whose directions differ in rate or delay; switches and NICs 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
@@ -368,6 +367,8 @@ def format_address(address: int) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """What to offer to a user who wrote a name that does not exist; empty where nothing is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for what is wrong
+
     close = get_close_matches(name, list(names), n=1)
     return f"did you mean {close[0]!r}?" if close else ""
 

@@ -10,7 +10,6 @@ with emu. Folders in there are groups: which one a scenario is in is no part of 
 
 from __future__ import annotations
 
-import subprocess
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -136,6 +135,8 @@ def commit() -> str:
         return (INSIDE / COMMIT_NAME).read_text("ascii").strip()
     if INSIDE.is_dir() or not (PACKAGE.parent / ".git").exists():
         return ""
+    import subprocess  # noqa: PLC0415 - only where the commit is asked for
+
     described = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+dirty"]
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command

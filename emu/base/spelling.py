@@ -4,12 +4,13 @@ those of scenarios)."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 
 def closest(wrong: str, known: Iterable[str], near: float = 0.6) -> str:
     """The known word nearest to `wrong`, upper and lower case alike; empty if none is so near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for what is wrong
+
     words = list(known)
     lower = [word.lower() for word in words]
     found = get_close_matches(wrong.lower(), lower, n=1, cutoff=near)

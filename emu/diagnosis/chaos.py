@@ -12,7 +12,6 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
 from typing import Final
 
 NUDGES_NS: Final = (100, 200, 300, 400)
@@ -47,4 +46,6 @@ def stands(
         good.append(more_good)
         if sum(one <= other for one in bad for other in good) > MOST_REVERSED:
             return False
+    from statistics import median  # noqa: PLC0415 - only where runs were compared
+
     return median(bad) >= median(good) * WORSE

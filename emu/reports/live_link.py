@@ -18,12 +18,11 @@ import os
 import secrets
 import select
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from emu.base.errors import RuntimeFailure
 from emu.measure.collected import CapturedRows, Changed, JobPlan, Layouts
@@ -31,6 +30,9 @@ from emu.measure.run_directory.run_directory import PAGE, write_whole
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
 from emu.scenario.live_changes import Change
 from emu.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    import subprocess
 
 END_S: Final = 2.0
 """How long the page's process may take to end before it is killed."""
@@ -72,6 +74,8 @@ class LiveLink:
         ready, _, _ = select.select([descriptor, self._woken], [], [])
         if self._woken in ready:
             return
+        import subprocess  # noqa: PLC0415 - only where somebody looks
+
         words = [str(self._directory.resolve()), str(descriptor)]
         try:
             page = subprocess.Popen(  # noqa: S603  our own module
@@ -131,12 +135,14 @@ def _line(record: Mapping[str, object]) -> bytes:
 
 
 def _end(page: subprocess.Popen[bytes]) -> None:
+    from subprocess import TimeoutExpired  # noqa: PLC0415 - as above
+
     assert page.stdin is not None
     with contextlib.suppress(OSError):
         page.stdin.close()
     try:
         page.wait(END_S)
-    except subprocess.TimeoutExpired:
+    except TimeoutExpired:
         page.kill()
         page.wait()
 

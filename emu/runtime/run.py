@@ -20,8 +20,8 @@ from emu.build.checks import blaming
 from emu.build.drawing import Blueprint, blueprint_of
 from emu.measure.collected import EngineFacts
 from emu.runtime.blueprint import spread
-from emu.runtime.cluster.session import Interruption
 from emu.runtime.in_process import InProcess
+from emu.runtime.interruption import Interruption
 from emu.runtime.live.changes import Changes, LocalLead, all_of
 from emu.runtime.live.stepping import check_unattended
 from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord

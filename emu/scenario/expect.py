@@ -172,8 +172,8 @@ WITHIN_ACCEPTED: Final = (
 CONGESTION: Final = "congestion"
 """As a reason: any of those that mean a full buffer."""
 
-_WITHIN: Final = re.compile(r"\s*(.+?)\s+of\s+(the\s+end\s+of\s+)?fault\s+([0-9]{1,5})\s*")
-_PERCENT: Final = re.compile(r"\s*([0-9]{1,3})\s*%\s*")
+_WITHIN: Final = r"\s*(.+?)\s+of\s+(the\s+end\s+of\s+)?fault\s+([0-9]{1,5})\s*"
+_PERCENT: Final = r"\s*([0-9]{1,3})\s*%\s*"
 
 
 class Deadline(NamedTuple):
@@ -188,7 +188,7 @@ class Deadline(NamedTuple):
 
 def deadline(text: str) -> Deadline:
     """What `within` says. Raises `RefusedError`."""
-    match = _WITHIN.fullmatch(text)
+    match = re.fullmatch(_WITHIN, text)
     if match is None:
         raise RefusedError(f"{shown(text)} is no span", WITHIN_ACCEPTED)
     after_ps = parse_time(match[1])
@@ -199,7 +199,7 @@ def deadline(text: str) -> Deadline:
 
 def percent(text: object) -> int | None:
     """The number before %; None if it is no percentage."""
-    match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+    match = re.fullmatch(_PERCENT, text) if isinstance(text, str) else None
     return int(match[1]) if match is not None else None
 
 

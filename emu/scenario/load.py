@@ -25,11 +25,7 @@ from pydantic import ValidationError
 from emu.base.errors import Problem, ScenarioError
 from emu.base.spelling import did_you_mean, listed, shown
 from emu.scenario.expect import path_steps
-from emu.scenario.readers.chakra import MOST_FILE_BYTES
 from emu.scenario.readers.config_db import put_config_in_place
-from emu.scenario.readers.topology_files import put_fabric_in_place
-from emu.scenario.readers.tuner_table import put_tuner_in_place
-from emu.scenario.readers.workload_files import put_tables_in_place, put_traces_in_place
 from emu.scenario.schema import Scenario
 from emu.scenario.section import RefusedError
 from emu.scenario.sections.graph import put_graphs_in_place
@@ -259,6 +255,15 @@ def read_file(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
         raise ScenarioError([Problem(str(path), 0, "", reason, accepted)]) from error
 
 
+def _has(node: Node | None, *path: str) -> bool:
+    """Whether a key is there, in any item where there are lists. What reads a file is loaded only then."""
+    if node is None or not path:
+        return node is not None
+    if isinstance(node.value, list):
+        return any(_has(item, *path) for item in node.value)
+    return _has(node.child(path[0]), *path[1:])
+
+
 def _checked(
     tree: Node,
     problems: list[Problem],
@@ -285,12 +290,26 @@ def _checked(
     notes: list[str] = []
     problems.extend(put_config_in_place(tree, directory, read_file, _switch_defaults, notes))
     problems.extend(put_names_in_place(tree, directory, read_file, notes))
-    problems.extend(put_tuner_in_place(tree, directory, read_file, notes))
+    if _has(tree, "ncclx", "tuner", "table"):
+        from emu.scenario.readers.tuner_table import put_tuner_in_place  # noqa: PLC0415
+
+        problems.extend(put_tuner_in_place(tree, directory, read_file, notes))
     mark_data(tree, notes)
-    problems.extend(put_tables_in_place(tree, directory, read_file))
+    from_files = _has(tree, "jobs", "workload", "file")
+    if from_files:
+        from emu.scenario.readers.workload_files import put_tables_in_place  # noqa: PLC0415
+
+        problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
-    problems.extend(put_fabric_in_place(tree, directory, read_file, notes))
-    problems.extend(put_traces_in_place(tree, directory, partial(read_file, most_bytes=MOST_FILE_BYTES)))
+    if _has(tree, "topology", "path"):
+        from emu.scenario.readers.topology_files import put_fabric_in_place  # noqa: PLC0415
+
+        problems.extend(put_fabric_in_place(tree, directory, read_file, notes))
+    if from_files:
+        from emu.scenario.readers.chakra import MOST_FILE_BYTES  # noqa: PLC0415
+        from emu.scenario.readers.workload_files import put_traces_in_place  # noqa: PLC0415
+
+        problems.extend(put_traces_in_place(tree, directory, partial(read_file, most_bytes=MOST_FILE_BYTES)))
     scenario: Scenario | None = None
     try:
         scenario = Scenario.model_validate(tree.plain())

@@ -53,7 +53,7 @@ TESTS: Final = {
 """Test of nccl-tests -> operation."""
 MOST_SIZES: Final = 256
 _BLOCK_ALIGN_BYTES: Final = 16
-_SIZE: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([KMGkmg]?)(?:i?[Bb])?")
+_SIZE: Final = r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([KMGkmg]?)(?:i?[Bb])?"
 _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
@@ -82,7 +82,7 @@ def which_test(name: str, modelled: Iterable[str]) -> tuple[str, str]:
 
 def parse_size(text: str, flag: str) -> int:
     """Bytes of "8", "32M", "1.5G": powers of 1024, as nccl-tests reads them. Raises UsageError."""
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip())
     if match is None:
         raise UsageError(
             f"{flag} {text!r} is not a size; accepted: bytes, or with K, M or G, like 8, 64K, 1G"

@@ -18,7 +18,7 @@ from emu.base.errors import ScenarioError, UsageError
 from emu.build.plan import Plan, make_plan
 from emu.cli.main import main
 from emu.measure.collected import Changed
-from emu.measure.summary_report import summary_html
+from emu.measure.summary_html import summary_html
 from emu.scenario.resolve import Resolved
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import override_with, parse_override

@@ -17,7 +17,6 @@ Not modelled: stack frames (one stands for all).
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -51,6 +50,8 @@ def flight_files(
     found = {}
     for plan in plans:
         if plan.enabled and plan.groups and summary.jobs[plan.name].status != SUCCESS:
+            import pickle  # noqa: PLC0415 - only where a job fails
+
             calls = calls_of(plan.job, plan.ranks, records)
             for rank, one in enumerate(calls):
                 trace = _trace(plan, rank, one, timeout_ms)

@@ -178,7 +178,7 @@ PAGE: Final = "page.url"
 """The link to the live page, while the run goes on (`emu.reports.live_link`)."""
 TARGETS: Final = "targets.json"
 """Where Prometheus finds the workers, for `file_sd_configs`; written where metrics are served."""
-DETAILS: Final = re.compile(r"worker-\d+\.txt")
+DETAILS: Final = r"worker-\d+\.txt"
 """Tracebacks of workers that failed."""
 RESULTS: Final = frozenset(
     (
@@ -251,7 +251,7 @@ def _is_free(directory: Path) -> bool:
     names = [entry.name for entry in directory.iterdir()]
     known = [*FILES, SNAPSHOTS, FLIGHTS, CAPTURES, SOCKET, TARGETS, PAGE, *(name + PART for name in FILES)]
     return not names or (
-        "journal.jsonl" in names and all(name in known or DETAILS.fullmatch(name) for name in names)
+        "journal.jsonl" in names and all(name in known or re.fullmatch(DETAILS, name) for name in names)
     )
 
 

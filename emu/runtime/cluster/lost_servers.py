@@ -113,8 +113,8 @@ def _refuses(one: Watched) -> bool:
 
 LONGEST: Final = 300
 """Characters of what Ray says that are passed on."""
-USED: Final = re.compile(r"was ([\d.]+[KMGT]?B) used / ([\d.]+[KMGT]?B) limit")
-COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+USED: Final = r"was ([\d.]+[KMGT]?B) used / ([\d.]+[KMGT]?B) limit"
+COLOUR: Final = r"\x1b\[[0-9;]*m"
 """With which Ray writes tracebacks."""
 SHORT_OF_MEMORY: Final = "running low on memory"
 MEMORY: Final = (
@@ -159,7 +159,7 @@ def fault_of(worker: int, error: Exception) -> WorkerFault:
     """What a `RayTaskError` tells, as an error of ours."""
     cause = getattr(error, "cause", None) or error
     line = (str(cause).strip() or "no reason given").splitlines()[-1][:LONGEST]
-    details = COLOUR.sub("", str(getattr(error, "traceback_str", "") or error))
+    details = re.sub(COLOUR, "", str(getattr(error, "traceback_str", "") or error))
     return WorkerFault(worker, f"{type(cause).__name__}: {line}", details)
 
 
@@ -167,7 +167,7 @@ def why_gone(error: Exception) -> str:
     """Why Ray thinks an actor is gone, in one line."""
     text = str(error)
     if SHORT_OF_MEMORY in text:
-        used = USED.search(text)
+        used = re.search(USED, text)
         how_much = f" ({used[1]} of {used[2]} were used)" if used is not None else ""
         return f"Ray ended it, because its node ran short of memory{how_much}; {MEMORY}"
     if "temporarily unavailable" in text:  # which is followed by what its transport says

@@ -11,9 +11,6 @@ What is started is in sessions of its own, so that a signal to this process and 
 dies under it.
 
 Ray is imported here and in the coordinator only, and only when a run needs it.
-
-Ctrl-C ends a run in an orderly way (`Interruption`): the first SIGINT or SIGTERM is noted, and whoever runs
-looks at the note between slices. The second one is what it always was: KeyboardInterrupt, at once.
 """
 
 from __future__ import annotations
@@ -29,8 +26,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from types import FrameType
+from typing import Any, Final
 
 from actors.compiled.finder import BUILD_VARIABLE, choice
 from emu.base.errors import RuntimeFailure, UsageError
@@ -320,30 +317,3 @@ def _unusable(address: str | None, error: Exception) -> RuntimeFailure:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-
-
-class Interruption:
-    """Notes that the user wants the end. Outside the main thread it notes nothing."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, object] = {}
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal returned
-        self._before = {}
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.asked = True

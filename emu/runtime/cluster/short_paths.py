@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -167,6 +166,8 @@ def remove_private(directory: Path) -> None:
 
 
 def _take_care(directory: Path, mark: str) -> None:
+    import subprocess  # noqa: PLC0415 - only where a private directory is made
+
     reading, writing = os.pipe()
     try:
         subprocess.run(  # noqa: S603  a fixed text; the directory is its argument

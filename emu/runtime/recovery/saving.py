@@ -14,9 +14,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
 from emu.runtime.recovery.snapshots import Saved, digest_of, encode_share, take_snapshot, write_file
@@ -24,6 +24,9 @@ from emu.runtime.sampling import Sampler
 from emu.runtime.sync.logical_process import LogicalProcess
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.runtime.sync.window import WindowMachine
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 
 class SnapshotRequests:
@@ -75,7 +78,8 @@ class Saver:
         self._workers = workers
         self._place = place
         self._saved: deque[Saved] = deque()
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        self._writer: ThreadPoolExecutor | None = None
+        """Since the first share: most runs end before one is taken."""
 
     def act(self, logical_process: LogicalProcess, sync: SyncPoint) -> None:
         """Take the share at a requested sync point."""
@@ -84,6 +88,10 @@ class Saver:
         begun_s = time.perf_counter()
         share = encode_share(take_snapshot([logical_process], self._scenario), self._worker, self._workers)
         cost_s = time.perf_counter() - begun_s
+        if self._writer is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+            self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._writer.submit(self._write, sync.time_ps, share, cost_s)
 
     def drain(self) -> list[Saved]:
@@ -95,11 +103,13 @@ class Saver:
 
     def finish(self) -> None:
         """Wait until what was taken is written."""
-        self._writer.submit(int).result()
+        if self._writer is not None:
+            self._writer.submit(int).result()
 
     def close(self) -> None:
         """Let the file that is being written be written, and write no more. May be called again."""
-        self._writer.shutdown(wait=True)
+        if self._writer is not None:
+            self._writer.shutdown(wait=True)
 
     def _write(self, sync_ps: int, share: bytes, cost_s: float) -> None:
         if self._place is None:

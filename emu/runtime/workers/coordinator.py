@@ -30,7 +30,8 @@ from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.cluster.lost_servers import ClusterWatch, WorkerFault, watch_of_cluster
 from emu.runtime.cluster.nodes import ClusterLost
-from emu.runtime.cluster.session import Interruption, ray_session
+from emu.runtime.cluster.session import ray_session
+from emu.runtime.interruption import Interruption
 from emu.runtime.live.changes import LOOK_S as LEAD_S
 from emu.runtime.live.changes import RayLead
 from emu.runtime.outcome import (

@@ -16,7 +16,6 @@ from typing import Any
 
 from emu.base.errors import UsageError
 from emu.runtime.cluster.lost_servers import gone_errors
-from emu.runtime.cluster.session import ray_session
 
 
 class WorkerPool:
@@ -64,6 +63,8 @@ def session(
     """
     if _open:
         raise UsageError("a session is open already")
+    from emu.runtime.cluster.session import ray_session  # noqa: PLC0415 - only where Ray is started
+
     with ray_session(address, os.cpu_count() or 1, unprotected, wheel):
         worker_pool = WorkerPool()
         _open.append(worker_pool)

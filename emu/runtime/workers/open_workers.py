@@ -23,7 +23,8 @@ from emu.build.open_site import Post
 from emu.measure.collected import DeviceRecord
 from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.cluster.lost_servers import ClusterWatch, WorkerFault, watch_of_cluster
-from emu.runtime.cluster.session import Interruption, ray_session
+from emu.runtime.cluster.session import ray_session
+from emu.runtime.interruption import Interruption
 from emu.runtime.live.open_engine import Outlook, Reports, together
 from emu.runtime.live.open_run import OpenRun, check_open, open_job, run_of
 from emu.runtime.outcome import RunOptions

@@ -25,7 +25,7 @@ from emu.build.drawing import Blueprint
 from emu.runtime.blueprint import RunPlan, spread
 from emu.runtime.cluster.lost_servers import ClusterWatch, fault_of, gone_errors, why_gone
 from emu.runtime.cluster.nodes import Node, answering, cluster_nodes, moves_for, pin_of, share_out
-from emu.runtime.cluster.session import Interruption
+from emu.runtime.interruption import Interruption
 from emu.runtime.sync.placement import Placement, expected_loads
 from emu.runtime.workers.idle_workers import worker_pool_of_session
 from emu.runtime.workers.worker import Worker, edition

@@ -26,7 +26,7 @@ ANY: Final = "any "
 BUSIEST: Final = "busiest "
 UPLINK: Final = "uplink"
 DOWNLINK: Final = "downlink"
-_SHARE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*% of (.+)")
+_SHARE: Final = r"([0-9]+(?:\.[0-9]+)?)\s*% of (.+)"
 _ROLES: Final = {"switch": Role.SWITCH, "nic": Role.NIC, "gpu": Role.GPU, "host": Role.HOST}
 
 
@@ -132,7 +132,7 @@ def spots_of(target: str, target_kind: TargetKind, topology: Topology) -> tuple[
 
 def _share(text: str) -> tuple[Fraction, str] | None:
     """The share in `2% of rtsw:ctsw`, and the rest; None where there is none. Raises TopologyError."""
-    found = _SHARE.fullmatch(text)
+    found = re.fullmatch(_SHARE, text)
     if found is None:
         return None
     share = Fraction(found[1]) / 100

@@ -38,7 +38,7 @@ _NVLINK_GBYTES: Final = {60: 18.0, 70: 20.0, 80: 20.0, 86: 12.0, 87: 20.0, 90: 2
 """By the least `sm` of a generation, GB/s of a link each way."""
 _XGMI_GBYTES: Final = {"906": 46, "908": 46, "90a": 50, "910": 50, "94": 64, "95": 64}
 """By the beginning of `gcn`, the same."""
-_SPEED: Final = re.compile(r"(\d+(?:\.\d+)?) GT/s")
+_SPEED: Final = r"(\d+(?:\.\d+)?) GT/s"
 
 
 class NcclTopologyError(FormatError):
@@ -192,7 +192,7 @@ def _pcie_bps(net: _Device, gpu: _Device, shared: int) -> int:
 
 def _pci_bps(node: ET.Element) -> int:
     """Payload of a PCIe link as `host.pcie.rate` counts it: 504G for 16 lanes of 32 GT/s. 0: not known."""
-    found = _SPEED.match(node.get("link_speed", "")[:20])
+    found = re.match(_SPEED, node.get("link_speed", "")[:20])
     lanes = _number(node.get("link_width", ""))
     return int(Fraction(found[1]) * GBPS * lanes * 63 / 64) if found else 0
 

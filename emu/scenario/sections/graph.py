@@ -20,7 +20,6 @@ from actors.ncclx.operations import ALGORITHMS
 from emu.base.errors import FormatError, Problem, ScenarioError
 from emu.base.spelling import did_you_mean, shown
 from emu.scenario.plugins import SEPARATOR, load_plugin
-from emu.scenario.readers.msccl import read_msccl
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.document import Node, Place, Scalar, decode, read_document
 from emu.scenario.yaml.values import Reading
@@ -201,6 +200,8 @@ def _put_in_place(
     try:
         text = decode(read_file(path), str(path))
         if path.suffix == MSCCL:
+            from emu.scenario.readers.msccl import read_msccl  # noqa: PLC0415 - which needs XML
+
             given = read_msccl(text)
             root = _node({"chunks": given.chunks, "steps": given.steps}, Place(str(path), 1))
             found: list[Problem] = []

@@ -319,10 +319,8 @@ EnvMapping = Annotated[
 """Empty once a scenario is read: what it held was translated."""
 
 
-_ASSIGNED: Final = re.compile(
-    r"""(?<![\w$])(NCCLX?_\w+)=("[^"]*"|'[^']*'|\$\([^)]*\)|`[^`]*`|[^\s;&|\\"'`]*)"""
-)
-_FALLBACK: Final = re.compile(r"\$\{\w+:?[-=]([^}]*)\}")
+_ASSIGNED: Final = r"""(?<![\w$])(NCCLX?_\w+)=("[^"]*"|'[^']*'|\$\([^)]*\)|`[^`]*`|[^\s;&|\\"'`]*)"""
+_FALLBACK: Final = r"\$\{\w+:?[-=]([^}]*)\}"
 
 
 def put_names_in_place(
@@ -390,8 +388,8 @@ def exported(text: str, file: str) -> tuple[dict[str, Node], dict[str, Place]]:
     given: dict[str, Node] = {}
     keys: dict[str, Place] = {}
     for line, written in enumerate(text.splitlines(), 1):
-        for found in _ASSIGNED.finditer(re.sub(r"(^|\s)#.*", "", written)):
-            value = _FALLBACK.sub(r"\1", found[2].strip("\"'"))
+        for found in re.finditer(_ASSIGNED, re.sub(r"(^|\s)#.*", "", written)):
+            value = re.sub(_FALLBACK, r"\1", found[2].strip("\"'"))
             keys[found[1]] = Place(file, line)
             given[found[1]] = Node(value, keys[found[1]])
     return given, keys
