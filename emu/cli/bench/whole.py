@@ -11,17 +11,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from emu.base.errors import RuntimeFailure
-from emu.cli.bench.cases import CASES, HOSTS_PER_LEAF, SPINES
+from emu.cli.bench.cases import HOSTS_PER_LEAF, SPINES
 
 WHOLE_POD_HOSTS: Final = 3072
 CLUSTER_PODS: Final = 8
 """Pods of Llama 3's cluster: 24,576 GPUs."""
+
+
+Scenario = Callable[[], dict[str, Any]]
+"""Makes a scenario as a mapping with the keys of YAML."""
 
 
 class WholeCase(NamedTuple):
@@ -29,7 +33,7 @@ class WholeCase(NamedTuple):
 
     name: str
     title: str
-    scenario: Callable[[], dict[str, Any]] | None = None
+    scenario: Scenario | None = None
     """None: the scenario `shipped`."""
     shipped: str = ""
 
@@ -46,10 +50,12 @@ class Waited(NamedTuple):
     digest: str
 
 
-def _permutation(hosts: int, size: str) -> Callable[[], dict[str, Any]]:
+def _file(hosts: int, workload: Mapping[str, Any], sections: Mapping[str, Any] | None = None) -> Scenario:
+    """What a user writes: a fabric and a job, and all else by default."""
+
     def made() -> dict[str, Any]:
         return {
-            "name": f"permutation-{hosts}",
+            "name": f"{workload['kind']}-{hosts}",
             "topology": {
                 "kind": "ai_zone",
                 "racks": hosts // HOSTS_PER_LEAF,
@@ -57,10 +63,15 @@ def _permutation(hosts: int, size: str) -> Callable[[], dict[str, Any]]:
                 "gpus_per_host": 1,
                 "spines": SPINES,
             },
-            "jobs": [{"name": "all", "workload": {"kind": "permutation", "size": size}}],
+            **(sections or {}),
+            "jobs": [{"name": "all", "workload": dict(workload)}],
         }
 
     return made
+
+
+def _permutation(hosts: int, size: str, sections: Mapping[str, Any] | None = None) -> Scenario:
+    return _file(hosts, {"kind": "permutation", "size": size}, sections)
 
 
 def _idle() -> dict[str, Any]:
@@ -76,8 +87,17 @@ WHOLE: Final = {
     case.name: case
     for case in (
         WholeCase("tiny", "tiny_all_reduce, as it is shipped", shipped="tiny_all_reduce"),
-        WholeCase("perm-64-whole", CASES["permutation-64"].title, CASES["permutation-64"].scenario),
-        WholeCase("incast-16-whole", CASES["incast-16"].title, CASES["incast-16"].scenario),
+        WholeCase("perm-64-whole", "64-host permutation of 8MiB", _permutation(64, "8MiB")),
+        WholeCase(
+            "incast-16-whole",
+            "16:1 incast of 16MiB",
+            _file(64, {"kind": "incast", "fan_in": 16, "destination": 0, "size": "16MiB"}),
+        ),
+        WholeCase(
+            "perm-1024-whole",
+            "1,024-host permutation of 2MiB",
+            _permutation(1024, "2MiB", {"switch": {"buffer": {"pool": "256MB"}}}),
+        ),
         WholeCase(
             "perm-3072-whole",
             "3,072-host permutation of 512KiB",
