@@ -9,13 +9,16 @@ characters beyond U+FFFF as escapes; they agree on everything else.
 from __future__ import annotations
 
 import json
-from functools import lru_cache
-from typing import Any, Final
+from functools import cache, lru_cache
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from emu.scenario.schema import Scenario
+from emu.scenario.section import Section
 from emu.scenario.yaml.document import TAGS, resolved
+from emu.scenario.yaml.problems import ListOf, Shape, field_shape
+from emu.scenario.yaml.values import Reading
 
 _WIDTH: Final = 100
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -26,9 +29,60 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
     Only keys whose default is "none" (the `for` of a lasting fault) are absent.
     """
-    plain = _without_none(scenario.model_dump(by_alias=True))
-    assert isinstance(plain, dict), type(plain)
-    return plain
+    return _plain(scenario)
+
+
+class _Key(NamedTuple):
+    """How a field of a section is written."""
+
+    key: str
+    shape: Shape
+    always: bool
+    """Whether the shape has a text for None, too."""
+
+
+@cache
+def _keys(model: type[Section]) -> dict[str, _Key]:
+    return {
+        name: _Key(
+            field.alias or name,
+            field_shape(field),
+            any(isinstance(mark, Reading) for mark in field.metadata),
+        )
+        for name, field in model.model_fields.items()
+    }
+
+
+def _plain(section: Section) -> dict[str, Any]:
+    """A section's keys that have a value. pydantic's dump gives the same (a test holds that), once it has
+    compiled a writer for every section of the scenario, most of which are at their defaults."""
+    found = {}
+    for name, (key, shape, always) in _keys(type(section)).items():
+        value = getattr(section, name)
+        if value is not None or always:
+            value = _shown(value, shape)
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _shown(value: Any, shape: Shape) -> Any:
+    if isinstance(shape, Reading):
+        return _listed(shape.show(value))
+    if isinstance(value, Section):
+        return _plain(value)
+    if isinstance(value, (tuple, list)):
+        item = shape.item if isinstance(shape, ListOf) else None
+        return [_shown(one, item) for one in value]
+    return _listed(value)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shown(item, None) for key, item in value.items() if item is not None}
+    if isinstance(value, (tuple, list)):
+        return [_shown(item, None) for item in value]
+    return value
 
 
 def to_yaml(scenario: Scenario) -> str:
@@ -50,14 +104,6 @@ def mapping_to_yaml(mapping: dict[str, Any]) -> str:
 def canonical_bytes(scenario: Scenario) -> bytes:
     """The same bytes for equal scenarios, in every version of Python and PyYAML: JSON, keys sorted, ASCII."""
     return json.dumps(to_mapping(scenario), sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    if isinstance(value, (list, tuple)):
-        return [_without_none(item) for item in value]
-    return value
 
 
 def _node(value: Any, *, in_list: bool) -> yaml.Node:

@@ -20,6 +20,7 @@ from emu.results.summary import Collective, Flow, Summary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/python.md"
+PROPERTIES = ("property", "cached_property")
 MARK = "<!-- The rest is written by `make golden`. -->\n"
 ELSEWHERE = {"Scenario": "[scenario.md](scenario.md) has its keys"}
 """Classes that have a page of their own."""
@@ -122,7 +123,7 @@ def _below(owner: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
             case ast.AnnAssign(target=ast.Name(id=name), annotation=shape):
                 yield name, ast.unparse(shape), _said(after)
             case ast.FunctionDef(name=name, returns=shape):
-                is_property = any(ast.unparse(one) == "property" for one in field.decorator_list)
+                is_property = any(ast.unparse(one) in PROPERTIES for one in field.decorator_list)
                 type_ = ast.unparse(shape) if shape is not None else ""
                 yield name, type_ if is_property else f"(){type_}", ast.get_docstring(field) or ""
 
