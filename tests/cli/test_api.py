@@ -149,7 +149,7 @@ def test_a_run_plans_its_jobs_once(fidelity: str, monkeypatch: pytest.MonkeyPatc
         planned.append(scenario.name)
         return make_plan(scenario, topology, resolved)
 
-    monkeypatch.setattr("emu.runtime.blueprint.plan_jobs", counted)
+    monkeypatch.setattr("emu.build.drawing.make_plan", counted)
     api.run(TINY, overrides={"fidelity": fidelity, "expect": []}, local=True, diagnose=False)
     assert planned == ["tiny_all_reduce"]
 
