@@ -4,6 +4,7 @@ import pytest
 
 from emu import api
 from emu.base.units import about_rate, about_size, about_time, aligned
+from emu.measure.summary_html import summary_html
 from emu.measure.summary_report import (
     balance_lines,
     busiest_links,
@@ -12,7 +13,6 @@ from emu.measure.summary_report import (
     fault_lines,
     flow_lines,
     most_paused_links,
-    summary_html,
     verdict_line,
 )
 from emu.results.summary import Diagnosed, Expectation, FaultEffect, Flow, GroupLoad
