@@ -10,11 +10,14 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 import emu
 from emu import api
@@ -32,6 +35,8 @@ for ignorable in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
 # much oftener at all, took a third of the time of some files.
 gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
 
+KEEPS = "kept_workers"
+"""What files have in them whose tests ask for the fixture of this name."""
 KEPT = pytest.StashKey[contextlib.ExitStack]()
 WAITING = pytest.StashKey[set[Path]]()
 """The files whose tests wait for Ray."""
@@ -89,15 +94,38 @@ def pytest_report_header() -> str:
     return f"emu {emu.__version__}, packet path {emu.compiled_state()}"
 
 
+class ByFile(LoadFileScheduling):
+    """Each file whole in one process; those that keep Ray's workers all in the same: Ray starts once."""
+
+    @cache  # noqa: B019 - one object, as long as the tests
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return KEEPS if keeps_workers(self.config.rootpath / file) else file
+
+
+@cache
+def keeps_workers(file: Path) -> bool:
+    """Whether tests of a file ask for the workers that are kept from run to run."""
+    return KEEPS in file.read_text("utf-8")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile | None:
+    """Share out files as `ByFile` says, where they are shared out whole."""
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files whose tests wait for Ray, so that none is left over; leave `soak` to `make soak`.
+    """Begin with the files whose tests wait for Ray or take long, so that none is left over at the end; leave
+    `soak` to `make soak`.
 
-    Where processes share the tests, each file stays whole in one (`--dist loadfile`), in this order.
+    Where processes share the tests, they take them in this order.
     """
     waiting = {item.path for item in items if item.get_closest_marker("ray")}
     config.stash[WAITING] = waiting
-    items.sort(key=lambda item: item.path not in waiting)
+    long = {item.path for item in items if item.get_closest_marker("long")}
+    kept = {path for path in waiting if keeps_workers(path)}
+    items.sort(key=lambda item: (item.path not in kept, item.path not in long, item.path not in waiting))
     if SOAK:
         return
     large = [item for item in items if item.get_closest_marker("soak")]

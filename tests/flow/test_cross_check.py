@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from emu.api import run
 from emu.flow.cross import differences
 
+pytestmark = pytest.mark.long
+
 ZONE: Final = {"kind": "ai_zone", "gpus_per_host": 8, "hosts_per_rack": 2, "spines": 4}
 POD: Final = {"kind": "llama3", "pods": 1, "racks_per_pod": 4, "ctsws_per_pod": 4}
 """Of the cluster whose aggregation is of modular switches."""

@@ -21,6 +21,8 @@ from emu.api import run
 from emu.cli.commands.perf import FABRIC
 from emu.workload.nccl_tuning import _NAMES, Choice, _nccl_us, nccl_choice
 
+pytestmark = pytest.mark.long
+
 RATES: Final = Rates(400 * 10**9, 2_966_400_000_000)
 SERVERS: Final = Shape(64, 8, 8, 16)
 KIB: Final = 1 << 10

@@ -8,6 +8,8 @@ from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.scenarios_run.small import PACKETS, brief
 
+pytestmark = pytest.mark.long
+
 TINY = "tiny_flap"
 SEEDS = range(100)
 

@@ -21,6 +21,8 @@ from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.runtime.toys import ToyRun, random_network
 from tests.scenarios_run.small import PACKETS, ROOT, brief
 
+pytestmark = pytest.mark.long
+
 ROUNDS = 20 if SOAK else 1
 PARTS = (1, 2, 3, 5)
 BATCHES = 12

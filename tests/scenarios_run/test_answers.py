@@ -10,6 +10,8 @@ import emu
 from emu import api
 from tests.scenarios_run.small import ROOT, SCENARIOS, digest_of
 
+pytestmark = pytest.mark.long
+
 SAMPLED_FOR_A_FAULT = ("busiest_uplink",)
 """Its fault hits what sent most between samples, so they are as far apart as that is to be looked at."""
 

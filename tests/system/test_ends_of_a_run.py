@@ -123,7 +123,6 @@ def test_a_head_that_is_killed_ends_the_run_at_once_with_the_way_on(doomed: dict
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("kept_workers")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.provokes("a worker raises an unexpected exception")

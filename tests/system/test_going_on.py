@@ -127,7 +127,6 @@ def test_run_goes_on_where_its_driver_left_it(place: Path, ends: int, number: st
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("kept_workers")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_run_on_ray_goes_on_after_its_driver_was_killed(place: Path) -> None:

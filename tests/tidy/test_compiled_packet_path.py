@@ -38,6 +38,8 @@ from actors.compiled.finder import present_hot_modules, source_path
 from tests.runtime.patience import PATIENCE_S, until
 from tests.tidy.tracked import ROOT
 
+pytestmark = pytest.mark.long
+
 STEP = "from actors.kernel.limits import LIMIT\n\n\ndef step(n: int) -> int:\n    return n * 2 + LIMIT\n"
 WALK = "from actors.kernel.toy import step\n\n\ndef walk(n: int) -> int:\n    return step(step(n))\n"
 LIMITS = "from typing import Final\n\nLIMIT: Final = 1\n"

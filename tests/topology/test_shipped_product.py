@@ -20,6 +20,8 @@ from emu.scenario.workloads.jobs import WORKLOADS
 from tests.conftest import SOAK
 from tests.topology.test_runs import FABRICS
 
+pytestmark = pytest.mark.long
+
 ROOT: Final = Path(__file__).resolve().parents[2] / "scenarios"
 HOSTS: Final = range(4)
 

@@ -12,6 +12,8 @@ import pytest
 import emu
 from tests.tutorials.pages import PAGES, Shown, commands, executed
 
+pytestmark = pytest.mark.long
+
 UNITS = {
     "us": 1e-6,
     "ms": 1e-3,
