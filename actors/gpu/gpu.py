@@ -29,7 +29,7 @@ there. A fault turns over a bit of that memory.
 
 Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), compute
 that competes for memory. SMs that channels take from computing are the program's
-(`actors.ncclx.rank.program`).
+(`actors.ncclx.rank.rank_program`).
 """
 
 from __future__ import annotations

@@ -15,17 +15,17 @@ from actors.ncclx.algorithms.ring import OPERATION_CODES, RingChannel
 from actors.ncclx.gpu_orders import GroupOrders, Orders
 from actors.ncclx.operations import Announcement, Operation
 from actors.ncclx.payload import group_orders
+from actors.ncclx.rank.call_watchdog import Watchdog
 from actors.ncclx.rank.calling import Calling
 from actors.ncclx.rank.computing import Computing
 from actors.ncclx.rank.connecting import Connecting
 from actors.ncclx.rank.ends import Ends
 from actors.ncclx.rank.flight_records import Recorder
 from actors.ncclx.rank.group_calls import GroupCalls
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.rank.sm_share import GpuSms, Share
 from actors.ncclx.rank.streams import Streams
 from actors.ncclx.rank.timer_subjects import Timers
-from actors.ncclx.rank.watchdog import Watchdog
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import LINE, GroupCall
 from actors.ncclx.transport.channel import Channel, GraphChannel

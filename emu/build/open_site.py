@@ -30,7 +30,7 @@ from actors.kernel.event import MAX_SUBJECTS, NEVER_PS
 from actors.ncclx.on_demand import OpenBook, OpenSchedule
 from actors.ncclx.operations import Operation
 from actors.ncclx.posted_payload import PostedBuilder
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.schedule import is_ring, operations_of
 from actors.ncclx.script import Group, GroupCall, Script, ScriptPlan, kind_of
 from actors.ncclx.transport.clear_to_send import CTS_BYTES

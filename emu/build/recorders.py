@@ -9,7 +9,7 @@ from actors.fabric.model import Topology
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event_log import GRANTED, OPERATED, PAUSED, EventLog
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.nic.flow_trace import FlowTrace
 from actors.nic.nic import Nic
 from actors.switch.switch import Switch

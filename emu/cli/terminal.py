@@ -134,7 +134,7 @@ class TimeLeft:
 
 
 class Counted(TimeLeft):
-    """The same for so many pieces of work, each told when it is done."""
+    """The same for so many pieces of work, with a line for each that is done."""
 
     def __init__(self, total: int) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ class Terminal(Observer):
             self._lines([f"metrics of {count}: {discovery_url}"])
 
     def page_at(self, url: str) -> None:
-        """Where the run can be seen while it goes on; told where somebody looks."""
+        """Where the run can be seen while it goes on; printed where output is a terminal."""
         if self._console.is_terminal:
             self._lines([f"see it: {url}"])
 

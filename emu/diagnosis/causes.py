@@ -71,7 +71,7 @@ MOST_LISTED: Final = 8
 """How many of those beyond that are listed."""
 UNEXPLAINED: Final = "unexplained_wait"
 LAST: Final = (UNEXPLAINED, "imbalance", *EVIDENCE)
-"""What is only told where nothing else is."""
+"""What is reported only where nothing else is."""
 
 
 def diagnose(

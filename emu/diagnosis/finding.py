@@ -54,7 +54,7 @@ BIT_ERRORS = "bit_errors"
 EVERYTHING = Finding("everything", "everything", 0, "the intended fabric")
 """Stands for all that is scripted to go wrong: healed, it is the intended fabric."""
 EVIDENCE = ("timer_without_loss", BIT_ERRORS, "drops", "reordering")
-"""What was counted and accuses no component: told where nothing else is."""
+"""What was counted and accuses no component: reported where nothing else is."""
 MEANT = (CONTENTION, ODD, LOSSY, GIVEN, TIMER_SHORT, *EVIDENCE)
 """What is so on the intended fabric too."""
 CAUSES = {

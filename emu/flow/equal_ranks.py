@@ -1,6 +1,6 @@
 """Ranks that do the same: of a training step, all that have the same script and equal groups.
 
-Two ranks are alike if they share a script and if, for each group that it names, the other members are alike,
+Two ranks are equal if they share a script and if, for each group that it names, the other members are equal,
 too. The step is then gone through once for all of them (`emu.flow.in_step`). It is the coarsest partition of
 that kind, found by splitting until nothing changes.
 """

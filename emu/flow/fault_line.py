@@ -62,7 +62,7 @@ class FaultLine:
         self._slow = _slow_spans(topology, faults)
 
     def apply(self, events: Sequence[Event]) -> list[int]:
-        """Let these events of one time change the wires; returns the directed links with other rates."""
+        """Let these events of one time change the links; returns the directed links with other rates."""
         rated: list[int] = []
         routed: dict[int, None] = {}
         for one in events:

@@ -1,4 +1,4 @@
-"""Calls of groups that are alike, as one: all of them begin together and go at one rate, that of the slowest.
+"""Calls of equal groups, as one: all of them begin together and go at one rate, that of the slowest.
 
 A training step on thousands of GPUs has the same call in thousands of groups at the same time. Where every
 connection carries as much, the last of them ends when the fullest link has carried what it has to: that is
@@ -40,7 +40,7 @@ _KINDS: Final = {DATA: PAUSING, ACKS: LIGHT, INSIDE: QUIET}
 
 
 def goes_in_step(scenario: Scenario, job: WiredJob) -> bool:
-    """Whether the ranks of a job that are alike go through its step as one, where there is no other job."""
+    """Whether equal ranks of a job go through its step as one, where there is no other job."""
     if scenario.faults or scenario.overrides or not scenario.transport.is_rc:
         return False
     if scenario.routing.kind not in ("ecmp", "e_ecmp"):

@@ -24,7 +24,7 @@ from actors.host.host import Host
 from actors.kernel.event import NEVER_PS
 from actors.kernel.kernel import Kernel
 from actors.ncclx.operations import Operation
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.schedule import KnownPlans, Schedule
 from actors.ncclx.script import CALL, Group, GroupCall, Script, ScriptPlan
 from actors.ncclx.transport.wiring import NvlinkPlan, QpPlan, Side, WiredJob

@@ -130,7 +130,7 @@ class GpuOperation(NamedTuple):
 
 
 class HostWait(NamedTuple):
-    """A stream was told to wait for an event."""
+    """A stream waits for an event from here on."""
 
     at_ns: int
     thread: int

@@ -97,7 +97,7 @@ class Job:
     say: Callable[[str], None] = lambda _: None
 
     def facts(self, folder: Path, *, gloo: bool) -> dict[str, Any]:
-        """What the processes of the ranks are told."""
+        """The job, as the processes of its ranks read it."""
         return {
             "script": list(self.script),
             "module": self.module,
@@ -331,17 +331,17 @@ class LiveServer:
         return f"ranks disagree about call {turn} of {_group(call)}: {told}"
 
     def _advance(self) -> None:
-        """Go on until somebody is told something."""
+        """Step the run until a rank has an answer."""
         for one in self.ranks:
             if one.asked is not None and not one.caller._asked:
                 kind, value = one.asked
                 one.caller.ask(*((NEXT,) if kind == "wait" else (UNTIL, max(value, self._run.now_ps))))
-        while not self._heard():
+        while not self._take_answers():
             if not self._run.step():
                 raise RuntimeFailure("the ranks of a live run wait, and the run does not go on")
 
-    def _heard(self) -> bool:
-        """Take what was told; whether anything was."""
+    def _take_answers(self) -> bool:
+        """Take the answers to ranks; whether there were any."""
         found = False
         for one in self.ranks:
             if not one.ended and one.caller.answered():

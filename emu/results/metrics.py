@@ -10,7 +10,7 @@ tables say the same, and from these expectations know them over time (`emu.measu
 
 The labels of collectives are those of NCCL Inspector's Prometheus output (NCCL, ext-profiler/inspector):
 `comm_name` is the job, `collective` as NCCL spells it, `message_size` a range of powers of two. Slurm job,
-node and GPU are left out: a collective is told of once, and not by each rank.
+node and GPU are left out: a collective is reported once, and not by each rank.
 """
 
 from __future__ import annotations

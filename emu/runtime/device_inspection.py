@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
 from actors.port.link import KEPT_DOWNS, PRIORITIES

@@ -21,7 +21,7 @@ from actors.fabric.model import Topology
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.rank.sm_share import MEMBER
 from actors.nic.nic import Nic
 from actors.port.port import Port

@@ -1,4 +1,4 @@
-"""Blocks of a fabric: what hangs together below each tier, and which blocks look alike.
+"""Blocks of a fabric: what hangs together below each tier, and which blocks have the same shape.
 
 A *block* of tier t is what remains connected when all switches above tier t are taken away: a rack under its
 leaf, a pod under its spines, at last the fabric. A block holds its own switches of tier t and the blocks of

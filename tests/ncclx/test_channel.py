@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingCursor
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.transport.channel import RECEIVES
 from actors.ncclx.transport.clear_to_send import CTS_BYTES, ReceiveEnd, SendEnd
 from actors.ncclx.transport.wiring import Side

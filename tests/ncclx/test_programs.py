@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actors.gpu.gpu import Gpu
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from emu import api
 from emu.base.errors import ScenarioError
 from emu.scenario.load import load_mapping

@@ -15,7 +15,7 @@ from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.transport.wiring import QpPlan, Side
 from actors.port.link import MessagePort
 from actors.wire.message import (

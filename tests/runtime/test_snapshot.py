@@ -9,7 +9,7 @@ import pytest
 from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.mixing import Stream
-from actors.ncclx.rank.program import ScriptProgram
+from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.transport.channel import GraphChannel
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.runtime.outcome import Ending

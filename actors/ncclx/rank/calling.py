@@ -15,12 +15,12 @@ from actors.kernel.device import Plain
 from actors.kernel.state import as_list
 from actors.kernel.vectors import append, vec
 from actors.ncclx.gpu_orders import Orders
+from actors.ncclx.rank.call_watchdog import Watchdog
 from actors.ncclx.rank.connecting import Connecting
 from actors.ncclx.rank.ends import Ends
 from actors.ncclx.rank.flight_records import Recorder
 from actors.ncclx.rank.group_calls import Call, GroupCalls
 from actors.ncclx.rank.sm_share import Share
-from actors.ncclx.rank.watchdog import Watchdog
 
 
 class Calling:

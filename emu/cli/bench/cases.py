@@ -536,7 +536,7 @@ QUICKSTART: Final[dict[str, Any]] = {
     "transport": {"timeout": 8},
     "ncclx": {"qps_per_connection": 16},
 }
-"""The quickstart's fabric, 64 GPUs in four racks, and what is told to its NICs and library."""
+"""The quickstart's fabric, 64 GPUs in four racks, and the settings of its NICs and library."""
 
 
 def _quickstart() -> dict[str, Any]:

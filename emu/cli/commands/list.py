@@ -96,7 +96,7 @@ def _print_table(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def _row(run: str, found: tuple[Path, str]) -> dict[str, str]:
-    """What is told of a scenario: its question is its first line, a variant's how its description begins."""
+    """The line that describes a scenario: its first comment, or of a variant how its description begins."""
     path, variant = found
     row = {"run": run, "file": str(path), "variant": variant}
     try:

@@ -57,7 +57,7 @@ FABRIC: Final[dict[str, object]] = {
         "link": "400G",
     },
 }
-"""Where it runs unless told otherwise: 64 GPUs on eight servers, a leaf for each NIC of a server."""
+"""Where it runs unless a scenario is given: 64 GPUs on eight servers, a leaf for each NIC of a server."""
 _NCCL_NAMES: Final = {"tree": "double_binary_tree", "nvlstree": "nvls_tree"}
 """Algorithms whose names differ from ours."""
 

@@ -70,7 +70,7 @@ OUTLIER_PERCENT: Final = 20
 
 
 SAMPLED: Final = "run.sample_every=100us"
-"""How a run without end is sampled, if not told otherwise: its file knows how long one round takes."""
+"""How a run without end is sampled, unless its file says how: whoever wrote it knows what a round takes."""
 
 
 class LiveTerminal(Terminal):
@@ -98,7 +98,7 @@ class LiveTerminal(Terminal):
         self._tended = 0
         """How many of the operator's rows were shown."""
         self._hit: dict[int, str] = {}
-        """By fault, what it hit last: told when that is another."""
+        """By fault, what it hit last; a line is printed when that is another."""
 
     def begin_live(self, title: str, facts: Sequence[str]) -> None:
         """The heading, and the status line where somebody looks."""

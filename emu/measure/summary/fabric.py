@@ -2,8 +2,8 @@
 
 Worked out from the counters of all devices at the end of the run and from the topology. A link has two
 directions and each is a row; what a direction carried is what its sending port counted, and what it was
-paused for is what the *sending* port was told by its peer; where links have credits, how long it waited for
-them.
+paused for is how long the *sending* port was stopped by its peer; where links have credits, how long it
+waited for them.
 
 Imbalance. A switch's uplinks are its ports to switches of a higher tier. The load of a member is the payload
 it sent; `max_over_mean` is the fullest member over the mean of all, idle ones included, so four flows on four

@@ -99,7 +99,7 @@ def _unmarked(counts: Counts, queues: Sequence[int]) -> str:
 
 
 def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
-    """What switches were told to do with packets."""
+    """How switches are configured to treat packets."""
     deep = scenario.switch.deep_buffer
     if deep != type(deep)() and deep.where != "none" and counts.total(CREDIT_GRANTS) == 0:
         yield Unfired(feature="switch.deep_buffer", reason="no packet crossed a modular switch")

@@ -42,7 +42,7 @@ MOST_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 30.0
 """How long a request may take to arrive, and an answer to leave, in all."""
 MOST_CLIENTS: Final = 32
-"""How many connections are served at one time; a further one is told so."""
+"""How many connections are served at one time; a further one is refused with that reason."""
 AGAIN_S: Final = 0.1
 """How soon a process without descriptors accepts again."""
 LINGER_S: Final = 5.0

@@ -113,7 +113,7 @@ class SnapshotCoordinator:
                 if not counts:
                     self._count(sync_ps, digests)
             except OSError as error:
-                if not counts:  # else the run has it here, and the next one that counts is told of
+                if not counts:  # else the run has it here, and the next one that counts is reported
                     self._tell(sync_ps, f"{self.directory}: {error.strerror}")
             del self._under_way[0]
 

@@ -76,7 +76,7 @@ class RoutingSection(PolicySection):
     seed: Literal["per_switch", "equal"] = "per_switch"
     """Whether each switch draws a hash seed of its own, or all have the same."""
     weights: Literal["equal", "capacity"] = "equal"
-    """Whether members of a group count alike, or by the rate of their links."""
+    """Whether members of a group have equal weights, or the rates of their links."""
     link_weights: Annotated[tuple[LinkWeight, ...], Field(max_length=65536)] = ()
     """Exceptions, link by link."""
     paths: Literal["auto", "valley_free", "shortest"] = "auto"
