@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -31,7 +32,6 @@ from emu.diagnosis.view import Moves
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
-from emu.measure.run_directory.pcapng import capture_files, pcapng
 from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv, write_whole
 from emu.measure.run_directory.sample_rows import (
     COLUMNS,
@@ -67,10 +67,10 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import ports_named
 from emu.scenario.set_options import VARIANT
 from emu.stored_run import breaking
-from emu.workload.composing import Program
 
 if TYPE_CHECKING:
     from emu.runtime.live.open_run import Completion, OpenRun
+    from emu.workload.composing import Program
 
 __all__ = [
     "Completion",
@@ -112,13 +112,19 @@ __all__ = [
 JOB_FAILED_STATUS: Final = 3
 
 
-def __getattr__(name: str) -> object:
-    """The classes of a run with an open job, which other runs do not load. AttributeError for other names."""
-    if name not in ("Completion", "OpenRun"):
-        raise AttributeError(f"module 'emu.api' has no attribute {name!r}")
-    from emu.runtime.live import open_run  # noqa: PLC0415
+_LATER: Final = {
+    "Completion": "emu.runtime.live.open_run",
+    "OpenRun": "emu.runtime.live.open_run",
+    "Program": "emu.workload.composing",
+}
+"""Classes that most runs do not load -> where each is."""
 
-    return getattr(open_run, name)
+
+def __getattr__(name: str) -> object:
+    """The classes of `_LATER`. AttributeError for other names."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'emu.api' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +511,11 @@ def _run_recorded(
         )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
-        captures = capture_files(scenario, topology, outcome.devices, record.written)
+        captures: dict[int, Iterator[bytes]] = {}
+        if scenario.run.capture:
+            from emu.measure.run_directory.pcapng import capture_files  # noqa: PLC0415 - of packets
+
+            captures = capture_files(scenario, topology, outcome.devices, record.written)
         if outcome.devices and not record.counts:
             record.counted(layouts_of({one.number: one.series for one in outcome.devices}))
         record.note_operator(operator_rows(outcome.devices))
@@ -655,6 +665,8 @@ class _Record(Observer):
                     self.written.add(number)
                     del self._captured[number]
                     if self._directory is not None:
+                        from emu.measure.run_directory.pcapng import pcapng  # noqa: PLC0415 - as above
+
                         pieces = pcapng(scenario, self._topology, number, captured)
                         self._directory.write_captures({number: pieces})
 

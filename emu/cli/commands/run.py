@@ -26,7 +26,6 @@ from emu.measure import summary_report
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.reports.live_link import Linked, LiveLink
-from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.base import notices
 
@@ -88,6 +87,8 @@ def command(
                 "--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --variant, "
                 "--no-expect, --out, --force"
             )
+        from emu.resume import reopen  # noqa: PLC0415 - only of a run that broke off
+
         with reopen(resume) as again:
             options = replace(options, resume_ps=again.from_ps)
             words = ["emu", "run", str(again.directory.path / "scenario.yaml")]
