@@ -213,8 +213,8 @@ def _ring(op: str, shape: Shape, size_bytes: int, once: int) -> Work:
 
 def moving_ps(size_bytes: int, rate_bps: int) -> int:
     """How long so many bytes take."""
-    pieces = range(0, size_bytes, 1 << 19)
-    return sum(serialisation_ps(min(size_bytes - at, 1 << 19), rate_bps) for at in pieces)
+    whole, rest = divmod(size_bytes, 1 << 19)
+    return whole * serialisation_ps(1 << 19, rate_bps) + serialisation_ps(rest, rate_bps)
 
 
 def model_ps(
@@ -235,6 +235,8 @@ def choose(tuner: TunerSettings, op: str, shape: Shape, size_bytes: int, rates: 
         able = [name for name in able if name not in BY_SERVER]
     if not able:
         return "direct"
+    if len(able) == 1:
+        return able[0]
     return min(able, key=lambda name: model_ps(tuner, name, op, shape, size_bytes, rates))
 
 

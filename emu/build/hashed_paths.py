@@ -30,6 +30,7 @@ class HashedPaths:
         self._topology = topology
         self._ends = [(node.number, end) for node in topology.nodes for end in topology.ports(node.number)]
         """By number of the port."""
+        self._addresses = {nic: topology.address_of(nic) for nic in topology.nics}
         self.walks = _walks(scenario, topology, self._ends)
         self._fabric_ports = {
             nic: [at for at, end in enumerate(topology.ports(nic)) if end.kind == FABRIC]
@@ -103,10 +104,8 @@ class HashedPaths:
 
     def frame(self, nic: int, peer: int, port: int, qpn: int, priority: int, opcode: int) -> Frame:
         """A packet as switches hash it."""
-        topology = self._topology
-        return Frame(
-            opcode, priority, topology.address_of(nic), topology.address_of(peer), port, qpn, 0, 0, 0
-        )
+        addresses = self._addresses
+        return Frame(opcode, priority, addresses[nic], addresses[peer], port, qpn, 0, 0, 0)
 
 
 def _walks(scenario: Scenario, topology: Topology, ends: list[tuple[int, Attachment]]) -> Walks:

@@ -153,36 +153,39 @@ class ConnectionBook:
         `flags`: it carries clear-to-sends. Of a NIC to itself there are two queue pairs as well; its packets
         turn round at the switch.
         """
+        (made,) = self.connect_many(nic, peer, priority, job, 1, log_deliveries=log_deliveries, flags=flags)
+        return made
+
+    def connect_many(
+        self,
+        nic: int,
+        peer: int,
+        priority: int,
+        job: int,
+        count: int,
+        *,
+        log_deliveries: bool = False,
+        flags: bool = False,
+    ) -> list[tuple[int, int]]:
+        """Note so many connections, as `connect` does: a large job has millions."""
         ends = self._ends.setdefault(nic, [])
         peer_ends = self._ends.setdefault(peer, [])
-        index, peer_index = len(ends), len(peer_ends) + (nic == peer)
-        ends.append(
-            _End(
-                peer,
-                peer_index,
-                priority,
-                log_deliveries=False,
-                job=job,
-                sends=True,
-                flags=flags,
-                turn=self._take_turn(nic, sends=True, flags=flags),
-            )
-        )
-        peer_turn = self._take_turn(peer, sends=False, flags=flags)
-        peer_ends.append(
-            _End(nic, index, priority, log_deliveries, job, sends=False, flags=flags, turn=peer_turn)
-        )
-        self._connected(nic, index, peer, peer_index)
-        return index, peer_index
+        leaving, arriving = self._turns[nic, True, flags], self._turns[peer, False, flags]
+        self._turns[nic, True, flags] += count
+        self._turns[peer, False, flags] += count
+        made: list[tuple[int, int]] = []
+        for turn in range(count):
+            index, peer_index = len(ends), len(peer_ends) + (nic == peer)
+            sends, logs = True, False
+            ends.append(_End(peer, peer_index, priority, logs, job, sends, flags, leaving + turn))
+            sends, logs = False, log_deliveries
+            peer_ends.append(_End(nic, index, priority, logs, job, sends, flags, arriving + turn))
+            self._connected(nic, index, peer, peer_index)
+            made.append((index, peer_index))
+        return made
 
     def _connected(self, nic: int, index: int, peer: int, peer_index: int) -> None:
         """A connection was noted. One of a plan has its numbers from its place alone."""
-
-    def _take_turn(self, nic: int, *, sends: bool, flags: bool) -> int:
-        """The next place at a NIC among queue pairs of one kind."""
-        turn = self._turns[nic, sends, flags]
-        self._turns[nic, sends, flags] += 1
-        return turn
 
     def numbered(
         self, seed: int, topology: Topology, source_port: SourcePort
@@ -190,34 +193,16 @@ class ConnectionBook:
         """The queue pairs of every NIC of the fabric by index; a NIC that nobody uses has none."""
         numbers = {nic: assign_qpns(seed, nic, len(ends)) for nic, ends in self._ends.items()}
         plan: dict[int, tuple[QpPlan, ...]] = dict.fromkeys(topology.nics, ())
+        addresses = {nic: topology.address_of(nic) for nic in self._ends}
         for nic, ends in self._ends.items():
             qpns = numbers[nic]
-            plan[nic] = tuple(
-                QpPlan(
-                    nic=nic,
-                    index=index,
-                    qpn=qpns[index],
-                    remote_nic=end.remote_nic,
-                    remote_index=end.remote_index,
-                    remote_qpn=numbers[end.remote_nic][end.remote_index],
-                    remote_address=topology.address_of(end.remote_nic),
-                    udp_source=source_port(
-                        nic,
-                        index,
-                        end.turn,
-                        end.remote_nic,
-                        numbers[end.remote_nic][end.remote_index],
-                        end.priority,
-                        end.sends,
-                    ),
-                    priority=end.priority,
-                    log_deliveries=end.log_deliveries,
-                    job=end.job,
-                    turn=end.turn,
-                    sends=end.sends and not end.flags,
-                )
-                for index, end in enumerate(ends)
-            )
+            found: list[QpPlan] = []
+            for index, (remote, there, priority, logs, job, sends, flags, turn) in enumerate(ends):
+                qpn = numbers[remote][there]
+                port = source_port(nic, index, turn, remote, qpn, priority, sends)
+                ways = remote, there, qpn, addresses[remote], port, priority
+                found.append(QpPlan(nic, index, qpns[index], *ways, logs, job, turn, sends and not flags))
+            plan[nic] = tuple(found)
         return plan
 
 
@@ -349,9 +334,9 @@ def connect_groups(
             if settings.over_nics:
                 rails = rails_between(topology, *both)
             made = [
-                book.connect(here, there, data_class, job)
+                indices
                 for here, there in rails or [(nics[0], nics[1])]
-                for _ in range(settings.qps_per_connection)
+                for indices in book.connect_many(here, there, data_class, job, settings.qps_per_connection)
             ]
             control = (-1, -1)
             if settings.admitted:
