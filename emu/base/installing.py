@@ -4,14 +4,15 @@
     python3 -m emu.base.installing dev      # and what `make test` needs
 
 makes `.venv` and installs the versions of `constraints.txt` there: by uv, which takes seconds where pip takes
-most of a minute, or by pip where uv cannot be had or cannot do it. Needs nothing but Python with venv; the
-Makefile starts it. One process at a time does it, and others wait. What cannot be done is one line and exit
-status 1.
+most of a minute, or by pip where uv cannot be had or cannot do it. The environment of a run gets no pip of
+its own where this Python has one and uv can be had. Needs nothing but Python with venv; the Makefile starts
+it. One process at a time does it, and others wait. What cannot be done is one line and exit status 1.
 """
 
 import fcntl
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,8 @@ STAMPS: Final = {"run": ("runnable",), "dev": ("runnable", "installed")}
 """Files that `make` looks at; each is as new as what was installed."""
 BUILD: Final = ("setuptools", "wheel", "mypy")
 """What builds this package; installed first, from the same list, because nothing is built in isolation."""
-PIP: Final = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+QUIETLY: Final = ("--quiet", "--disable-pip-version-check")
+PINNED: Final = ("-c", "constraints.txt")
 
 
 class CannotInstallError(Exception):
@@ -64,19 +66,35 @@ def last_error() -> str:
     return ([*lines[-1:], *errors] or ["no reason given"])[-1]
 
 
+def by_uv(*pip: str, package: Sequence[str]) -> bool:
+    """Have a pip put uv into the environment, and uv all else; whether both could."""
+    to_environment = (str(PLACE / "bin" / "uv"), "pip", "install", "--python", str(PYTHON), *PINNED)
+    return (
+        do(*pip, "install", *QUIETLY, "--retries", "1", *PINNED, "uv")
+        and do(*to_environment, *BUILD)
+        and do(*to_environment, *package)
+    )
+
+
 def install(kind: str) -> None:
     """Make the environment and fill it. Raise CannotInstallError."""
     LOG.write_text("", encoding="utf-8")
-    if not do(str(PYTHON), *PIP[:2], "--version") and not do(sys.executable, "-m", "venv", str(PLACE)):
-        raise CannotInstallError(f"cannot make {PLACE}: {last_error()}")
-    pinned = ("-c", "constraints.txt")
     package = ("--no-build-isolation", "--editable", ".[dev]" if kind == "dev" else ".")
-    uv = str(PLACE / "bin" / "uv")
-    if do(str(PYTHON), *PIP, "--retries", "1", *pinned, "uv"):
-        by_uv = (uv, "pip", "install", "--python", str(PYTHON), *pinned)
-        if do(*by_uv, *BUILD) and do(*by_uv, *package):
-            return
-    if not (do(str(PYTHON), *PIP, *pinned, *BUILD) and do(str(PYTHON), *PIP, *pinned, *package)):
+    venv, here, there = (
+        (sys.executable, "-m", "venv"),
+        (sys.executable, "-m", "pip", "--python", str(PYTHON)),
+        (str(PYTHON), "-m", "pip"),
+    )
+    # A run needs no pip of its own, and to unpack one takes half of the time: the one that is here will do.
+    lean = kind == "run" and not PYTHON.exists() and do(*here[:3], "--version")
+    if lean and do(*venv, "--without-pip", str(PLACE)) and by_uv(*here, package=package):
+        return
+    if not do(*there, "--version") and not do(*venv, str(PLACE)):
+        raise CannotInstallError(f"cannot make {PLACE}: {last_error()}")
+    if by_uv(*there, package=package):
+        return
+    pip = (*there, "install", *QUIETLY, *PINNED)
+    if not (do(*pip, *BUILD) and do(*pip, *package)):
         raise CannotInstallError(f"cannot install the pinned versions: {last_error()} (all of it: {LOG})")
 
 

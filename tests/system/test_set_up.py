@@ -153,6 +153,32 @@ def test_what_is_installed_is_installed_again_when_what_says_what_changes(togeth
         assert reported(make(place, "--question", ".venv/runnable"))[0] == 0, name
 
 
+UV = f"""#!/bin/sh
+# uv pip install --python PYTHON ...
+shift 3
+python=$1
+shift
+exec {PYTHON} -m pip --python "$python" install --quiet --disable-pip-version-check "$@"
+"""
+
+
+def test_an_environment_for_runs_is_filled_by_the_pip_that_is_there(tmp_path: Path, wheels: Path) -> None:
+    place = clone_at(tmp_path / "clone")
+    shutil.copytree(wheels, tmp_path / "wheels")
+    with zipfile.ZipFile(tmp_path / "wheels/uv-1-py3-none-any.whl", "w") as file:
+        file.writestr("uv-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: uv\nVersion: 1\n")
+        file.writestr("uv-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr("uv-1.dist-info/RECORD", "")
+        script = zipfile.ZipInfo("uv-1.data/scripts/uv")
+        script.external_attr = 0o100755 << 16
+        file.writestr(script, UV)
+    status, lines = reported(make(place, "run", PIP_FIND_LINKS=str(tmp_path / "wheels")))
+    assert (status, lines) == (0, ["set-up: installing the pinned versions into .venv", "ran"])
+    assert not list(place.glob(".venv/lib/*/site-packages/pip"))
+    last = (place / ".venv/install.log").read_text("utf-8").rpartition("$ ")[2]
+    assert last.startswith(f"{place}/.venv/bin/uv pip install"), last
+
+
 @pytest.mark.parametrize(
     ("index", "reason"),
     [
