@@ -80,7 +80,6 @@ class OpenSite:
         self._job = job
         work = blueprint.plan.jobs[job]
         assert work.wired is not None, job
-        self._wired = work.wired
         self._gpus = work.wired.gpus
         self._nodes = work.wired.nodes
         self._settings = settings_of(blueprint.scenario, blueprint.topology, job)

@@ -49,7 +49,7 @@ def knows(path: Path) -> bool:
     return is_trace(head) or is_dump(head)
 
 
-def job_of(files: Sequence[Path], steps: int = 1) -> Job:
+def job_of(files: Sequence[Path]) -> Job:
     """The job of these files. ScenarioError names the file."""
     records = []
     for path in files:
@@ -75,7 +75,7 @@ def job_of(files: Sequence[Path], steps: int = 1) -> Job:
         raise ScenarioError([Problem(last, 0, "", error.reason, error.accepted)]) from error
     times = KernelTimes(gpu_named("h100"))  # asked only for kernels without a measured time: there are none
     roles = dealt(records, world) if len(records) > 1 else [Role(records[0])]
-    program = Translation(roles, times, host_us=0, name="trace", steps=steps).program
+    program = Translation(roles, times, host_us=0, name="trace", steps=1).program
     about = [f"# {', '.join(path.name for path in files[:4])}{' ...' if len(files) > 4 else ''}:"]
     about[0] += f" {counted(len(records), 'rank')} of {world}, {counted(_calls(records), 'call')} a step."
     about += sorted({f"# {note[:1].upper()}{note[1:]}." for one in records for note in one.notes})

@@ -71,6 +71,12 @@ def share(part: int, whole: int) -> float:
     return round(part / whole, 6) if whole else 0.0
 
 
+def most_over_mean(loads: Sequence[float]) -> float | None:
+    """The largest over the mean, idle ones included; None of nothing."""
+    total = sum(loads)
+    return round(max(loads) * len(loads) / total, 6) if total else None
+
+
 def drops_of(counts: Counts) -> Drops:
     """Frames dropped, by reason."""
     by_reason = dict(sorted(counts.of_reason.items()))
@@ -156,19 +162,17 @@ def with_flows(topology: Topology, row: GroupLoad, counts: Mapping[tuple[int, in
     """The row of a switch's uplinks with how many queue pairs hashes lead to each, and MMR."""
     switch = topology.node_named(row.switch).number
     flows = [counts.get((switch, port), 0) for port in uplink_ports(topology, switch)]
-    mmr = share(max(flows) * len(flows), sum(flows)) if sum(flows) else None
-    return row.model_copy(update={"flows": flows, "flows_max_over_mean": mmr})
+    return row.model_copy(update={"flows": flows, "flows_max_over_mean": most_over_mean(flows)})
 
 
 def _load_of(topology: Topology, counts: Counts, switch: int, ports: Sequence[int]) -> GroupLoad:
     loads = [counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, switch, port) for port in ports]
-    total = sum(loads)
     return GroupLoad(
         switch=topology.nodes[switch].name,
         members=len(loads),
         idle=loads.count(0),
-        data_bytes=total,
-        max_over_mean=share(max(loads) * len(loads), total) if total else None,
+        data_bytes=sum(loads),
+        max_over_mean=most_over_mean(loads),
         towards=[topology.nodes[topology.ports(switch)[port].peer].name for port in ports],
         loads=loads,
     )

@@ -41,12 +41,6 @@ def jain(rates: Sequence[float]) -> float | None:
     return round(sum(rates) ** 2 / (len(rates) * squares), 6) if squares else None
 
 
-def most_over_mean(loads: Sequence[float]) -> float | None:
-    """The largest over the mean, idle ones included; None of nothing."""
-    total = sum(loads)
-    return round(max(loads) * len(loads) / total, 6) if total else None
-
-
 def accelerator_bps(plan: JobPlan, topology: Topology) -> int | None:
     """B_acc of a job; None of one without GPUs."""
     of_host: dict[int, list[int]] = {}

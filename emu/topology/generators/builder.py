@@ -74,17 +74,17 @@ class Assembly:
         server = self._nodes[host]
         return self.add(name, Role.GPU, "gpu", rack=server.rack, host=server.host, position=position)
 
-    def nic(self, name: str, host: int, position: int, network: str = "backend") -> int:
+    def nic(self, name: str, host: int, position: int) -> int:
         """A NIC of the server whose host has this node number."""
         server = self._nodes[host]
-        return self.add(name, Role.NIC, "nic", 0, network, server.rack, server.host, position)
+        return self.add(name, Role.NIC, "nic", 0, rack=server.rack, host=server.host, position=position)
 
-    def switch(self, name: str, model: str, tier: int, rack: int = -1, network: str = "backend") -> int:
+    def switch(self, name: str, model: str, tier: int, rack: int = -1) -> int:
         """A switch. Its position is the number of switches of its tier before it."""
         assert tier >= 1, f"tier {tier} of {name}: a switch stands above the NICs"
         position = self._in_tier.get(tier, 0)
         self._in_tier[tier] = position + 1
-        return self.add(name, Role.SWITCH, model, tier, network, rack, -1, position)
+        return self.add(name, Role.SWITCH, model, tier, rack=rack, position=position)
 
     def add(
         self,
