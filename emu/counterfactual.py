@@ -53,7 +53,7 @@ from emu.results.summary import Counterfactual
 from emu.runtime.outcome import Observer, Outcome, RunOptions
 from emu.runtime.run import run_local
 from emu.scenario.environment import SpanSection
-from emu.scenario.fault_schedule import MeasuredTargets, scripted
+from emu.scenario.fault_schedule import MeasuredTargets, miscabled, scripted
 from emu.scenario.faults.base import members
 from emu.scenario.faults.events import Change, Fault
 from emu.scenario.resolve import build_topology
@@ -531,8 +531,3 @@ def as_intended(scenario: Scenario) -> Scenario:
     """The scenario without what is scripted to go wrong, and what is expected of that."""
     limits = scenario.run.model_copy(update={"capture": (), "span": SpanSection()})
     return scenario.model_copy(update={"faults": (), "expect": (), "run": limits})
-
-
-def miscabled(scenario: Scenario) -> bool:
-    """Whether cables are swapped."""
-    return any(fault.kind == "miscabling" for fault in scenario.faults)

@@ -19,7 +19,7 @@ from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
 from emu.build.drawing import blueprint_of
 from emu.build.job_plans import job_plans
-from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated, miscabled
+from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
 from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
@@ -33,7 +33,7 @@ from emu.measure.summary.fabric import other_group_rows, uplink_rows
 from emu.measure.summary.jobs import SUCCESS, job_rows
 from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
 from emu.runtime.outcome import Ending, Outcome
-from emu.scenario.fault_schedule import MeasuredTargets
+from emu.scenario.fault_schedule import MeasuredTargets, miscabled
 from emu.scenario.faults.events import Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
@@ -66,8 +66,8 @@ def diagnosed(
     intended, cabled = as_intended(scenario), topology
     if miscabled(scenario):
         topology = build_topology(intended)
-    devices = [shown_of(record) for record in outcome.devices]
-    series = {record.number: record.series for record in outcome.devices}
+    devices = [shown_of(record) for record in outcome.devices if not record.idle or record.shown]
+    series = {record.number: record.series for record in outcome.devices if not record.idle}
     view = _view(intended, topology, plans, summary, devices, moves, series)
     whole = sum(record.executed for record in outcome.devices)
     most = MOST_EVENTS_LIVE if live else MOST_EVENTS
@@ -152,7 +152,7 @@ def reference_of(
     operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
     return Reference(
         jobs=times_of(jobs, plans, operations, cut_of(intended, outcome.virtual_ps)),
-        alarms=alarmed([shown_of(record) for record in outcome.devices]),
+        alarms=alarmed(shown_of(record) for record in outcome.devices if not record.idle),
         imbalance=loads_of([*uplink_rows(topology, counts), *other_group_rows(topology, counts)]),
         span_ps=None if span_ps is None else outcome.virtual_ps,
     )
@@ -236,9 +236,10 @@ def _view_of(path: Path) -> tuple[StoredRun, View, Summary]:
     for changed in reader.changes():
         moves.add(changed)
     devices = read_shown(path / "shown.jsonl")
-    if len(devices) != len(topology.nodes):
+    if devices[-1].number != topology.controller:
         raise UsageError(
-            f"{path / 'shown.jsonl'}: damaged: has {len(devices)} of {len(topology.nodes)} devices"
+            f"{path / 'shown.jsonl'}: damaged: ends with device {devices[-1].number}; "
+            f"accepted: one that ends with the controller, {topology.controller}"
         )
     return run, _view(intended, topology, plans, summary, devices, moves, reader.series), summary
 

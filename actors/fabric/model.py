@@ -31,7 +31,6 @@ Not modelled: links whose directions differ in rate or delay; switches and NICs 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
@@ -96,8 +95,7 @@ class TopologyError(EmuError):
         return "\n".join(str(fault) for fault in self.faults)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """One device."""
 
     number: int
@@ -117,8 +115,7 @@ class Node:
     """Index among the server's GPUs, or its NICs; for a switch, among the switches of its tier; else 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """One full-duplex cable, or a path inside a server (PCIe, NVLink), with the ports at its two ends."""
 
     number: int
@@ -259,6 +256,10 @@ class Topology:
             found = tuple(_attachment(links[link], number) for link in self._links_at[number])
             self._ports[number] = found
         return found
+
+    def links_at(self, number: int) -> Sequence[int]:
+        """The numbers of the node's links, in the order of its ports."""
+        return self._links_at[number]
 
     def host_of(self, number: int) -> int:
         """The node number of the host device of a GPU's, NIC's or host's server."""
@@ -406,9 +407,14 @@ def _servers_of(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
 def links_at(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> list[list[int]]:
     """The links of each node in the order of its ports."""
     found: list[list[int]] = [[] for _ in nodes]
+    ordered = True
     for link in links:
-        found[link.a].append(link.number)
-        found[link.b].append(link.number)
+        one, other = found[link.a], found[link.b]
+        ordered = ordered and link.a_port == len(one) and link.b_port == len(other)
+        one.append(link.number)
+        other.append(link.number)
+    if ordered:  # as generators number ports
+        return found
     for number, at in enumerate(found):
         at.sort(key=lambda one: links[one].a_port if links[one].a == number else links[one].b_port)
         ports = [links[one].a_port if links[one].a == number else links[one].b_port for one in at]

@@ -30,10 +30,10 @@ from __future__ import annotations
 from typing import cast
 
 from librt.strings import read_i64_le
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.block import Block, Post
-from actors.kernel.device import Device
+from actors.kernel.device import Device, Series
 from actors.kernel.event import (
     ARRIVAL,
     DEVICE_SHIFT,
@@ -54,6 +54,7 @@ from actors.kernel.event import (
     key_kind,
 )
 from actors.kernel.queue import SLOTS, EventQueue
+from actors.kernel.readings import counted_from_zero
 from actors.kernel.vectors import append, vec
 from actors.kernel.watch import Watch
 from actors.wire.batch import FRAME_BYTES, Batch, BatchReader
@@ -62,8 +63,41 @@ from actors.wire.frame import Frame
 from actors.wire.train import Train
 
 
+class Idle:
+    """What a device leaves behind to which nothing happened, as the results have it; the same for all of its
+    kind."""
+
+    def __init__(self, device: Device) -> None:
+        self.series: tuple[Series, ...] = tuple(device.series())
+        self.counters: tuple[int, ...] = tuple(device.counters())
+        self.end_states: tuple[int, ...] = tuple(device.end_states())
+        self.results: dict[str, list[list[int]]] = {name: [*rows] for name, rows in device.results().items()}
+        self.first_reading: bytes = counted_from_zero(self.counters)
+        """As `actors.kernel.readings` has it."""
+        self.silent: bool = device.steady() and not any(device.all_mixes())
+        """Whether its kind does nothing by itself."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Sleepers:
+    """Devices of a kernel that are built when their first event comes, or somebody asks for them. Until then
+    they do nothing, count nothing and tell nothing."""
+
+    def build(self, number: int) -> Device:
+        """One of them, as it would have been built before time began."""
+        raise NotImplementedError
+
+    def idle(self, number: int) -> Idle:
+        """What one of them leaves behind that never wakes."""
+        raise NotImplementedError
+
+
 class Kernel:
-    """The devices of one partition, in blocks, and the loop that runs them."""
+    """The devices of one partition, in blocks, and the loop that runs them.
+
+    A device that begins by doing nothing may sleep: it is hosted, and not built before its first event. So a
+    large fabric costs what happens in it.
+    """
 
     def __init__(self, device_count: int, blocks: int = 1, slots: int = int(SLOTS)) -> None:
         first = Block(slots)
@@ -76,6 +110,11 @@ class Kernel:
         self.events: i64 = 0
         self._devices: vec[Device | None] = vec[Device | None]([None] * device_count)
         self._block_of: vec[i64] = vec[i64]([0] * device_count)
+        self._sleeps: vec[i64] = vec[i64]([0] * device_count)
+        self.sleepers: Sleepers | None = None
+        """Builder of those that sleep; None where no device ever slept."""
+        self.woken: list[int] = []
+        """The devices that slept and were built since, in that order."""
         self._turn: i64 = blocks
         """The block that is to run next; behind the last where no window is open."""
         self._end_ps: i64 = 0
@@ -90,19 +129,66 @@ class Kernel:
         self._devices[device.number] = device
         self._block_of[device.number] = block
 
+    def let_sleep(self, number: int, block: int, sleepers: Sleepers) -> None:
+        """Host a device that is built later. It has nothing to push before its first event."""
+        assert self._devices[number] is None, number
+        self._sleeps[number] = 1
+        self._block_of[number] = block
+        self.sleepers = sleepers
+
+    def _wake(self, number: i64) -> Device:
+        """Build a device that sleeps."""
+        sleepers = self.sleepers
+        assert sleepers is not None and self._sleeps[number] != 0, f"device {number} is not hosted here"
+        device = sleepers.build(int(number))
+        self._sleeps[number] = 0
+        self.add(device, int(self._block_of[number]))
+        self.woken.append(int(number))
+        return device
+
     def hosted(self) -> list[Device]:
-        """The devices of this partition by number."""
+        """The devices of this partition by number; those that sleep wake."""
+        at: i64 = 0
+        if self.sleepers is not None:
+            while at < len(self._devices):
+                if self._sleeps[at] != 0:
+                    self._wake(at)
+                at += 1
+        return self.built()
+
+    def built(self) -> list[Device]:
+        """The devices of this partition that do not sleep, by number."""
         return [device for device in self._devices if device is not None]
 
     def device(self, number: int) -> Device:
         """One device of this partition."""
         device = self._devices[number]
-        assert device is not None, f"device {number} is not hosted here"
+        if device is None:
+            return self._wake(number)
         return device
+
+    def asleep(self) -> list[int]:
+        """The devices of this partition that sleep."""
+        found: list[int] = []
+        if self.sleepers is not None:
+            at: i64 = 0
+            while at < len(self._sleeps):
+                if self._sleeps[at] != 0:
+                    found.append(int(at))
+                at += 1
+        return found
+
+    def awake(self, number: int) -> Device | None:
+        """One device of this partition; None if it sleeps."""
+        return self._devices[number]
+
+    def hosts(self, number: int) -> bool:
+        """Whether a device is of this partition."""
+        return self._devices[number] is not None or self._sleeps[number] != 0
 
     def start(self) -> None:
         """Let every device push its first events."""
-        for device in self.hosted():
+        for device in self.built():
             device.start()
 
     def push(self, event: Event) -> None:
@@ -160,7 +246,7 @@ class Kernel:
                     events += event.packets()
                 else:
                     events.append(event)
-        for device in self.hosted():
+        for device in self.built():
             if device.due_ps < NEVER_PS:
                 events += device.deferred()
         events.sort(key=in_order)
@@ -173,7 +259,7 @@ class Kernel:
             block.inbox.clear()
             block.posts.clear()
             block.reached_ps = 0
-        for device in self.hosted():
+        for device in self.built():
             device.forget_deferred()
         if self.queue.watch is not None:
             self.queue.watch.clear()
@@ -215,7 +301,7 @@ class Kernel:
     def settle(self) -> None:
         """Let deferred ports send that were due by now, and take back what was done ahead of time, so that
         devices can be looked at."""
-        for device in self.hosted():
+        for device in self.built():
             now: i64 = device.queue.now_ps
             if device.due_ps < now:
                 device.catch_up(now, 0)
@@ -341,8 +427,7 @@ class Kernel:
             last_time = now
             last_key = key
             hosted = devices[key >> DEVICE_SHIFT]
-            assert hosted is not None, describe_key(key)
-            device: Device = hosted
+            device: Device = self._wake(key >> DEVICE_SHIFT) if hosted is None else hosted
             done += 1
             device.executed += 1
             place: i64 = (key >> PORT_SHIFT) & PLACE_MASK

@@ -16,6 +16,7 @@ from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
 from actors.kernel.device import Device, Tally
+from actors.kernel.event import MAX_DEVICES
 from actors.kernel.vectors import append, vec
 
 END: Final[i64] = -1
@@ -49,6 +50,11 @@ class Rewritten(Tally):
         """Marks of the parts that were kept; 0: it is not."""
         self._widths: vec[i64] = vec[i64]()
         """How many numbers each has; while it is written, minus the place where it begins."""
+
+    def add_known(self, numbers: tuple[int, ...]) -> None:
+        """These numbers were read before."""
+        for number in numbers:
+            self.numbers = append(self.numbers, number)
 
     def begin(self, whole: bool) -> None:
         """The first number comes next."""
@@ -119,10 +125,61 @@ class Readings:
         self._counted: vec[Rewritten] = vec[Rewritten]([Rewritten(self._counters) for _ in devices])
         self._mixed: vec[Rewritten] = vec[Rewritten]([Rewritten(self._mixes) for _ in devices])
         self._anew: bool = False
+        self._asleep: list[int] = []
+        self._counted_asleep: list[bytes] = []
+
+    def let_sleep(self, numbers: list[int], counted: list[bytes]) -> None:
+        """The next reading begins with what devices have counted that are not built (`counted_from_zero`)."""
+        self._asleep = numbers
+        self._counted_asleep = counted
+
+    def look_at(self, devices: list[Device], known: dict[int, tuple[int, ...]]) -> None:
+        """Read these from now on, by number: those of before, and others, of some of which it is `known` what
+        they had counted, from an earlier reading."""
+        before: dict[int, int] = {}
+        at: i64 = 0
+        while at < len(self._devices):
+            before[int(self._devices[at].number)] = int(at)
+            at += 1
+        executed: list[int] = []
+        counted: list[Rewritten] = []
+        mixed: list[Rewritten] = []
+        for device in devices:
+            place = before.get(int(device.number))
+            if place is None:
+                executed.append(-1)
+                rewritten = Rewritten(self._counters)
+                before_it = known.get(int(device.number))
+                if before_it is not None:
+                    rewritten.add_known(before_it)
+                counted.append(rewritten)
+                mixed.append(Rewritten(self._mixes))
+            else:
+                executed.append(int(self._executed[place]))
+                counted.append(self._counted[place])
+                mixed.append(self._mixed[place])
+        self._devices = vec[Device](devices)
+        self._executed = vec[i64](executed)
+        self._counted = vec[Rewritten](counted)
+        self._mixed = vec[Rewritten](mixed)
 
     def begin_anew(self) -> None:
         """The state of the devices was loaded."""
         self._anew = True
+
+    def _pass_asleep(self, place: i64, until: i64) -> i64:
+        """Write the devices that sleep, from a place in their list up to a device; the place behind them."""
+        counters = self._counters
+        while place < len(self._asleep):
+            number: i64 = self._asleep[place]
+            if number >= until:
+                break
+            begin: i64 = len(counters)
+            write_i64_le(counters, number)
+            counters.write(self._counted_asleep[place])
+            _end(counters, begin)
+            place += 1
+        return place
 
     def take(self) -> Reading:
         """What changed since the reading before, in the order of the devices."""
@@ -130,8 +187,10 @@ class Readings:
         counters = self._counters
         mixes = self._mixes
         at: i64 = 0
+        asleep: i64 = 0
         while at < len(self._devices):
             device = self._devices[at]
+            asleep = self._pass_asleep(asleep, device.number)
             executed: i64 = device.executed
             if executed != self._executed[at] or anew:
                 if device.steady():
@@ -151,11 +210,24 @@ class Readings:
                 device.write_mixes(mixed)
                 _end(mixes, begin)
             at += 1
+        self._pass_asleep(asleep, MAX_DEVICES)
+        self._asleep = []
+        self._counted_asleep = []
         self._anew = False
         reading = Reading(anew, counters.getvalue(), mixes.getvalue())
         counters.truncate(0)
         mixes.truncate(0)
         return reading
+
+
+def counted_from_zero(counters: tuple[int, ...]) -> bytes:
+    """What the first reading has of a device, behind its number and before `END`."""
+    out = BytesWriter()
+    for at, number in enumerate(counters):
+        if number != 0:
+            write_i64_le(out, at)
+            write_i64_le(out, number)
+    return out.getvalue()
 
 
 def _end(changed: BytesWriter, begin: i64) -> None:

@@ -7,10 +7,10 @@ the numbers that switches count with. A configuration that leaves nothing is ref
 reported before the run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from fractions import Fraction
 from functools import cache
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology
 from actors.switch.buffer import ALPHA_BITS, headroom_bytes
@@ -20,6 +20,39 @@ from emu.base.units import format_rate, format_size
 from emu.build.asic_headroom import ASICS, Asic, smallest_for
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import POOL_BYTES, QUANTUM_BYTES, BufferProfile
+
+_KEPT: Final = "what devices of a kind share"
+
+
+def kept(scenario: Scenario, topology: Topology) -> dict[Hashable, Any]:
+    """What was worked out for one device of a scenario and holds for all that are like it: by what it is and
+    all that it depends on. Devices with the same overrides share one object of the scenario (`Scenario.at`).
+    """
+    known: tuple[Scenario, dict[Hashable, Any]] | None = topology.derived.get(_KEPT)
+    if known is None or known[0] is not scenario:
+        known = topology.derived[_KEPT] = scenario, {}
+    return known[1]
+
+
+def kind_of(scenario: Scenario, topology: Topology, switch: int) -> int:
+    """A number that switches have in common whose buffers are alike, with the same sections and ports."""
+    shared = kept(scenario, topology)
+    found: int | None = shared.get(("kind", switch))
+    if found is None:
+        node, nodes, at = topology.nodes[switch], topology.nodes, scenario.at
+        ends = tuple(
+            (
+                end.rate_bps,
+                end.delay_ps,
+                nodes[end.peer].role is Role.NIC,
+                id(at(topology, end.peer)) if scenario.overrides else 0,
+            )
+            for end in topology.ports(switch)
+        )
+        kinds = shared.setdefault("kinds", {})
+        equal = node.model, node.tier, id(at(topology, switch)), ends
+        found = shared["kind", switch] = kinds.setdefault(equal, len(kinds))
+    return found
 
 
 def ingress_latency_ps(scenario: Scenario, topology: Topology, node: int) -> int:
@@ -105,6 +138,15 @@ def shared_headroom_bytes(scenario: Scenario, topology: Topology, switch: int) -
     A box that has less than its ports would take at once lets them share what it has, and here never less
     than loses nothing.
     """
+    shared = kept(scenario, topology)
+    alike = "headroom", kind_of(scenario, topology, switch)
+    if alike not in shared:
+        shared[alike] = _shared_headroom_bytes(scenario, topology, switch)
+    found: int | None = shared[alike]
+    return found
+
+
+def _shared_headroom_bytes(scenario: Scenario, topology: Topology, switch: int) -> int | None:
     section = scenario.at(topology, switch).switch
     asic = asic_of(scenario, topology, switch)
     if section.buffer.headroom_pool_bytes is not None or asic is None or not section.pfc.enabled:
@@ -284,6 +326,15 @@ def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> lis
 def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
     """What is left of a switch's buffer after reserves and headroom; of all ports' own buffers, where
     they share none."""
+    shared = kept(scenario, topology)
+    alike = "pool", kind_of(scenario, topology, switch)
+    found: int | None = shared.get(alike)
+    if found is None:
+        found = shared[alike] = _shared_pool_bytes(scenario, topology, switch)
+    return found
+
+
+def _shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
     if is_deep(scenario, topology, switch):
         return sum(port_pools_bytes(scenario, topology, switch))
     section = scenario.at(topology, switch).switch

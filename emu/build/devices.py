@@ -31,6 +31,7 @@ from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
 from emu.build.recorders import give_recorders
+from emu.build.sleeping import Kinds, Sleeping
 from emu.build.switches import (
     OutboxFor,
     build_switch,
@@ -91,22 +92,44 @@ def build_kernel(
     if blocks is not None:
         for block, lookahead_ps in zip(kernel.blocks, blocks.lookahead_ps, strict=True):
             block.lookahead_ps = lookahead_ps
-    for node in topology.nodes:
-        number = node.number
-        if assignment[number] == worker:
-            home = 0 if blocks is None else blocks.block_of[number]
-            queue = kernel.blocks[home].queue
-            kernel.add(_build_device(blueprint, number, queue, partial(outbox_for, block=home)), home)
-    give_captures(blueprint.scenario, topology, kernel.hosted())
-    give_recorders(blueprint.scenario, topology, kernel.hosted())
+    near = [block.inbox for block in kernel.blocks] if trains else []
+
+    def home_of(number: int) -> int:
+        return 0 if blocks is None else blocks.block_of[number]
+
+    def build(number: int) -> Device:
+        home = home_of(number)
+        queue = kernel.blocks[home].queue
+        return _build_device(blueprint, number, queue, partial(outbox_for, block=home))
+
+    sleeping = Sleeping(lambda number: _made_ready(blueprint, build(number), near))
+    kinds = Kinds(blueprint.scenario, topology, blueprint.resolved, blueprint.plan)
+    here = [number for number, at in enumerate(assignment) if at == worker]
+    kind_of = {number: kinds.of(number) for number in here}
+    for number in here:
+        kind = kind_of[number]
+        if kind is None:
+            kernel.add(build(number), home_of(number))
+        elif sleeping.sleeps(number, kind):
+            kernel.let_sleep(number, home_of(number), sleeping)
+        else:
+            kernel.add(sleeping.first(number, kind), home_of(number))
+    busy = [kernel.device(number) for number, kind in kind_of.items() if kind is None]
+    give_captures(blueprint.scenario, topology, busy)
+    for device in busy:
+        _made_ready(blueprint, device, near)
     for event in fault_events(blueprint, assignment, worker):
         kernel.push(event)
-    near = [block.inbox for block in kernel.blocks]
-    for device in kernel.hosted():
-        device.let_defer()
-        if trains:
-            device.let_couple(near)
     return kernel, outboxes
+
+
+def _made_ready(blueprint: Blueprint, device: Device, near: list[Outbox]) -> Device:
+    """A device that is complete with its captures; `near` are the inboxes to which trains may go, if any."""
+    give_recorders(blueprint.scenario, blueprint.topology, (device,))
+    device.let_defer()
+    if near:
+        device.let_couple(near)
+    return device
 
 
 def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]:

@@ -39,9 +39,10 @@ from actors.nic.transport import LaneNic, LanePort, Transport
 from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.base.units import format_rate, format_time
-from emu.build.buffer_sizes import needed_headroom_bytes
+from emu.build.buffer_sizes import kept, needed_headroom_bytes
 from emu.build.round_trip import loaded_round_trip_ps, longest_round_trip_ps, settled
 from emu.build.switches import OutboxFor, give_credits, give_debounce, give_errors, give_pfc, has_pfc, wire_of
+from emu.scenario.knobs import PolicySection
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.nic import (
@@ -134,8 +135,13 @@ def build_nic(
         0,
         outbox_for(host_end.peer),
     )
-    recovery = recovery_of(transport, fabric[0].rate_bps)
-    settings = endpoint_settings(transport, section)
+    shared = kept(scenario, topology)
+    alike = "endpoint", id(own), fabric[0].rate_bps
+    known: tuple[EndpointSettings, PolicySection] | None = shared.get(alike)
+    if known is None:
+        known = shared[alike] = endpoint_settings(transport, section), recovery_section(transport, alike[2])
+    settings = known[0]
+    recovery: Recovery = policy_of(known[1])(transport.mtu_bytes, known[1])
     if isinstance(recovery, Transport):
         recovery.set_fabric(len(fabric), fabric[0].rate_bps, longest_round_trip_ps(scenario, topology))
         recovery.give_up_ps = transport.timeout_ps * (transport.retry_count + 1)
@@ -364,7 +370,7 @@ def _timeout_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     timeout_ps = scenario.transport.timeout_ps
     if not timeout_ps or scenario.transport.recovers_drops:
         return []
-    loaded_ps = loaded_round_trip_ps(scenario, topology)
+    loaded_ps = loaded_round_trip_ps(scenario, topology, timeout_ps)
     if timeout_ps >= loaded_ps:
         return []
     written = f"transport.timeout: {scenario.transport.timeout} is {format_time(timeout_ps)}"
@@ -386,15 +392,20 @@ REORDERED_PS: Final = 64_000_000
 
 def recovery_of(transport: TransportSection, line_bps: int) -> Recovery:
     """The transport of a NIC whose ports have this rate: a recovery scheme, or one with paths of its own."""
+    section = recovery_section(transport, line_bps)
+    made: Recovery = policy_of(section)(transport.mtu_bytes, section)
+    return made
+
+
+def recovery_section(transport: TransportSection, line_bps: int) -> PolicySection:
+    """The section that such a transport is made from."""
     if not transport.is_rc:
-        own = transport.own
-        return policy_of(own)(transport.mtu_bytes, own)  # type: ignore[no-any-return]
+        return transport.own
     section, mtu_bytes = transport.recovery, transport.mtu_bytes
     if issubclass(section.policy, GoBackN) and section.window_bytes is None:
         window_bytes = max(line_bps * REORDERED_PS // (8 * 10**12), 2 * section.reorder * mtu_bytes)
         section = section.model_copy(update={"window_bytes": max(window_bytes, mtu_bytes)})
-    made: Recovery = policy_of(section)(mtu_bytes, section)
-    return made
+    return section
 
 
 def first_timeout_ps(transport: TransportSection) -> int:

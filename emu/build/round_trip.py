@@ -22,7 +22,8 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from actors.fabric.model import FABRIC, Attachment, Role, Topology
+from actors.fabric.model import FABRIC, Attachment, Link, Role, Topology
+from actors.fabric.routes import routes
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, wire_size
 from emu.base.errors import Problem, ScenarioError
@@ -39,39 +40,68 @@ _KNOWN: Final[WeakKeyDictionary[Topology, tuple[Scenario, int]]] = WeakKeyDictio
 """The fabric for which it was worked out last, and the result; every NIC asks."""
 
 
+class _Costs:
+    """What a full packet and its acknowledgement take together on links, in switches and in NICs."""
+
+    def __init__(self, scenario: Scenario, topology: Topology) -> None:
+        self._scenario = scenario
+        self._topology = topology
+        more = scenario.transport.congestion_control.telemetry_bytes
+        self._packet = int(wire_size(WRITE_ONLY, max(one.mtu_bytes for one in scenario.transports))) + more
+        self._answer = int(wire_size(ACKNOWLEDGE, 0)) + more
+
+    def link_ps(self, end: Attachment | Link) -> int:
+        """Of a link, or an end of it."""
+        both = serialisation_ps(self._packet, end.rate_bps) + serialisation_ps(self._answer, end.rate_bps)
+        return both + 2 * end.delay_ps
+
+    def switch_ps(self, switch: int) -> int:
+        """Of a switch."""
+        scenario, topology = self._scenario, self._topology
+        section = scenario.at(topology, switch).switch
+        credit_ps = section.deep_buffer.credit_delay_ps if is_deep(scenario, topology, switch) else 0
+        return 2 * (section.latency_ps + 2 * credit_ps)
+
+    def nic_ps(self) -> int:
+        """Of the slowest NIC, at one end."""
+        scenario, topology = self._scenario, self._topology
+        if not scenario.overrides:
+            return scenario.nic.latency_ps
+        return max(scenario.at(topology, nic).nic.latency_ps for nic in topology.nics)
+
+
 def longest_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
     """The longest unloaded round trip of a full packet between two NICs; 0 if there are no two."""
     known = _KNOWN.get(topology)
     if known is not None and known[0] is scenario:
         return known[1]
-    more = scenario.transport.congestion_control.telemetry_bytes
-    packet = int(wire_size(WRITE_ONLY, max(one.mtu_bytes for one in scenario.transports))) + more
-    answer = int(wire_size(ACKNOWLEDGE, 0)) + more
-
-    def link_ps(end: Attachment) -> int:
-        both = serialisation_ps(packet, end.rate_bps) + serialisation_ps(answer, end.rate_bps)
-        return both + 2 * end.delay_ps
-
-    def switch_ps(switch: int) -> int:
-        section = scenario.at(topology, switch).switch
-        credit_ps = section.deep_buffer.credit_delay_ps if is_deep(scenario, topology, switch) else 0
-        return 2 * (section.latency_ps + 2 * credit_ps)
-
-    way_ps = longest_way(topology, link_ps, switch_ps)
-    slowest_ps = scenario.nic.latency_ps
-    if scenario.overrides:
-        slowest_ps = max(scenario.at(topology, nic).nic.latency_ps for nic in topology.nics)
-    found = way_ps + 2 * slowest_ps if way_ps else 0
+    costs = _Costs(scenario, topology)
+    way_ps = longest_way(topology, costs.link_ps, costs.switch_ps)
+    found = way_ps + 2 * costs.nic_ps() if way_ps else 0
     _KNOWN[topology] = scenario, found
     return found
+
+
+def round_trip_bound_ps(scenario: Scenario, topology: Topology) -> int:
+    """What no unloaded round trip takes longer than, without a search: as if every link and switch on the way
+    were the slowest."""
+    costs = _Costs(scenario, topology)
+    kinds = {(link.rate_bps, link.delay_ps): link for link in topology.links if link.kind == FABRIC}
+    link_ps = max(map(costs.link_ps, kinds.values()), default=0)
+    switch_ps = max(map(costs.switch_ps, topology.switches), default=0)
+    switches = routes(topology).most_switches()
+    return (switches + 1) * link_ps + switches * switch_ps + 2 * costs.nic_ps()
 
 
 QUEUED_PS: Final = 16 * US_PS
 """How long a queue at the default Kmin (800 KB at 400G) holds a packet, at any rate."""
 
 
-def loaded_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
-    """The longest round trip behind a queue at which senders are not slowed down yet."""
+def loaded_round_trip_ps(scenario: Scenario, topology: Topology, enough_ps: int = 0) -> int:
+    """The longest round trip behind a queue at which senders are not slowed down yet; where none takes longer
+    than `enough_ps`, a bound."""
+    if (bound_ps := round_trip_bound_ps(scenario, topology) + QUEUED_PS) <= enough_ps:
+        return bound_ps
     return longest_round_trip_ps(scenario, topology) + QUEUED_PS
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd
-from typing import Final
+from typing import Final, NamedTuple
 
 from actors.control.traffic_engineering import EngineeringKnobs
 from actors.fabric.model import INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
@@ -49,6 +49,7 @@ from emu.build.buffer_sizes import (
     fixed_alpha,
     ingress_latency_ps,
     is_deep,
+    kept,
     pause_response_ps,
     port_pools_bytes,
     shared_headroom_bytes,
@@ -62,6 +63,7 @@ from emu.scenario.sections.switch import (
     AqmSection,
     BufferSection,
     EcnSection,
+    PfcSection,
     SchedulingSection,
     StaticRoute,
     SwitchSection,
@@ -125,16 +127,19 @@ OutboxFor = Callable[[int], Outbox | None]
 
 def wire_of(scenario: Scenario, topology: Topology, end: Attachment, outbox_for: OutboxFor) -> Wire:
     """The wire behind a fabric port."""
-    return Wire(
-        end.rate_bps,
-        end.delay_ps,
-        end.peer,
-        end.peer_port,
-        ingress_latency_ps(scenario, topology, end.peer),
-        pause_response_ps(scenario, topology, end.peer, end.rate_bps),
-        outbox_for(end.peer),
-        cuts_through(scenario, topology, end.peer),
-    )
+    peer = topology.nodes[end.peer]
+    own = id(scenario.at(topology, end.peer))
+    shared = kept(scenario, topology)
+    alike = ("far end", peer.role, peer.model, peer.tier, own, end.rate_bps)
+    far: tuple[int, int, bool] | None = shared.get(alike)
+    if far is None:
+        far = shared[alike] = (
+            ingress_latency_ps(scenario, topology, end.peer),
+            pause_response_ps(scenario, topology, end.peer, end.rate_bps),
+            cuts_through(scenario, topology, end.peer),
+        )
+    outbox = outbox_for(end.peer)
+    return Wire(end.rate_bps, end.delay_ps, end.peer, end.peer_port, far[0], far[1], outbox, far[2])
 
 
 def cuts_through(scenario: Scenario, topology: Topology, node: int) -> bool:
@@ -153,19 +158,25 @@ def has_pfc(scenario: Scenario, topology: Topology, one: int, other: int) -> boo
 
 def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, port: Port) -> Pfc:
     """The flow control of a port, whole or half."""
-    section = scenario.at(topology, number).switch
-    made = Pfc(port, section.pfc.quanta)
-    made.silent = names(section.pfc.silent_to, topology.nodes[peer].name)
-    made.ignored = ALL_CLASSES if names(section.pfc.ignores, topology.nodes[peer].name) else 0
-    lossless = section.pfc.priorities
-    if topology.nodes[number].role is Role.SWITCH:
-        stops = section.qos.pfc_priority_to_queue
-        lossless = tuple(stops[priority] for priority in lossless)
-    made.hold_after_link_up(
-        sum(1 << priority for priority in lossless),
-        scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES,
-        pause_response_ps(scenario, topology, number, int(port.rate_bps)),
-    )
+    own = scenario.at(topology, number)
+    pfc = own.switch.pfc
+    made = Pfc(port, pfc.quanta)
+    made.silent = names(pfc.silent_to, topology.nodes[peer].name)
+    made.ignored = ALL_CLASSES if names(pfc.ignores, topology.nodes[peer].name) else 0
+    shared, role, rate_bps = kept(scenario, topology), topology.nodes[number].role, int(port.rate_bps)
+    alike = ("pause", role, id(own), rate_bps)
+    held: tuple[int, int, int] | None = shared.get(alike)
+    if held is None:
+        lossless = pfc.priorities
+        if role is Role.SWITCH:
+            stops = own.switch.qos.pfc_priority_to_queue
+            lossless = tuple(stops[priority] for priority in lossless)
+        held = shared[alike] = (
+            sum(1 << priority for priority in lossless),
+            scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES,
+            pause_response_ps(scenario, topology, number, rate_bps),
+        )
+    made.hold_after_link_up(*held)
     return made
 
 
@@ -217,22 +228,17 @@ def build_switch(
             list(section.qos.pfc_priority_to_queue),
         )
     headrooms = auto_headrooms_bytes(scenario, topology, number, asic_of(scenario, topology, number))
+    cuts = cuts_through(scenario, topology, number)
+    limits = EgressLimits.of(section.buffer)
     for index, end in enumerate(topology.ports(number)):
         wire = wire_of(scenario, topology, end, outbox_for)
-        port = _switch_port(scenario, topology, switch, index, wire, buffer)
+        port = _switch_port(scenario, topology, section, switch, index, wire, buffer, limits)
         if lanes is not None:
             lanes.add_port(give_credits(scenario, port))
-        flow_control = has_pfc(scenario, topology, number, end.peer)
-        if flow_control:
-            flow = port.pfc = give_pfc(scenario, topology, number, end.peer, port)
-            dog = pfc.watchdog
-            if pfc.watchdog.enabled:
-                switch.watches.append(
-                    PauseWatch(port, flow, dog.detection_ps, dog.restoration_ps, dog.action == "forward")
-                )
-        elif pfc.watchdog.enabled:
-            # `watches` is indexed by port: this one, of a port without PFC, is never paused and never acts.
-            switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))
+        if has_pfc(scenario, topology, number, end.peer):
+            port.pfc = give_pfc(scenario, topology, number, end.peer, port)
+        if pfc.watchdog.enabled:
+            switch.watches.append(_watch_of(port, pfc))
         tells = port.pfc is not None and not port.pfc.silent
         auto = headrooms[index]
         for priority, share in enumerate(shares):
@@ -247,7 +253,7 @@ def build_switch(
             buffer.add(group)
         give_errors(port, scenario, topology, end)
         give_debounce(port, scenario, topology, end)
-        switch.cuts_through = port.apart = port.cuts = cuts_through(scenario, topology, number)
+        switch.cuts_through = port.apart = port.cuts = cuts
         switch.add_port(port)
         if isinstance(switch, DeepSwitch) and (scheduler := _scheduler(scenario, section)) is not None:
             switch.granters[index].set_scheduler(scheduler)
@@ -255,6 +261,15 @@ def build_switch(
     give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier, management)
     switch.compute_groups()
     return switch
+
+
+def _watch_of(port: SwitchPort, section: PfcSection) -> PauseWatch:
+    """The watchdog of a port. `watches` is indexed by port: that of one without PFC is never paused and never
+    acts."""
+    if port.pfc is None:
+        return PauseWatch(port, Pfc(port, section.quanta), 1, 1, forward=False)
+    dog = section.watchdog
+    return PauseWatch(port, port.pfc, dog.detection_ps, dog.restoration_ps, dog.action == "forward")
 
 
 def pool_of(section: BufferSection, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> Buffer:
@@ -277,21 +292,38 @@ def _management_of(
     return MessagePort(queue, MANAGEMENT_RATE_BPS, delay_ps, to, MANAGEMENT_PORT, number, outbox_for(to))
 
 
+class EgressLimits(NamedTuple):
+    """Limits of egress queues, of lossy and of lossless ones."""
+
+    limits_bytes: list[int]
+    alphas_fixed: list[int]
+
+    @classmethod
+    def of(cls, section: BufferSection) -> EgressLimits:
+        """Those of a switch."""
+        return cls(
+            [section.egress_limit_bytes, section.lossless_egress_limit_bytes],
+            [fixed_alpha(section.egress_alpha), fixed_alpha(section.lossless_egress_alpha)],
+        )
+
+
 def _switch_port(
-    scenario: Scenario, topology: Topology, switch: Switch, index: int, wire: Wire, buffer: Buffer
+    scenario: Scenario,
+    topology: Topology,
+    section: SwitchSection,
+    switch: Switch,
+    index: int,
+    wire: Wire,
+    buffer: Buffer,
+    limits: EgressLimits,
 ) -> SwitchPort:
-    """A port with its scheduler, its egress limits and what it marks."""
-    section = scenario.at(topology, switch.number).switch
+    """A port with its scheduler, its egress limits and what it marks; `section` is its switch's."""
     port = SwitchPort(switch, index, wire, section.latency_ps, buffer)
     scheduler = _scheduler(scenario, section)
     if scheduler is not None:
         port.set_scheduler(scheduler)
     port.measuring = scenario.transport.congestion_control.collects
-    limits = section.buffer
-    port.set_limits(
-        [limits.egress_limit_bytes, limits.lossless_egress_limit_bytes],
-        [fixed_alpha(limits.egress_alpha), fixed_alpha(limits.lossless_egress_alpha)],
-    )
+    port.set_limits(limits.limits_bytes, limits.alphas_fixed)
     ecn = section.ecn
     if ecn.enabled:
         name, first = topology.nodes[switch.number].name, ECN_PURPOSE + index * PRIORITIES
@@ -325,7 +357,11 @@ def scheduler_of(section: SchedulingSection, largest_frame_bytes: int) -> Schedu
 
 def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:
     """Let the link behind a port spoil frames, if it has bit errors."""
-    if not any(one.link.bit_error_rate for one in scenario.every):
+    shared = kept(scenario, topology)
+    errs: bool | None = shared.get("bit errors")
+    if errs is None:
+        errs = shared["bit errors"] = any(one.link.bit_error_rate for one in scenario.every)
+    if not errs:
         return
     if any(one.switch.forwarding == "cut_through" for one in scenario.every):
         port.check_fcs()

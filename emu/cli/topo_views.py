@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +34,11 @@ def everything(topology: Topology) -> View:
     """Nodes, with the addresses of NICs, and links, by number."""
     nodes = []
     for node in topology.nodes:
-        listed = asdict(node)
+        listed = node._asdict()
         if node.role is Role.NIC:
             listed["address"] = format_address(topology.address_of(node.number))
         nodes.append(listed)
-    listed_links = [asdict(link) for link in topology.links]
+    listed_links = [link._asdict() for link in topology.links]
     return View({"kind": topology.kind, "nodes": nodes, "links": listed_links}, "")
 
 

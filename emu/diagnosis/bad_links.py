@@ -32,7 +32,7 @@ def found(view: View) -> Iterator[Finding]:
 def _degraded(view: View) -> Iterator[Finding]:
     """One finding for each link, whatever is wrong with it and in which direction."""
     parts: dict[str, list[tuple[str, str, int, int]]] = {}
-    for number in view.networked():
+    for number in view.striking("log", "differs"):
         for port, (rate_bps, built_bps, at_ps) in speeds(view, number).items():
             what = f"sends at {about_rate(rate_bps)} towards {view.name(view.peer(number, port)[0])}"
             where = f"{view.port_name(number, port)}: speed {about_rate(rate_bps)}"
@@ -91,7 +91,7 @@ def speeds(view: View, number: int) -> dict[int, tuple[int, int, int]]:
 
 def _late(view: View) -> Iterator[Finding]:
     parts: dict[str, list[tuple[int, int, str, str]]] = {}
-    for number in view.networked():
+    for number in view.striking("late"):
         for port, frames, late_ps, latest_ps, since_ps in view.rows(number, "late"):
             where = view.port_name(number, port)
             mean = about_time(late_ps // frames)
@@ -119,7 +119,7 @@ CROWDED_PERMILLE: Final = 1250
 
 def _swapped(view: View) -> Iterator[Finding]:
     wrong: dict[str, tuple[str, str]] = {}
-    for number in view.networked():
+    for number in view.striking("neighbours"):
         if not view.rows(number, "neighbours"):
             continue
         for port, end in view.fabric_ports(number):
@@ -156,7 +156,9 @@ def _drained(view: View) -> Iterator[Finding]:
     """Switches around which all their neighbours routed at one instant, while the links were up."""
     around: dict[int, dict[int, dict[int, bool]]] = {}
     topology = view.topology
-    for switch in view.numbers(Role.SWITCH):
+    for switch in view.striking("log"):
+        if view.role(switch) is not Role.SWITCH:
+            continue
         down = {view.topology.ports(switch)[row[0]].link for row in view.rows(switch, "downs")}
         for at_ps, item, link, a, *_ in view.rows(switch, "log"):
             if item != ROUTE or a < 0 or link in down:

@@ -61,7 +61,7 @@ PER_PORT: Final = frozenset({PFC})
 
 def found(view: View) -> Iterator[Finding]:
     """Every drift, with what it did."""
-    for number in view.networked():
+    for number in view.striking("log", "differs"):
         for drift in _drifts(view, number):
             yield _finding(view, drift)
 

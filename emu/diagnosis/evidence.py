@@ -67,7 +67,8 @@ def _broken(view: View, nics: list[int]) -> bool:
 
 
 def _ports(view: View) -> Iterator[tuple[int, int]]:
-    for number in view.networked():
+    """The ports of the devices that dropped something."""
+    for number in view.striking():
         for port, _ in view.fabric_ports(number):
             yield number, port
 
@@ -148,7 +149,7 @@ def _drops(view: View) -> Iterator[Finding]:
     """Frames dropped for want of room. TCP finds its rate by them."""
     if all(transport.is_tcp for transport in view.scenario.transports):
         return
-    lost = {number: view.dropped_for_want_of_room(number) for number in view.networked()}
+    lost = {number: view.dropped_for_want_of_room(number) for number in view.striking()}
     worst = sorted((number for number in lost if lost[number]), key=lambda number: (-lost[number], number))
     if worst:
         yield Finding(

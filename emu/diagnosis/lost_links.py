@@ -82,7 +82,7 @@ def _with_paths(view: View, finding: Finding, links: Sequence[Dark]) -> Finding:
 def _dark(view: View) -> dict[str, Dark]:
     """Links that were down, by name."""
     links: dict[str, Dark] = {}
-    for number in view.networked():
+    for number in view.striking("downs"):
         by_port: dict[int, list[Sequence[int]]] = {}
         for row in view.rows(number, "downs"):
             by_port.setdefault(row[0], []).append(row)
@@ -142,7 +142,7 @@ def _hosts(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[st
 
 
 def _switches(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str]]]:
-    for switch in view.numbers(Role.SWITCH):
+    for switch in view.numbers(Role.SWITCH) if dark else ():
         gone = _together(view, dark, [switch])
         ports = len(_links(view, [switch]))
         if gone is None or len(gone[0]) < 2 or len(gone[0]) * 2 <= ports:
@@ -166,7 +166,7 @@ def _switches(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list
 
 
 def _nics(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str]]]:
-    for nic in view.numbers(Role.NIC):
+    for nic in view.numbers(Role.NIC) if dark else ():
         gone = _together(view, dark, [nic])
         if gone is None:
             continue

@@ -58,7 +58,8 @@ def victims(view: View, number: int, port: int) -> list[str]:
 
 def _roots(view: View) -> Iterator[Finding]:
     frame_bytes = max(one.mtu_bytes for one in view.scenario.transports) + 100
-    for number in view.networked():
+    stopping = {number for number, _ in view.counting(PFC_TRANSMIT_XOFF_FRAMES)}
+    for number in sorted(stopping.union(view.striking("receive"))):
         for port, _ in view.fabric_ports(number):
             sent = view.total(PFC_TRANSMIT_XOFF_FRAMES, number, port)
             if not sent and view.role(number) is not Role.NIC:
@@ -161,7 +162,8 @@ def _slow_receiver(view: View, number: int, port: int, fills: Mapping[int, int])
 
 
 def _deaf(view: View) -> Iterator[Finding]:
-    for number in view.networked():
+    stopped = {view.peer(*place)[0] for place in view.counting(PFC_TRANSMIT_XOFF_FRAMES)}
+    for number in sorted(stopped):
         for port, _ in view.fabric_ports(number):
             peer, peer_port = view.peer(number, port)
             sent = view.total(PFC_TRANSMIT_XOFF_FRAMES, peer, peer_port)
@@ -192,7 +194,7 @@ def _circle(view: View) -> Iterator[Finding]:
     if view.ending == "finished":
         return
     onwards: dict[int, list[tuple[int, int]]] = {}
-    for number in view.networked():
+    for number in view.striking("held"):
         for port, waiting, blocked, _, up in view.rows(number, "held"):
             if waiting & blocked and up:
                 onwards.setdefault(number, []).append((view.peer(number, port)[0], port))

@@ -78,18 +78,24 @@ class View:
         self._devices = answering(topology, devices)
         self._neighbours: dict[int, dict[int, tuple[int, int]]] = {}
         """Devices that were asked, and who is at the other end of each port, as `neighbours` says."""
-        self._moved = moves.of_metric(series)
+        self._looked_at: list[int] | None = None
+        self._ports_of: dict[str, list[tuple[int, int]]] | None = None
+        self._moves = moves
+        self._series = series
+        self._moved: dict[tuple[str, int, int, str], Moved] | None = None
         self.found: list[Finding] | None = None
         """What `emu.diagnosis.causes.findings` found, kept since it is asked for by three."""
         self._totals: dict[tuple[str, int, int], int] = {}
         self._priorities: dict[tuple[str, int, int], dict[int, int]] = {}
         self._reasons: dict[tuple[int, int, str], int] = {}
         self._by_roles: dict[tuple[Role, ...], list[int]] = {}
+        totals, priorities = self._totals, self._priorities
         for number, one in self._devices.items():
             for (metric, port, priority, reason), value in one.counters.items():
-                self._totals[metric, number, port] = self._totals.get((metric, number, port), 0) + value
+                place = (metric, number, port)
+                totals[place] = totals.get(place, 0) + value
                 if priority >= 0:
-                    each = self._priorities.setdefault((metric, number, port), {})
+                    each = priorities.setdefault(place, {})
                     each[priority] = each.get(priority, 0) + value
                 if reason:
                     self._reasons[number, port, reason] = value
@@ -105,16 +111,42 @@ class View:
         return self.topology.nodes[number].role
 
     def numbers(self, *roles: Role) -> Iterator[int]:
-        """The devices of some roles that answered, in order."""
+        """The devices of some roles that counted or show something, or have such a one at a port, in order:
+        the others have nothing to say."""
         found = self._by_roles.get(roles)
         if found is None:
-            found = [number for number in sorted(self._devices) if self.role(number) in roles]
+            if self._looked_at is None:
+                self._looked_at = self._around()
+            found = [number for number in self._looked_at if self.role(number) in roles]
             self._by_roles[roles] = found
         return iter(found)
+
+    def _around(self) -> list[int]:
+        """The devices that counted or show something, and those next to them."""
+        busy = [number for number, one in self._devices.items() if one.counters or one.tables]
+        near = (end.peer for number in busy for end in self.topology.ports(number))
+        return sorted({*busy, *near})
 
     def networked(self) -> Iterator[int]:
         """Switches and NICs."""
         return self.numbers(Role.SWITCH, Role.NIC)
+
+    def striking(self, *tables: str) -> list[int]:
+        """The switches and NICs that dropped something or show one of these tables, in order."""
+        dropping = {number for number, _, _ in self._reasons}
+        return [
+            number
+            for number in self.networked()
+            if number in dropping or any(self.rows(number, table) for table in tables)
+        ]
+
+    def counting(self, metric: str) -> list[tuple[int, int]]:
+        """The ports whose counter of this metric is not 0, in order."""
+        if self._ports_of is None:
+            self._ports_of = {}
+            for counted, number, port in self._totals:
+                self._ports_of.setdefault(counted, []).append((number, port))
+        return sorted(place for place in self._ports_of.get(metric, ()) if place[1] >= 0)
 
     def rows(self, number: int, table: str) -> Sequence[Row]:
         """A table of a device; empty if it has nothing to show."""
@@ -191,6 +223,8 @@ class View:
 
     def moved(self, metric: str, number: int, port: int = -1, reason: str = "") -> Moved | None:
         """Between which samples a counter first moved; None if no sample shows it."""
+        if self._moved is None:
+            self._moved = self._moves.of_metric(self._series)
         return self._moved.get((metric, number, port, reason))
 
     def since(self, metric: str, number: int, port: int = -1, reason: str = "") -> int:

@@ -79,9 +79,12 @@ def _delivery(flow: Flow) -> int:
 
 def _of_links(packet: Sequence[Link], flow: Sequence[Link], bound: float) -> Iterator[Difference]:
     """Every link whose payload differs, and the wire bytes of all together."""
-    for one, other in zip(packet, flow, strict=True):
-        if one.data_bytes != other.data_bytes:
-            what = f"payload {one.source} -> {one.destination}"
-            yield Difference(what, one.data_bytes, other.data_bytes, bound)
+    sides = [
+        {(one.name, one.source, one.destination): one.data_bytes for one in links} for links in (packet, flow)
+    ]
+    for key in dict.fromkeys((*sides[0], *sides[1])):  # of links that did nothing there is no row
+        sent, other_sent = (side.get(key, 0) for side in sides)
+        if sent != other_sent:
+            yield Difference(f"payload {key[1]} -> {key[2]}", sent, other_sent, bound)
     total, other_total = (sum(link.wire_bytes for link in links) for links in (packet, flow))
     yield Difference("bytes on all links", total, other_total, OF_WIRE)

@@ -72,10 +72,14 @@ class DeviceRecord:
     """No part of the digest."""
     recorded: Rows = field(default_factory=dict)
     """What event log and trace have (`emu.build.recorders`); no part of the digest."""
+    idle: bool = False
+    """Whether nothing happened to it: all mixes are 0 then, and counters are what they were at the start."""
 
     def counted(self) -> Iterator[tuple[Series, int]]:
-        """The counters that are not 0: of a large fabric a few among thousands."""
+        """The counters that are not 0, of a few devices among thousands; none where nothing happened."""
         assert len(self.series) == len(self.counters), self.number
+        if self.idle:
+            return iter(())
         return compress(zip(self.series, self.counters, strict=True), self.counters)
 
 
@@ -202,13 +206,17 @@ def layouts_of(series: Mapping[int, Sequence[Series]]) -> Layouts:
     """The layouts of devices, each once."""
     layouts: dict[tuple[Place, ...], int] = {}
     known: dict[tuple[Series, ...], int] = {}
+    same: dict[int, int] = {}
     of_device: dict[int, int] = {}
     for number, counters in sorted(series.items()):
-        equal = tuple(counters)  # Series of one name are one object in a worker: few devices are looked at.
-        if equal not in known:
-            layout = tuple((one.metric, one.port, one.priority, one.reason) for one in counters)
-            known[equal] = layouts.setdefault(layout, len(layouts))
-        of_device[number] = known[equal]
+        found = same.get(id(counters))
+        if found is None:
+            equal = tuple(counters)  # Series of one name are one object in a worker: few are looked at.
+            if equal not in known:
+                layout = tuple((one.metric, one.port, one.priority, one.reason) for one in counters)
+                known[equal] = layouts.setdefault(layout, len(layouts))
+            found = same[id(counters)] = known[equal]
+        of_device[number] = found
     return Layouts(tuple(layouts), of_device)
 
 
@@ -293,12 +301,19 @@ class Counts:
         """(metric, priority): the largest of those in `PEAKS`, where that is not 0."""
         self.of_reason: dict[str, int] = {}
         """Frames dropped, for every reason that some device counts."""
-        known: dict[Series, None] = {}
-        for record in records:
-            known |= dict.fromkeys(record.series)
+        self.busy: dict[int, None] = {}
+        """The devices that counted something, in the order of their records."""
+        layouts: dict[tuple[Series, ...], None] = {}
+        seen: set[int] = set()
+        kept = list(records)
+        for record in kept:
+            if id(record.series) not in seen:  # those that did nothing share few
+                seen.add(id(record.series))
+                layouts.setdefault(tuple(record.series))
             for series, value in record.counted():
+                self.busy[record.number] = None
                 self._add(record.number, series, value)
-        for series in known:
+        for series in dict.fromkeys(series for layout in layouts for series in layout):
             assert series.metric in METRIC_OF, (
                 f"a device counts {series.metric!r}, which emu.results.metrics lacks"
             )
@@ -311,8 +326,12 @@ class Counts:
         metric = series.metric
         place = (metric, device, series.port)
         self.of_metric[metric] = self.of_metric.get(metric, 0) + value
-        self.of_port[place] = self.of_port.get(place, 0) + value
-        self.most_of_port[place] = max(self.most_of_port.get(place, 0), value)
+        of_port = self.of_port
+        if place in of_port:
+            of_port[place] += value
+            self.most_of_port[place] = max(self.most_of_port[place], value)
+        else:
+            of_port[place] = self.most_of_port[place] = value
         if metric in PEAKS:
             held = (metric, series.priority)
             self.most_of_priority[held] = max(self.most_of_priority.get(held, 0), value)

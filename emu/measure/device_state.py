@@ -1,9 +1,10 @@
 """State of each device at the end of a run, and how it is kept.
 
-`shown.jsonl` of a run directory has one line for each device: its counters that are not zero, each as metric,
-port, priority, reason and value, and its tables: what it answers to an operator who asks
-(`emu.runtime.device_inspection`), and what hosts and the controller remember of operations. Together with the
-samples, the topology and the intended configuration this is all that a diagnosis goes by.
+`shown.jsonl` of a run directory has one numbered line for each device that has something to show: its
+counters that are not zero, each as metric, port, priority, reason and value, and its tables: what it answers
+to an operator who asks (`emu.runtime.device_inspection`), and what hosts and the controller remember of
+operations. The last line is the controller's. Together with the samples, the topology and the intended
+configuration this is all that a diagnosis goes by.
 """
 
 import json
@@ -93,26 +94,40 @@ def shown_of(record: DeviceRecord) -> Shown:
 
 
 def shown_records(topology: Topology, records: Iterable[DeviceRecord]) -> Iterator[dict[str, Any]]:
-    """What the lines of `shown.jsonl` hold, in the order of the records."""
+    """What the lines of `shown.jsonl` hold, in the order of the records: of the devices that show something,
+    and of the controller, which is the last. They are numbered, so that one that is lost is missed.
+    """
+    place = 0
     for record in records:
         shown = shown_of(record)
+        if not shown.counters and not shown.tables and record.number != topology.controller:
+            continue
         counters = [[*place, value] for place, value in shown.counters.items()]
         name = topology.nodes[record.number].name
-        yield {"device": record.number, "name": name, "counters": counters, "tables": shown.tables}
+        yield {
+            "line": place,
+            "device": record.number,
+            "name": name,
+            "counters": counters,
+            "tables": shown.tables,
+        }
+        place += 1
 
 
 def read_shown(path: Path) -> list[Shown]:
-    """The devices of `shown.jsonl`. UsageError if it is not such a file, or lacks any of them."""
+    """The devices of `shown.jsonl`. UsageError if it is not such a file, or lacks any line."""
     found = []
+    whole = True
     try:
         with path.open(encoding="ascii") as lines:
-            for text in lines:
+            for place, text in enumerate(lines):
                 record = json.loads(text)
+                whole = whole and record["line"] == place
                 counters = {tuple(place): value for *place, value in record["counters"]}
                 found.append(Shown(record["device"], counters, record["tables"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{path}: not what devices showed at the end of a run: {reason}") from error
-    if not found or [one.number for one in found] != list(range(len(found))):
+    if not found or not whole:
         raise UsageError(f"{path}: damaged: lines of devices are missing")
     return found

@@ -222,7 +222,10 @@ def _links(one: Summary, other: Summary) -> Iterator[str]:
         {(link.source, link.destination, link.name): link for link in summary.fabric.links}
         for summary in (one, other)
     ]
-    both = [(key, sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]]
+    both = [
+        (key, sides[0].get(key) or _unused(sides[1][key]), sides[1].get(key) or _unused(sides[0][key]))
+        for key in dict.fromkeys((*sides[0], *sides[1]))
+    ]
     both.sort(key=lambda row: -_distance(row[1], row[2]))
     rows = [
         (
@@ -244,6 +247,12 @@ def _links(one: Summary, other: Summary) -> Iterator[str]:
     yield table(head, rows) if rows else f"<p>All {len(both)} links carried the same.</p>"
     if rows and len(rows) < len(both):
         yield f'<p class="quiet">{len(both) - len(rows)} links carried the same in both runs</p>'
+
+
+def _unused(link: Link) -> Link:
+    """A link of which a run has no row, since neither of its ends did anything."""
+    nothing = {"data_bytes": 0, "wire_bytes": 0, "utilisation": 0.0, "paused": 0.0, "paused_ps": 0}
+    return link.model_copy(update=nothing)
 
 
 def _distance(a: Link, b: Link) -> float:

@@ -562,9 +562,10 @@ class Fabric(Part):
     nic_context_misses: int = 0
     """Contexts of queue pairs that NICs had to fetch (`nic.context_cache`)."""
     links: list[Link]
-    """Every fabric link, both directions, in the order of the topology."""
+    """Every fabric link, both directions, in the order of the topology; without links between devices that
+    did nothing."""
     uplinks: list[GroupLoad]
-    """The links that lead up, of every switch with two of them or more."""
+    """The links that lead up, of every switch with two of them or more that did anything."""
     groups: list[GroupLoad]
     """Every other routing group of two members or more that carried payload: links that run in parallel, ways
     down or across. Of a fabric with all its links; a port that is in several groups counts in each."""

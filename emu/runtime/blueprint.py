@@ -19,7 +19,7 @@ from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, cut_into_blocks, workers_of
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.runtime.sync.window import WindowMachine
-from emu.scenario.fault_schedule import measured_hits
+from emu.scenario.fault_schedule import measured_hits, miscabled
 from emu.scenario.schema import Scenario
 from emu.scenario.spans import bounds_ps
 
@@ -91,7 +91,9 @@ class RunPlan(NamedTuple):
         telemetry = max(one.congestion_control.telemetry_bytes for one in self.scenario.transports)
         loaded = self.scenario.payload == "real"
         reader = BatchReader(ports, int(MANAGEMENT_PORT), mtu_bytes, telemetry, fabric, nics, loaded)
-        return Partition(worker, kernel, outboxes, reader)
+        partition = Partition(worker, kernel, outboxes, reader)
+        partition.miscabled = miscabled(self.scenario)
+        return partition
 
     def names_of(self, worker: int) -> tuple[str, ...]:
         """The names of the devices that a worker hosts, in device order."""

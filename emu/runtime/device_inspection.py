@@ -1,10 +1,10 @@
 """Answers of devices to an operator who logs in at the end of a run.
 
 Tables of integers, from the state that the device has, under the names of
-`emu.measure.device_state`: its neighbours (LLDP), ports that were down, what its running
-configuration differs in from what it started with, its log, how late its links are by the time stamps at both
-ends, queue pairs in error, what holds frames, and for whom its ranks wait. Nothing is said of what is as it
-should be, so the answer is short on a fabric that is well. A host that is lost does not answer.
+`emu.measure.device_state`: its neighbours (LLDP; none where all are as meant), ports that were down, what its
+running configuration differs in from what it started with, its log, how late its links are by the time stamps
+at both ends, queue pairs in error, what holds frames, and for whom its ranks wait. Nothing is said of what is
+as it should be, so the answer is short on a fabric that is well. A host that is lost does not answer.
 
 Not modelled: a management network that fails, so every switch answers; log buffers are those of
 `actors.kernel.device`.
@@ -66,21 +66,22 @@ _ITEMS = {
 """What devices note, by the name of what they received, and the item it is."""
 
 
-def shown_by(device: Device) -> dict[str, Rows]:
-    """The tables of one device; empty ones are left out."""
+def shown_by(device: Device, *, cables: bool = True) -> dict[str, Rows]:
+    """The tables of one device; empty ones are left out, and its neighbours if nobody asks for `cables`."""
     tables: dict[str, Rows] = {
         "log": [[row[0], _ITEMS[FAULT_OPERATIONS[row[1]]], *row[2:]] for row in device.log]
     }
     if isinstance(device, Switch):
         ports: list[Port] = list(device.ports)
-        _of_ports(tables, ports)
-        tables["differs"] += _switch_differs(device)
+        _of_ports(tables, ports, cables)
+        if device.fault_states:  # nothing else changes a configuration
+            tables["differs"] += _switch_differs(device)
         if isinstance(device, DeepSwitch):
             tables["voqs"] = _voqs(device)
         tables["withdrawn"] = [[int(link)] for link in device.down]
     elif isinstance(device, Nic):
         ports = list(device.ports())
-        _of_ports(tables, ports)
+        _of_ports(tables, ports, cables)
         tables["differs"] += [
             [PFC, int(port.number), 0, 0, 0, 1, 0, 0]
             for port in ports
@@ -131,39 +132,28 @@ def _rank_row(program: ScriptProgram) -> list[int]:
     return [int(program.job), int(program.rank), int(program.operation), *map(int, waits)]
 
 
-def _of_ports(tables: dict[str, Rows], ports: Sequence[Port]) -> None:
+def _of_ports(tables: dict[str, Rows], ports: Sequence[Port], cables: bool) -> None:
     """What switches and NICs have to say of their ports on the fabric."""
-    tables["neighbours"] = [
-        [int(port.number), int(port.wire.peer), int(port.wire.peer_port)] for port in ports
-    ]
-    tables["downs"] = [row for port in ports if port.ever_down for row in _downs(port)]
-    tables["late"] = [
-        [
-            int(port.number),
-            int(one.late_frames),
-            int(one.late_ps),
-            int(one.latest_ps),
-            int(one.late_since_ps),
-        ]
-        for port in ports
-        if (one := port.added_delay) is not None and one.late_frames > 0
-    ]
-    tables["held"] = [
-        [
-            int(port.number),
-            int(port.waiting),
-            int(port.blocked),
-            0 if port.pfc is None else int(port.pfc.signalled),
-            int(port.up),
-        ]
-        for port in ports
-        if port.waiting or (port.pfc is not None and port.pfc.signalled)
-    ]
-    tables["differs"] = [
-        [SPEED, int(port.number), int(port.rate_bps), 0, 0, int(port.wire.rate_bps), 0, 0]
-        for port in ports
-        if port.rate_bps != port.wire.rate_bps
-    ]
+    neighbours: Rows = []
+    downs: Rows = []
+    late: Rows = []
+    held: Rows = []
+    differs: Rows = []
+    for port in ports:
+        number, flow, added = int(port.number), port.pfc, port.added_delay
+        if cables:
+            neighbours.append([number, int(port.wire.peer), int(port.wire.peer_port)])
+        if port.ever_down:
+            downs += _downs(port)
+        if added is not None and added.late_frames > 0:
+            frames = [int(added.late_frames), int(added.late_ps)]
+            late.append([number, *frames, int(added.latest_ps), int(added.late_since_ps)])
+        signalled = 0 if flow is None else int(flow.signalled)
+        if port.waiting or signalled:
+            held.append([number, int(port.waiting), int(port.blocked), signalled, int(port.up)])
+        if port.rate_bps != port.wire.rate_bps:
+            differs.append([SPEED, number, int(port.rate_bps), 0, 0, int(port.wire.rate_bps), 0, 0])
+    tables |= {"neighbours": neighbours, "downs": downs, "late": late, "held": held, "differs": differs}
 
 
 def _downs(port: Port) -> Rows:

@@ -111,9 +111,8 @@ def run_local(blueprint: Blueprint, options: RunOptions, observer: Observer) -> 
     discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None
     try:
         if options.metrics:
-            hosted = [device for partition in partitions for device in partition.devices]
-            scrape.state = StateReading(plan, hosted, changes[0].faults)
-        metrics = scrape.start(scenario) if options.metrics else ""
+            scrape.state = StateReading(plan, partitions, changes[0].faults)
+        metrics = scrape.start(scenario, idle=False) if options.metrics else ""
         if discovery is not None:
             discovery.set_targets([(0, metrics)])
         names = tuple(node.name for node in blueprint.topology.nodes)
@@ -141,7 +140,6 @@ def run_local(blueprint: Blueprint, options: RunOptions, observer: Observer) -> 
                 wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
         saving.finish()
         watch.look()
-        scrape.publish()
     finally:
         saving.close()
         snapshot_coordinator.end(ending or Ending.INTERRUPTED)
@@ -162,7 +160,7 @@ def run_local(blueprint: Blueprint, options: RunOptions, observer: Observer) -> 
         (record for partition in partitions for record in records_of(partition)), key=lambda one: one.number
     )
     virtual_ps = logical_processes[0].virtual_ps if ending is not None else scrape.virtual_ps()
-    devices = [device for partition in partitions for device in partition.devices]
+    devices = [device for partition in partitions for device in partition.built]
     waits = waits_of(devices, blueprint.topology) if ending in UNFINISHED else []
     return outcome_of(
         plan, ending or Ending.INTERRUPTED, virtual_ps, records, facts, workers, build_s, waits=sorted(waits)

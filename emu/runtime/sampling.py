@@ -6,8 +6,11 @@ out. A snapshot may lie between two sampling points, so the first share after it
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from actors.kernel.device import Series
+from actors.kernel.kernel import Kernel
 from actors.kernel.readings import Readings
 from emu.build.captures import captures_of, rows_of
 from emu.measure.collected import CapturedRows, Changed, Layouts, Packed, joined_layouts, layouts_of
@@ -34,24 +37,32 @@ class Sampler:
     """Takes a worker's share at each sampling point; whoever reads them takes them away."""
 
     def __init__(self, partition: Partition) -> None:
-        self._devices = partition.devices
-        self._readings = Readings(partition.devices)
+        self._partition = partition
+        built = partition.built
+        self._readings = Readings(built)
+        self._read = False
+        """Whether devices were read already, or their state was loaded."""
+        self._woken = 0
+        """How many had been woken then."""
         self._shares: deque[Share] = deque()
         self._reported = False
-        self.captures = captures_of(partition.devices)
+        self.captures = captures_of(built)
         """Captures that are not over: device, port, capture."""
 
     def resume(self) -> None:
-        """The state of the devices was loaded."""
+        """The state of the devices was loaded. Of one that sleeps something else may be known."""
+        self._readings.look_at(self._partition.devices, {})
+        self._woken = len(self._partition.kernel.woken)
+        self._read = True
         self._readings.begin_anew()
 
     def act(self, sync: SyncPoint) -> None:
         """Take a share if this sync point is for sampling."""
         if sync.sample:
+            kernel = self._partition.kernel
+            self._look_at_woken(kernel)
             reading = self._readings.take()
-            layouts = (
-                None if self._reported else layouts_of({one.number: one.series() for one in self._devices})
-            )
+            layouts = None if self._reported else layouts_of(_counted_by(kernel))
             self._reported = True
             self._shares.append(
                 Share(
@@ -63,6 +74,22 @@ class Sampler:
                     reading.whole,
                 )
             )
+
+    def _look_at_woken(self, kernel: Kernel) -> None:
+        """Read the devices that were built meanwhile as well, and the first time those that sleep."""
+        sleepers = kernel.sleepers
+        if sleepers is None:
+            return
+        woken = kernel.woken[self._woken :]
+        if self._read:
+            known = {number: sleepers.idle(number).counters for number in woken}
+        else:
+            known, asleep = {}, kernel.asleep()
+            self._readings.let_sleep(asleep, [sleepers.idle(number).first_reading for number in asleep])
+        if woken:
+            self._readings.look_at(kernel.built(), known)
+        self._woken += len(woken)
+        self._read = True
 
     def _ended(self, now_ps: int) -> tuple[tuple[int, CapturedRows], ...]:
         ended = [one for one in self.captures if one[2].over(now_ps)]
@@ -85,6 +112,15 @@ class Sampler:
         while self._shares and self._shares[0].time_ps <= heard_ps:
             self._shares.popleft()
         return list(self._shares.copy())
+
+
+def _counted_by(kernel: Kernel) -> dict[int, Sequence[Series]]:
+    """What each device of a kernel counts, by number; none wakes."""
+    found: dict[int, Sequence[Series]] = {int(one.number): one.series() for one in kernel.built()}
+    sleepers = kernel.sleepers
+    if sleepers is not None:
+        found.update({number: sleepers.idle(number).series for number in kernel.asleep()})
+    return found
 
 
 class Merger:

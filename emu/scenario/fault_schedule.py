@@ -246,3 +246,8 @@ def _random(
 
 def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:
     return Problem(scenario.name, 0, shown_location(location), reason, accepted)
+
+
+def miscabled(scenario: Scenario) -> bool:
+    """Whether cables are swapped."""
+    return any(fault.kind == "miscabling" for fault in scenario.faults)

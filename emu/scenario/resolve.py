@@ -15,7 +15,6 @@ What a job does is its workload's own affair (`emu.scenario.workloads`): a kind 
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from actors.control.operator import OperatorPlan
@@ -359,7 +358,7 @@ def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:
             rate_bps = host.link_rate_bps
             at_nic = topology.nodes[inner].role is Role.NIC
             delay_ps = host.delay_to_nic_ps if at_nic else host.link_delay_ps
-        links[at] = replace(link, rate_bps=rate_bps, delay_ps=delay_ps)
+        links[at] = link._replace(rate_bps=rate_bps, delay_ps=delay_ps)
     return Topology(topology.nodes, links, topology.kind)
 
 

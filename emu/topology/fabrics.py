@@ -26,7 +26,6 @@ Not modelled: domains of several servers (NVL72), single links or NVSwitches tha
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import import_module
 from typing import Final
 
@@ -99,7 +98,7 @@ def with_domains(topology: Topology, rate_bps: int, delay_ps: int) -> Topology:
             reason = f"the fabric has more than {most} {what}"
             accepted = "fewer racks, hosts or switches, or host.nvlink.enabled: false"
             raise TopologyError([Fault((), reason, accepted)])
-    return Topology([*nodes, replace(topology.nodes[-1], number=len(nodes))], links, topology.kind)
+    return Topology([*nodes, topology.nodes[-1]._replace(number=len(nodes))], links, topology.kind)
 
 
 def swapped(topology: Topology, one: int, other: int) -> Topology:
@@ -120,4 +119,4 @@ def swapped(topology: Topology, one: int, other: int) -> Topology:
 
 
 def _moved(link: Link, to: Link) -> Link:
-    return replace(link, b=to.b, b_port=to.b_port)
+    return link._replace(b=to.b, b_port=to.b_port)

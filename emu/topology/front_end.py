@@ -18,7 +18,6 @@ Not modelled: tiers above the FSW, racks shared with other services.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -156,7 +155,7 @@ def with_front_end(
     for _, _, servers in groups:
         for host, nic in servers:
             made.link(host, nic, HOST, host_link_rate_bps, nic_link_delay_ps)
-    return Topology([*made.nodes, replace(nodes[-1], number=len(made.nodes))], made.links, topology.kind)
+    return Topology([*made.nodes, nodes[-1]._replace(number=len(made.nodes))], made.links, topology.kind)
 
 
 def _host_nic(made: _Growing, host: Node) -> int:

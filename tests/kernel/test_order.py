@@ -202,7 +202,7 @@ def test_an_event_for_a_device_that_is_not_here_is_a_mistake_that_is_found() -> 
     kernel = Kernel(3)
     kernel.add(Device(1, kernel.queue))
     kernel.queue.push(Event(5, pack_key(2, JOB, 0, 0)))
-    with pytest.raises(AssertionError, match="device 2 job"):
+    with pytest.raises(AssertionError, match="device 2 is not hosted here"):
         kernel.run(NEVER_PS, 1)
 
 

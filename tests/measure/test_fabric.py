@@ -42,12 +42,15 @@ def test_each_direction_of_a_link_is_what_its_sender_counted() -> None:
     assert found.pfc_paused_ps == 350_000_000
 
 
-def test_every_fabric_link_is_listed_in_both_directions_and_no_host_link() -> None:
+def test_links_of_devices_that_did_anything_are_listed_in_both_directions_and_no_host_link() -> None:
     topology = fabric()
-    found = fabric_of(topology, Counts([]), MS_PS)
-    # 4 NICs and 2 leaves x 2 spines.
-    assert len(found.links) == 2 * (4 + 4)
-    assert not any("host" in link.name or "gpu" in link.name for link in found.links)
+    leaves = [record(topology, f"rtsw-{at}", [("port_receive_frames", 0, -1, "", 1)]) for at in range(2)]
+    assert fabric_of(topology, Counts([]), MS_PS).links == []
+    # Two NICs and two spines; then 4 NICs and 2 leaves x 2 spines.
+    for busy, count in ((leaves[:1], 2 + 2), (leaves, 4 + 4)):
+        found = fabric_of(topology, Counts(busy), MS_PS)
+        assert len(found.links) == 2 * count
+        assert not any("host" in link.name or "gpu" in link.name for link in found.links)
 
 
 def test_congestion_drops_are_kept_apart() -> None:
@@ -84,8 +87,10 @@ def test_imbalance_counts_idle_members() -> None:
 
 
 def test_imbalance_of_silent_uplinks_is_unknown() -> None:
-    rows = fabric_of(fabric(), Counts([]), MS_PS).uplinks
-    assert [row.max_over_mean for row in rows] == [None, None]
+    topology = fabric()
+    one = record(topology, "rtsw-1", [("port_receive_frames", 0, -1, "", 1)])
+    rows = fabric_of(topology, Counts([one]), MS_PS).uplinks
+    assert [(row.switch, row.max_over_mean) for row in rows] == [("rtsw-1", None)]
 
 
 def test_groups_that_do_not_lead_up_are_listed_where_they_carried_payload() -> None:

@@ -33,7 +33,7 @@ def states(*times_ps: int) -> list[Rows]:
     partition = made.partition(0)
     machine = made.machine(0)
     changes = Changes(made, 0, partition, machine, live=False)
-    reading = StateReading(made, partition.devices, changes.faults)
+    reading = StateReading(made, [partition], changes.faults)
     logical_process = LogicalProcess(partition, machine, changes.act)
     partition.start()
     run = InProcess([logical_process], 1, lambda: True)
@@ -200,7 +200,7 @@ def state_at_end(scenario: str, **overrides: object) -> tuple[Rows, RunPlan]:
     prepared = api.prepare(scenario, overrides)
     made = spread(blueprint_of(prepared.scenario, prepared.topology), 1)
     partition, machine = made.partition(0), made.machine(0)
-    reading = StateReading(made, partition.devices, lambda: ())
+    reading = StateReading(made, [partition], lambda: ())
     partition.start()
     InProcess([LogicalProcess(partition, machine, lambda _: None)], 1, lambda: True).run()
     return reading.rows(partition.now_ps()), made

@@ -74,11 +74,11 @@ def _time_ps(summary: Summary, name: str) -> int | None:
 
 def shared_links(alone: Mapping[str, Summary]) -> list[SharedLink]:
     """The links that two jobs or more use, the most used first."""
-    on_link: dict[tuple[str, str, int], dict[str, int]] = {}
+    on_link: dict[tuple[str, str, str], dict[str, int]] = {}
     for name, summary in alone.items():
-        for place, link in enumerate(summary.fabric.links):
+        for link in summary.fabric.links:
             if link.data_bytes:
-                on_link.setdefault((link.source, link.destination, place), {})[name] = link.data_bytes
+                on_link.setdefault((link.source, link.destination, link.name), {})[name] = link.data_bytes
     found = [SharedLink(key[0], key[1], jobs) for key, jobs in on_link.items() if len(jobs) > 1]
     return sorted(found, key=lambda one: (-sum(one.job_bytes.values()), one.source, one.destination))
 

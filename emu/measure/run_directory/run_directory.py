@@ -5,7 +5,7 @@
     ports.csv flows.csv collectives.csv
     journal.jsonl      scenario, faults, sync points, end
     samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.run_directory.samples`)
-    shown.jsonl        what every device shows at the end (`emu.measure.device_state`)
+    shown.jsonl        what devices show at the end (`emu.measure.device_state`)
     trace.csv timeline.jsonl    of `run.trace` and `run.event_log` (`emu.measure.run_directory.recorded`)
     parent.json        of a fork: the run it continues, from when, and what was changed
     workers.json       which worker hosts what, written by the runtime as soon as they are up
@@ -72,7 +72,7 @@ def _port_columns() -> list[str]:
 
 
 def ports_csv(topology: Topology, records: Iterable[DeviceRecord]) -> str:
-    """One row for each fabric port."""
+    """One row for each fabric port of the devices that did anything."""
     columns = _port_columns()
     by_number = {record.number: record for record in records}
     header = ["device", "port", "peer", "peer_port", "link", "rate_bps", *columns]
@@ -81,7 +81,7 @@ def ports_csv(topology: Topology, records: Iterable[DeviceRecord]) -> str:
     rows: list[list[Cell]] = []
     for node in topology.nodes:
         record = by_number.get(node.number)
-        if record is None:
+        if record is None or record.idle:
             continue
         equal = tuple(record.series)
         layout = layouts.get(equal)

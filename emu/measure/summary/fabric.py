@@ -104,9 +104,11 @@ def ran_ps(jobs: Iterable[Job], virtual_ps: int, *, repeat: bool) -> int:
 
 
 def link_rows(topology: Topology, counts: Counts, ran: int) -> Iterator[Link]:
-    """Both directions of every fabric link, over the time `ran` in which jobs did, in ps."""
+    """Both directions of every fabric link, over the time `ran` in which jobs did, in ps; without links
+    between two devices that counted nothing."""
+    busy = counts.busy
     for link in topology.links:
-        if link.kind != "fabric":
+        if link.kind != "fabric" or (link.a not in busy and link.b not in busy):
             continue
         for sender, port, receiver in ((link.a, link.a_port, link.b), (link.b, link.b_port, link.a)):
             wire_bytes = counts.port(PORT_TRANSMIT_BYTES, sender, port)
@@ -135,8 +137,10 @@ def uplink_ports(topology: Topology, switch: int) -> list[int]:
 
 
 def uplink_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
-    """The imbalance of every switch with two uplinks or more."""
+    """The imbalance of every switch with two uplinks or more that counted something."""
     for switch in topology.switches:
+        if switch not in counts.busy:
+            continue
         ports = uplink_ports(topology, switch)
         if len(ports) > 1:
             yield _load_of(topology, counts, switch, ports)
@@ -145,6 +149,8 @@ def uplink_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
 def other_group_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
     """The imbalance of every other equal-cost group that carried payload, by switch and first member."""
     for switch in topology.switches:
+        if switch not in counts.busy:
+            continue
         loaded = {
             port
             for port in range(len(topology.ports(switch)))
@@ -191,9 +197,10 @@ def tier_rows(topology: Topology, counts: Counts, ran: int) -> list[Tier]:
             low, high, ports = high, low, (link.b_port, link.a_port)
         for found, node, port in ((up, low.number, ports[0]), (down, high.number, ports[1])):
             sums = found.setdefault(high.tier, [0] * (len(_OF_TIER) + 1))
-            for at, metric in enumerate(_OF_TIER):
-                sums[at] += counts.port(metric, node, port)
             sums[-1] += link.rate_bps
+            if node in counts.busy:
+                for at, metric in enumerate(_OF_TIER):
+                    sums[at] += counts.port(metric, node, port)
     return [
         Tier(
             tier=tier,

@@ -66,26 +66,26 @@ class Meter:
     """What the ports of one partition have sent of late."""
 
     def __init__(self, partition: Partition) -> None:
-        self._ports: dict[int, list[Port]] = {
-            int(device.number): fabric_ports(device)
-            for device in partition.devices
-            if isinstance(device, Switch | Nic)
-        }
+        self._kernel = partition.kernel
 
     def mark(self) -> None:
         """A sampling point of the grid is passed."""
-        for ports in self._ports.values():
-            for port in ports:
-                port.marked_before_bytes = port.marked_bytes
-                port.marked_bytes = port.sent_bytes
+        for device in self._kernel.built():
+            if isinstance(device, Switch | Nic):
+                for port in fabric_ports(device):
+                    port.marked_before_bytes = port.marked_bytes
+                    port.marked_bytes = port.sent_bytes
 
     def busiest(self, candidates: Sequence[Candidate]) -> int:
         """The busiest that lives here, for the reduction; NEVER_PS if none does."""
         found = int(NEVER_PS)
         for order, one in enumerate(candidates):
-            ports = self._ports.get(one.node)
-            if ports is not None:
-                sent = sum(int(ports[at].sent_bytes - ports[at].marked_before_bytes) for at in one.ports)
+            if self._kernel.hosts(one.node):
+                sent = 0
+                device = self._kernel.awake(one.node)
+                if isinstance(device, Switch | Nic):
+                    ports: list[Port] = fabric_ports(device)
+                    sent = sum(int(ports[at].sent_bytes - ports[at].marked_before_bytes) for at in one.ports)
                 found = min(found, MOST_BYTES - min(sent, MOST_BYTES) << ORDER_BITS | order)
         return found
 
@@ -122,9 +122,9 @@ class Changes:
         self.measured: list[Made] = []
         """What the faults that hit the busiest were found to hit."""
         self._machine = machine
+        self._meter = Meter(partition)
         self._captures = [] if captures is None else captures
         """Where captures that begin go: the sampler's."""
-        self._meter = Meter(partition)
         self._every_ps = plan.scenario.run.sample_every_ps
         self._hits_at = {one.at_ps: one for one in measured_hits(plan.scenario)}
         self._measures = live or bool(self._hits_at)

@@ -185,7 +185,7 @@ class OpenPart:
 
     def waits(self) -> list[Wait]:
         """What the devices here wait for."""
-        return waits_of(self.partition.devices, self._topology)
+        return waits_of(self.partition.built, self._topology)
 
     def restore(
         self, ledger: Sequence[tuple[int, Post]], states: list[Plain], through_ps: int, now_ps: int

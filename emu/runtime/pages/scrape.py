@@ -10,11 +10,11 @@ last that was served is served again, so no counter ever falls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import emu
 from actors.fabric.model import Role, Topology
-from actors.kernel.device import Device, Tally, counts_of
+from actors.kernel.device import Device, Series, Tally, counts_of
 from actors.kernel.event import FIRST_UPKEEP, KIND_NAMES, key_device, key_kind
 from emu.runtime.outcome import Awaited, Made, Progress
 from emu.runtime.pages.metrics_page import Exporter
@@ -87,31 +87,49 @@ class Scrape:
         self.waited_ps = int
         self._refused_before = self._engine.get("refused_connections", 0)
         self.refused = int
-        devices = [device for partition in partitions for device in partition.devices]
-        self._devices: list[Device] = sorted(devices, key=lambda device: device.number)
-        nodes = self._topology.nodes
-        self._carriers = [
-            device for device in self._devices if nodes[device.number].role in (Role.NIC, Role.NVSWITCH)
-        ]
-        """What payload comes to, or passes on its way between GPUs of a server."""
-        self._controller = [device for device in self._devices if device.number == self._topology.controller]
+        self._devices: list[Device] = []
+        """All of them by number, once there is somebody to read what they count."""
+        built = [device for partition in partitions for device in partition.built]
+        self._controller = [device for device in built if device.number == self._topology.controller]
 
-    def start(self, scenario: Scenario) -> str:
-        """Serve the metrics page, if it is not served yet; where, as HOST:PORT."""
+    def _carriers(self) -> Iterator[Device]:
+        """What payload comes to, or passes on its way between GPUs of a server. Who sleeps has none."""
+        nodes = self._topology.nodes
+        for partition in self._partitions:
+            for device in partition.built:
+                if nodes[device.number].role in (Role.NIC, Role.NVSWITCH):
+                    yield device
+
+    def _all(self) -> list[Device]:
+        """Every device here; those that sleep wake."""
+        if not self._devices:
+            devices = [device for partition in self._partitions for device in partition.devices]
+            self._devices = sorted(devices, key=lambda device: device.number)
+        return self._devices
+
+    def start(self, scenario: Scenario, *, idle: bool = True) -> str:
+        """Serve the metrics page, if it is not served yet; where, as HOST:PORT. `idle`: for some time nobody
+        will look whether somebody asks, so what there is now is published."""
         if self._exporter is not None:
             return self._address
-        names = self._topology.nodes
         self._exporter = Exporter(
-            ((names[device.number].name, device.series()) for device in self._devices),
+            self._series(),
             {
                 "build_info": {"version": emu.__version__, "compiled": str(emu.is_compiled()).lower()},
                 "run_info": {"scenario": scenario.name, "seed": str(scenario.seed)},
             },
             classes_in_use(scenario),
         )
-        self.publish()
+        if idle:
+            self.publish()
         self._address = self._exporter.start()
         return self._address
+
+    def _series(self) -> Iterator[tuple[str, Sequence[Series]]]:
+        """What devices count, for the first who asks."""
+        names = self._topology.nodes
+        for device in self._all():
+            yield names[device.number].name, device.series()
 
     def answer(self) -> None:
         """Publish a snapshot if a scrape waits for one. Called between slices."""
@@ -125,16 +143,17 @@ class Scrape:
         virtual_ps = self.virtual_ps()
         if virtual_ps >= self._served_ps:
             self._served_ps = virtual_ps
+            devices = self._all()
             for partition in self._partitions:
                 partition.kernel.settle()
             self._engine = {
-                "events": sum(device.executed for device in self._devices),
-                "packet_hops": sum(device.frames_received() for device in self._devices),
-                "data_packet_hops": sum(device.data_frames_received() for device in self._devices),
+                "events": sum(device.executed for device in devices),
+                "packet_hops": sum(device.frames_received() for device in devices),
+                "data_packet_hops": sum(device.data_frames_received() for device in devices),
                 "windows": self._windows_before + self._windows(),
                 "window_wait_wall_ps": self._waited_before_ps + self.waited_ps(),
             }
-            self._tally = counts_of(self._devices)
+            self._tally = counts_of(devices)
             if self.state is not None:
                 self._rows = self.state.rows(virtual_ps)
         self._engine["refused_connections"] = self._refused_before + self.refused()
@@ -157,7 +176,7 @@ class Scrape:
         """Virtual time, payload delivered, and the operations that have ended, if the controller is here."""
         tables = [one.results() for one in self._controller]
         rows = [row for one in tables for row in one.get("operations", [])]
-        delivered_bytes = sum(one.progress for one in self._carriers)
+        delivered_bytes = sum(one.progress for one in self._carriers())
         still = delivered_bytes == self._delivered_bytes
         self._delivered_bytes = delivered_bytes
         return Progress(

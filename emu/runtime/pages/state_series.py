@@ -27,6 +27,7 @@ from emu.results.busbw import bandwidth_bps, bus_factor
 from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.results.planned_rows import CollectivePlan
 from emu.runtime.blueprint import RunPlan
+from emu.runtime.sync.partition import Partition
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.spans import plane_names, port_labels
 
@@ -44,31 +45,25 @@ class StateReading:
     """The state of one process's devices. `faults` gives those of the run as it is now, changes included."""
 
     def __init__(
-        self, plan: RunPlan, devices: Sequence[Device], faults: Callable[[], Sequence[Fault]]
+        self, plan: RunPlan, partitions: Sequence[Partition], faults: Callable[[], Sequence[Fault]]
     ) -> None:
         self._topology = plan.topology
+        self._plan = plan
+        self._partitions = partitions
         self._faults = faults
-        self._ports = [
-            (device, at)
-            for device in devices
-            if isinstance(device, Switch | Nic)
-            for at in range(len(fabric_ports(device)))
-        ]
+        self._devices: list[Device] = []
+        """All of them, once somebody has asked."""
         self._members: list[tuple[tuple[str, ...], Port]] | None = None
         """Labels and port of every member of every routing group, once somebody has asked."""
         self._fixed: Rows = {}
         self._known_faults: Sequence[Fault] | None = None
         self._spans: list[tuple[int, int]] = []
         """Spans of the known faults."""
-        self._switches = [device for device in devices if isinstance(device, Switch)]
-        real = plan.blueprint.scenario.payload == "real"
-        self._payload_hosts = [device for device in devices if isinstance(device, Host)] if real else []
-        self._controller = next((one for one in devices if isinstance(one, Controller)), None)
-        self._jobs = job_plans(plan.blueprint.plan, plan.topology)
-        works = plan.blueprint.plan.jobs
-        # An operator's own jobs, behind those of the scenario, have no series.
-        self._hosts = [len(work.hosts()) for work in works]
-        self._labels = [self._labels_of(number) for number in range(len(self._jobs))]
+        self._payload_hosts: list[Host] = []
+        self._controller: Controller | None = None
+        self._jobs: Sequence[JobPlan] = ()
+        self._hosts: list[int] = []
+        self._labels: list[list[tuple[str, ...]]] = []
         self._seen: dict[int, int] = {}
         """By job, the last operation whose row was read."""
         self._steps: dict[int, int] = {}
@@ -76,15 +71,29 @@ class StateReading:
         self._last: dict[tuple[str, ...], tuple[int, int, int]] = {}
         """By labels, time, algbw and busbw of the last collective."""
 
+    def _look_up(self) -> list[tuple[tuple[str, ...], Port]]:
+        """Look at the devices for the first time; those that sleep wake."""
+        plan = self._plan.blueprint.plan
+        self._devices = [device for partition in self._partitions for device in partition.devices]
+        if self._plan.blueprint.scenario.payload == "real":
+            self._payload_hosts = [device for device in self._devices if isinstance(device, Host)]
+        self._controller = next((one for one in self._devices if isinstance(one, Controller)), None)
+        self._jobs = job_plans(plan, self._topology)
+        # An operator's own jobs, behind those of the scenario, have no series.
+        self._hosts = [len(work.hosts()) for work in plan.jobs]
+        self._labels = [self._labels_of(number) for number in range(len(self._jobs))]
+        self._fixed = self._fixed_rows()
+        return [
+            (labels, device.ports[at])
+            for device in self._devices
+            if isinstance(device, Switch)
+            for labels, at in members_of(self._topology, device.number)
+        ]
+
     def rows(self, now_ps: int) -> Rows:
         """Everything, now."""
         if self._members is None:
-            self._members = [
-                (labels, switch.ports[at])
-                for switch in self._switches
-                for labels, at in members_of(self._topology, switch.number)
-            ]
-            self._fixed = self._fixed_rows()
+            self._members = self._look_up()
         found: Rows = dict(self._fixed)
         found["routing_group_member_payload_bytes"] = [
             (labels, int(port.sent_data_bytes)) for labels, port in self._members
@@ -117,11 +126,13 @@ class StateReading:
         found: Rows = {"port_info": [], "buffer_pool_bytes": []}
         nodes = self._topology.nodes
         of_switch = plane_names(self._topology)
-        for device, at in self._ports:
-            found["port_info"].append((port_labels(self._topology, device.number, at, of_switch), 1))
-        for switch in self._switches:
-            name = nodes[switch.number].name
-            found["buffer_pool_bytes"].append(((name,), int(switch.buffer.pool_bytes)))
+        for device in self._devices:
+            if isinstance(device, Switch | Nic):
+                for at in range(len(fabric_ports(device))):
+                    found["port_info"].append((port_labels(self._topology, device.number, at, of_switch), 1))
+            if isinstance(device, Switch):
+                name = nodes[device.number].name
+                found["buffer_pool_bytes"].append(((name,), int(device.buffer.pool_bytes)))
         return found
 
     def _add_jobs(self, found: Rows, controller: Controller) -> None:

@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
+from actors.kernel.kernel import Idle
 from actors.kernel.watch import Watch
 from emu.base.errors import ProtocolError
 from emu.build.captures import captured_by
@@ -156,23 +158,53 @@ class LogicalProcess:
 
 def records_of(partition: Partition) -> list[DeviceRecord]:
     """What every device of a partition leaves behind, in device order."""
-    return [
-        DeviceRecord(
-            number=device.number,
-            mixes=tuple(device.all_mixes()),
-            executed=device.executed,
-            frames_received=device.frames_received(),
-            data_frames_received=device.data_frames_received(),
-            series=tuple(device.series()),
-            counters=tuple(device.counters()),
-            end_states=tuple(device.end_states()),
-            results=device.results(),
-            shown=shown_by(device),
-            captured=captured_by(device),
-            recorded=recorded_by(device),
-        )
-        for device in partition.devices
-    ]
+    records = [_record(device, partition.miscabled) for device in partition.built]
+    sleepers = partition.kernel.sleepers
+    if sleepers is not None:
+        records += [_idle_record(number, sleepers.idle(number)) for number in partition.kernel.asleep()]
+        records.sort(key=number_of)
+    return records
+
+
+def _record(device: Device, cables: bool) -> DeviceRecord:
+    """What a device leaves behind; with whom its cables lead to, if they may be swapped."""
+    mixes = tuple(device.all_mixes())
+    return DeviceRecord(
+        number=device.number,
+        mixes=mixes,
+        executed=device.executed,
+        frames_received=device.frames_received(),
+        data_frames_received=device.data_frames_received(),
+        series=tuple(device.series()),
+        counters=tuple(device.counters()),
+        end_states=tuple(device.end_states()),
+        results=device.results(),
+        shown=shown_by(device, cables=cables),
+        captured=captured_by(device),
+        recorded=recorded_by(device),
+        idle=not any(mixes),
+    )
+
+
+def _idle_record(number: int, idle: Idle) -> DeviceRecord:
+    """What a device leaves behind that sleeps."""
+    return DeviceRecord(
+        number=number,
+        mixes=(),
+        executed=0,
+        frames_received=0,
+        data_frames_received=0,
+        series=idle.series,
+        counters=idle.counters,
+        end_states=idle.end_states,
+        results=idle.results,
+        idle=True,
+    )
+
+
+def number_of(record: DeviceRecord) -> int:
+    """What records are ordered by."""
+    return record.number
 
 
 def _encoded(sends: list[tuple[int, SyncMessage]]) -> Sends:

@@ -51,11 +51,23 @@ class Partition:
     ) -> None:
         self.index = index
         self.kernel = kernel
-        self.devices: list[Device] = kernel.hosted()
+        self.miscabled = True
+        """Whether cables may not be where they were meant to be: devices are asked then who is at the other
+        end of each."""
         self._outboxes = outboxes
         self._reader = reader
         self._writer = BytesWriter()
         """Writer of the batches' integers, one batch after the other."""
+
+    @property
+    def devices(self) -> list[Device]:
+        """All of its devices by number; those that sleep (`actors.kernel.kernel`) wake."""
+        return self.kernel.hosted()
+
+    @property
+    def built(self) -> list[Device]:
+        """Those that do not sleep."""
+        return self.kernel.built()
 
     def start(self) -> None:
         """Let every device push its first events."""
@@ -135,7 +147,7 @@ class Partition:
     def progress(self) -> int:
         """Payload bytes delivered and compute done so far, by all devices here."""
         total: i64 = 0
-        for device in self.devices:
+        for device in self.built:
             total += device.progress
         return total
 
@@ -156,28 +168,25 @@ class Partition:
         return work, promises
 
     def save(self) -> list[Plain]:
-        """The state of this partition at a sync point: [stop, now, [[number, state]...], [event...]]."""
-        devices: list[Plain] = [[device.number, device.save()] for device in self.devices]
+        """The state of this partition at a sync point: [stop, now, [[number, state]...], [event...]]. A
+        device that sleeps has none."""
+        devices: list[Plain] = [[device.number, device.save()] for device in self.built]
         events: list[Plain] = [save_event(event) for event in self.kernel.pending()]
         return [self.stop_ps(), self.now_ps(), devices, events]
 
     def load(self, states: list[Plain]) -> None:
-        """Take from what all partitions of a run saved at one sync point what is hosted here."""
-        hosted: dict[int, Device] = {device.number: device for device in self.devices}
+        """Take from what all partitions of a run saved at one sync point what is hosted here, before anything
+        was executed: of a device that slept then nothing was saved, and it is as it was built."""
         kernel = self.kernel
         saved = [as_list(state) for state in states]
         kernel.stop_at(min([kernel.stop_ps(), *[as_int(state[0]) for state in saved]]))
         kernel.reach(max([kernel.now_ps(), *[as_int(state[1]) for state in saved]]))
         kernel.clear()
-        loaded = 0
         for state in saved:
             for entry in as_list(state[2]):
                 number, device_state = as_list(entry)
-                device = hosted.get(as_int(number))
-                if device is not None:
-                    device.load(as_list(device_state))
-                    loaded += 1
+                if kernel.hosts(as_int(number)):
+                    kernel.device(as_int(number)).load(as_list(device_state))
             for plain in as_list(state[3]):
-                if key_device(as_int(as_list(plain)[2])) in hosted:
+                if kernel.hosts(key_device(as_int(as_list(plain)[2]))):
                     kernel.push(load_event(plain))
-        assert loaded == len(hosted), (loaded, len(hosted))

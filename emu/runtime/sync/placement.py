@@ -320,9 +320,12 @@ ELSEWHERE: Final = -1
 def cut_into_blocks(
     blueprint: Blueprint, assignment: Assignment, worker: int, nics: int | None = None
 ) -> Blocks:
-    """The blocks of a worker's devices, of about `nics` NICs each; None for what suits the fabric."""
+    """The blocks of a worker's devices, of about `nics` NICs each; None for what suits the fabric: NICs
+    without queue pairs take no room in a cache."""
     topology = blueprint.topology
-    hosted = sum(assignment[nic] == worker for nic in topology.nics)
+    every = nics is not None or any(job.attended for job in blueprint.scenario.jobs)
+    busy = topology.nics if every else blueprint.plan.pairs
+    hosted = sum(assignment[nic] == worker for nic in busy)
     count = 1
     if nics is not None or hosted > NICS_AT_ONCE:
         count = -(-hosted // (nics or NICS_PER_BLOCK))

@@ -475,7 +475,7 @@ class Worker:
     async def waits(self) -> list[tuple[int, int, str, bool]]:
         """What the devices wait for, where a job is unfinished: see `emu.runtime.waiting`."""
         assert self._hosted is not None, "prepare comes first"
-        found = waits_of(self._hosted.partition.devices, self._hosted.topology)
+        found = waits_of(self._hosted.partition.built, self._hosted.topology)
         return [(one.device, one.waits_for, one.why, one.paused) for one in found]
 
     async def close(self, keep_page: bool = False) -> None:
@@ -542,7 +542,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
         page.host([partition], windows)
     page.measured = changes.measured
     if spec.metrics:
-        page.state = StateReading(plan, partition.devices, changes.faults)
+        page.state = StateReading(plan, (partition,), changes.faults)
     metrics_address = page.start(scenario) if spec.metrics else ""
     return _Hosted(
         spec,

@@ -216,6 +216,8 @@ def _read_channels(value: object) -> int:
 
 def names(patterns: Sequence[str], name: str) -> bool:
     """Whether a name is among these names and patterns."""
+    if not patterns:
+        return False
     return name in patterns or any(fnmatchcase(name, one) for one in patterns if WILD.search(one))
 
 
