@@ -30,7 +30,7 @@ def ran(plan: RunPlan, *, eager: bool = False) -> SpreadRun:
     run = SpreadRun(plan)
     if eager:
         for logical_process in run.logical_processes:
-            for device in logical_process.partition.devices:
+            for device in logical_process.partition.built:
                 if isinstance(device, Nic):
                     for port in device.ports():
                         port.coupling.most_skip = 0
