@@ -15,9 +15,10 @@ US: Final = 10**6
 def ran(name: str, parts: int, *, deferring: bool, block: int | None = None) -> SpreadRun:
     """A run over parts, in blocks, in which ports may keep when they send next, or none may."""
     run = SpreadRun(plan_of(name, parts, BRIEF, block, trains=False))  # those take serves together, too
-    if not deferring:
-        for logical_process in run.logical_processes:
-            for device in logical_process.partition.devices:
+    for logical_process in run.logical_processes:
+        devices = logical_process.partition.devices  # all are built, in either case
+        if not deferring:
+            for device in devices:
                 if isinstance(device, Switch):
                     for port in device.ports:
                         port.defers = False
