@@ -31,7 +31,7 @@ from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
 from emu.build.recorders import give_recorders
-from emu.build.sleeping import Kinds, Sleeping
+from emu.build.sleeping import IdleKinds, Sleeping
 from emu.build.switches import (
     OutboxFor,
     build_switch,
@@ -103,7 +103,7 @@ def build_kernel(
         return _build_device(blueprint, number, queue, partial(outbox_for, block=home))
 
     sleeping = Sleeping(lambda number: _made_ready(blueprint, build(number), near))
-    kinds = Kinds(blueprint.scenario, topology, blueprint.resolved, blueprint.plan)
+    kinds = IdleKinds(blueprint.scenario, topology, blueprint.plan)
     here = [number for number, at in enumerate(assignment) if at == worker]
     kind_of = {number: kinds.of(number) for number in here}
     for number in here:

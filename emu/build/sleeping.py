@@ -18,19 +18,18 @@ from actors.kernel.device import Device
 from actors.kernel.kernel import Idle, Sleepers
 from emu.build.plan import Plan
 from emu.scenario.fault_schedule import miscabled
-from emu.scenario.resolve import Resolved
 from emu.scenario.schema import Scenario
 from emu.topology.front_end import METADATA, STORAGE
 
 
-class Kinds:
+class IdleKinds:
     """The kinds of the devices of a fabric, by number: devices of one kind count and report the same until
     something happens to them."""
 
-    def __init__(self, scenario: Scenario, topology: Topology, resolved: Resolved, plan: Plan) -> None:
+    def __init__(self, scenario: Scenario, topology: Topology, plan: Plan) -> None:
         self._scenario = scenario
         self._topology = topology
-        self._awake = _awake(scenario, topology, resolved, plan)
+        self._busy = busy_devices(scenario, topology, plan)
         captured = bool(scenario.run.capture)
         named = any(one.switch.pfc.silent_to or one.switch.pfc.ignores for one in scenario.every)
         self._alike = not captured and not named and not miscabled(scenario)
@@ -40,7 +39,7 @@ class Kinds:
 
     def of(self, number: int) -> int | None:
         """The kind of a device that may sleep; None where it may not."""
-        if not self._alike or number in self._awake:
+        if not self._alike or number in self._busy:
             return None
         topology, nodes = self._topology, self._topology.nodes
         node = nodes[number]
@@ -63,7 +62,7 @@ class Kinds:
         return id(self._scenario.at(self._topology, number))
 
 
-def _awake(scenario: Scenario, topology: Topology, resolved: Resolved, plan: Plan) -> frozenset[int]:
+def busy_devices(scenario: Scenario, topology: Topology, plan: Plan) -> frozenset[int]:
     """The devices that have something to do, or to keep, from the beginning."""
     nodes = topology.nodes
     found = {topology.controller, *plan.inside}
@@ -75,8 +74,8 @@ def _awake(scenario: Scenario, topology: Topology, resolved: Resolved, plan: Pla
         found.update(job.flows_of)
         found.update(job.clients_of)
     found.update(host for host in topology.hosts if nodes[host].model in (STORAGE, METADATA))
-    if resolved.operator is not None:
-        found.update(resolved.operator.racks)
+    if plan.operator is not None:
+        found.update(plan.operator.racks)
     if scenario.payload == "real":
         found.update(topology.gpus)
     return frozenset(found)

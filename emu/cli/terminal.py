@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 import click
 
 from emu.base.units import about_time, counted
-from emu.build.estimate import about_wall
+from emu.build.pricing.estimate import about_wall
 from emu.cli.columns import REPEAT, columns, wrapped
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.nccl_table import NcclTable

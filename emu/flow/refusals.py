@@ -15,8 +15,8 @@ from actors.kernel.event import NEVER_PS
 from actors.ncclx.transport.wiring import QpPlan, WiredJob
 from emu.base.errors import Problem, ScenarioError
 from emu.build.buffer_sizes import is_deep, port_pools_bytes
-from emu.build.estimate import call_hops
 from emu.build.plan import Plan
+from emu.build.pricing.estimate import call_hops
 from emu.flow.calls import PACKETS, has_closed_form, loops_of
 from emu.flow.fault_line import KNOWN, is_known
 from emu.flow.queue_pair_paths import is_spread

@@ -10,7 +10,7 @@ from actors.fabric.model import Role
 from actors.kernel.event import NEVER_PS
 from actors.kernel.kernel import Idle
 from emu import api
-from emu.build.sleeping import Kinds
+from emu.build.sleeping import IdleKinds
 from emu.runtime.sync.logical_process import records_of
 from tests.runtime.spread_runs import SpreadRun, plan_of
 
@@ -50,7 +50,7 @@ OF_EACH_KIND = (
 
 def test_devices_that_sleep_are_those_of_which_nothing_is_planned() -> None:
     prepared = api.prepare(IDLE)
-    kinds = Kinds(prepared.scenario, prepared.topology, prepared.resolved, prepared.plan)
+    kinds = IdleKinds(prepared.scenario, prepared.topology, prepared.plan)
     nodes = prepared.topology.nodes
     awake = [node for node in nodes if kinds.of(node.number) is None]
     assert sorted(node.name for node in awake) == ["controller", "host-0", "nic-0-0", "nic-12-4"]
@@ -106,7 +106,7 @@ def test_a_run_leaves_the_same_whether_devices_sleep_or_not(
 ) -> None:
     api.run(IDLE, local=True, parts=parts, out=tmp_path / "asleep")
     with monkeypatch.context() as patched:
-        patched.setattr(Kinds, "of", lambda _self, _number: None)
+        patched.setattr(IdleKinds, "of", lambda _self, _number: None)
         api.run(IDLE, local=True, out=tmp_path / "awake")
     assert results(tmp_path / "asleep") == results(tmp_path / "awake")
 

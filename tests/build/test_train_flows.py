@@ -8,8 +8,8 @@ import pytest
 
 from emu.api import prepare
 from emu.build.drawing import blueprint_of
-from emu.build.estimate import estimate
-from emu.build.train_flows import train_flows
+from emu.build.pricing.estimate import estimate
+from emu.build.pricing.train_flows import train_flows
 from emu.cli.main import main
 from emu.runtime.blueprint import spread
 from emu.scenario.load import load_mapping
@@ -22,6 +22,7 @@ IN_TRAINS: Final[dict[str, dict[str, Any]]] = {
     "as it is": {},
     "go-back-N without pauses": {"switch": {"pfc": {"enabled": False}}},
     "real bytes": {"payload": "real"},
+    "an acknowledgement for 16 packets": {"transport": {"ack_every": 16}},
     "links that hold two packets": {"topology": RACKS | {"nic_delay": "120ns", "uplink_delay": "120ns"}},
 }
 ALONE: Final[dict[str, dict[str, Any]]] = {
@@ -33,7 +34,7 @@ ALONE: Final[dict[str, dict[str, Any]]] = {
     "hpcc": {"transport": {"congestion_control": {"kind": "hpcc"}}},
     "spraying": {"routing": {"kind": "spray", "allow_reordering": True}},
     "flowlets": {"routing": {"kind": "flowlet"}},
-    "an acknowledgement for 16 packets": {"transport": {"ack_every": 16}},
+    "go-back-0": {"transport": {"recovery": {"kind": "go_back_0"}}},
     "selective repeat": {"transport": {"recovery": {"kind": "selective_repeat"}}},
     "a host link": {"host": {"pcie": {"enabled": True}}},
 }

@@ -20,7 +20,7 @@ from emu import api
 from emu.base.errors import ScenarioError, UsageError
 from emu.base.units import about_time
 from emu.build.drawing import blueprint_of
-from emu.build.estimate import estimate
+from emu.build.pricing.estimate import estimate
 from emu.measure.collected import Changed
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.run_directory import RunDirectory

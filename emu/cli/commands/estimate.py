@@ -12,8 +12,8 @@ import click
 import emu
 from emu.base.spelling import listed
 from emu.base.units import about_size, aligned, counted
-from emu.build.estimate import LEAST, LONG_S, PACE_MS, Estimate, about_wall, estimate
-from emu.build.train_flows import NO_FLOWS, train_flows
+from emu.build.pricing.estimate import LEAST, LONG_S, PACE_MS, Estimate, about_wall, estimate
+from emu.build.pricing.train_flows import NO_FLOWS, train_flows
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import Prepared, prepare

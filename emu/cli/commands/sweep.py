@@ -34,7 +34,7 @@ from emu.base.errors import EmuError, QuantityError, ScenarioError, UsageError
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.base.side_by_side import cores, side_by_side
 from emu.base.units import parse_size
-from emu.build.estimate import LONG_S, Estimate, about_wall
+from emu.build.pricing.estimate import LONG_S, Estimate, about_wall
 from emu.campaign.campaign_file import judged
 from emu.campaign.campaign_reading import course_of, read_campaign, read_mix
 from emu.campaign.goodput import simulated

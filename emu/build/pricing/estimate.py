@@ -41,30 +41,35 @@ from actors.ncclx.transport.wiring import WiredJob, rails_between, share_domain
 from actors.wire.message import POST_READ
 from emu.build.nics import acknowledged_every, recovery_of
 from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan
-from emu.build.train_flows import NO_FLOWS, TrainFlows
+from emu.build.pricing.train_flows import NO_FLOWS, TrainFlows
+from emu.build.sleeping import busy_devices
 from emu.scenario.schema import Scenario
 
 HOP_US: Final = ((64, 0.12), (256, 0.15), (512, 0.17), (1024, 0.2), (3072, 0.36))
 """A packet-hop, by hosts."""
 TRAIN_US: Final = 0.04
-"""One in a train of packets (`emu.build.train_flows`)."""
+"""One in a train of packets (`emu.build.pricing.train_flows`)."""
 INSIDE_US: Final = 1.5
 """A message over NVLink, with its copies."""
 SAMPLE_US: Final = 0.8
 """A device in a sample: reading, comparing, writing."""
-START_S: Final = 0.51
+START_S: Final = 0.24
 """The process: imports, the scenario, results."""
 DEVICE_US: Final = 200
 """Building a device."""
+IDLE_US: Final = 60
+"""A device that sleeps (`emu.build.sleeping`): a NIC, GPU or host that no job uses."""
 PAIR_US: Final = 25
 """One end of a connection."""
 SLOT_US: Final = 0.015
 """A packet that a queue pair may hold out of order."""
-START_BYTES: Final = 67 << 20
+START_BYTES: Final = 53 << 20
 DEVICE_BYTES: Final = 24 << 10
 PAIR_BYTES: Final = 2 << 10
 SLOT_BYTES: Final = 24
 """Memory of the process, of a device, of an end of a connection, and of a packet held out of order."""
+IDLE_BYTES: Final = 6 << 10
+"""Memory of a device that sleeps."""
 SAMPLE_BYTES: Final = 256
 """A device in a sample, until somebody has taken it."""
 UNTAKEN_BYTES: Final = 2 << 20
@@ -136,7 +141,9 @@ def estimate(
     for _ in _counting(counted, plan):
         pass
     again = 1 + _runs_again(scenario, plan)
-    devices = len(topology.nodes)
+    busy = busy_devices(scenario, topology, plan)
+    devices = len(busy.union(topology.switches))
+    idle = len(topology.nodes) - devices
     pairs = sum(len(of_nic) for of_nic in plan.pairs.values())
     slots = sum(len(of_nic) * _slots(scenario, topology, nic) for nic, of_nic in plan.pairs.items())
     sampled = devices * counted.samples()
@@ -144,11 +151,12 @@ def estimate(
     hop_us = _hop_us(len(topology.hosts))
     in_trains = sum(counted.flow_hops(flow) for flow in trains.in_trains)
     packets_us = (counted.hops - in_trains) * hop_us + in_trains * TRAIN_US + counted.inside * INSIDE_US
-    building_us = devices * DEVICE_US + pairs * PAIR_US + slots * SLOT_US
+    building_us = devices * DEVICE_US + idle * IDLE_US + pairs * PAIR_US + slots * SLOT_US
     return Estimate(
         counted.hops,
         START_BYTES
         + devices * DEVICE_BYTES
+        + idle * IDLE_BYTES
         + again * (pairs * PAIR_BYTES + slots * SLOT_BYTES)
         + min(sampled * SAMPLE_BYTES, UNTAKEN_BYTES),
         START_S + (again * (packets_us * slower + building_us) + sampled * SAMPLE_US) / 1e6,

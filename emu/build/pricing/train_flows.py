@@ -17,7 +17,7 @@ from actors.ncclx.transport.wiring import QpPlan
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE
 from actors.wire.message import POST_READ
 from emu.build.hashed_paths import HashedPaths
-from emu.build.nics import acknowledged_every, build_nic
+from emu.build.nics import build_nic
 from emu.build.plan import FlowWork, Plan
 from emu.build.switches import build_switch
 from emu.scenario.schema import Scenario
@@ -56,8 +56,6 @@ def train_flows(scenario: Scenario, topology: Topology, plan: Plan) -> TrainFlow
         if len(flow.pairs) > 1 or flow.flags & POST_READ:
             continue
         if flow.size_bytes < FEWEST_PACKETS * scenario.transport.mtu_bytes:
-            continue
-        if acknowledged_every(scenario, topology, flow.destination) > 1:
             continue
         ((at_source, at_destination),) = flow.pairs
         way = _way(paths, flow.source, plan.pairs[flow.source][at_source])
