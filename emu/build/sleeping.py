@@ -66,7 +66,10 @@ def busy_devices(scenario: Scenario, topology: Topology, plan: Plan) -> frozense
     """The devices that have something to do, or to keep, from the beginning."""
     nodes = topology.nodes
     found = {topology.controller, *plan.inside}
-    found.update(nic for nic, pairs in plan.pairs.items() if pairs)
+    used = [nic for nic, pairs in plan.pairs.items() if pairs]
+    found.update(used)
+    if 2 * len(used) >= len(topology.nics):  # most will wake, better before the run than in it
+        found.update(topology.switches)
     for job in plan.jobs:
         if job.wired is not None:
             found.update(job.wired.nodes)
