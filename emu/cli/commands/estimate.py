@@ -88,7 +88,8 @@ def _trains(one: Estimate) -> str:
     if not one.in_trains:
         return f"none of {counted(one.flows, 'flow')} goes as trains of packets"
     numbers = listed(str(number) for number in one.in_trains)
-    return f"{len(one.in_trains)} of {counted(one.flows, 'flow')} go as trains of packets: {numbers}"
+    verb = "goes" if len(one.in_trains) == 1 else "go"
+    return f"{len(one.in_trains)} of {counted(one.flows, 'flow')} {verb} as trains of packets: {numbers}"
 
 
 def _reported(one: Estimate) -> list[str]:
