@@ -39,6 +39,7 @@ COLUMNS: Final = (
 """Columns of a row. Rate and window are 0 where nothing bounds them; round trip and alpha (2^-20) -1 where
 there is none; the last three grow."""
 TRACE: Final = -1
+"""In the place of a capture's number, in what is saved."""
 _FIELDS: Final = (
     "due_ps",
     "beyond_psn",
@@ -49,7 +50,6 @@ _FIELDS: Final = (
     "bytes",
     "again",
 )
-"""In the place of a capture's number, in what is saved."""
 
 
 class PairTrace:

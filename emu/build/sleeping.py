@@ -4,7 +4,8 @@ Most devices of a large fabric do nothing in a run of a few jobs. So of each *ki
 sections of the scenario, and neighbours at their ports) the first is built with the kernel, and the others
 sleep: the kernel hosts them (`actors.kernel.kernel`) and builds each before its first event, or when
 somebody asks for all devices. What a device that never woke leaves behind is what the first of its kind was
-when it was built. Who has queue pairs, programs or a part in a job never sleeps.
+when it was built. Who has queue pairs, programs or a part in a job never sleeps, and no switch does where
+half of the NICs or more have queue pairs: it would wake within the run.
 
 A device is built from the scenario and its number alone, so it does not tell when it was built.
 """
@@ -68,7 +69,7 @@ def busy_devices(scenario: Scenario, topology: Topology, plan: Plan) -> frozense
     found = {topology.controller, *plan.inside}
     used = [nic for nic, pairs in plan.pairs.items() if pairs]
     found.update(used)
-    if 2 * len(used) >= len(topology.nics):  # most will wake, better before the run than in it
+    if 2 * len(used) >= len(topology.nics):
         found.update(topology.switches)
     for job in plan.jobs:
         if job.wired is not None:
