@@ -44,7 +44,7 @@ from emu.measure.run_directory.samples import Counted, LatestSample, SampleSpool
 from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.recoveries import operator_entries, operator_rows
 from emu.measure.summary.summarise import summarise
-from emu.measure.summary.verdict import value_at
+from emu.measure.summary.verdict import of_diagnosis, value_at
 from emu.measure.summary_report import closing_lines, lost_jobs, wrong_jobs
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Diagnosed, Judged, Summary
@@ -59,7 +59,7 @@ from emu.runtime.sync.garbage import no_collection
 from emu.runtime.workers.idle_workers import session
 from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
-from emu.scenario.expect import SeriesExpectation
+from emu.scenario.expect import Expectation, SeriesExpectation
 from emu.scenario.live_changes import Change
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.reference import json_schema as scenario_schema
@@ -259,10 +259,10 @@ def run(
     given).
 
     Nothing but `overrides` changes the answer. A diagnosis emulates the run again with suspects as built:
-    `diagnose=False` spares many runs in a row that, and leaves `diagnosis` of the summary empty. With `out`
-    the results are also written there, in place of those of an earlier run if `force`. Raises EmuError if
-    the run cannot begin, and Interrupted (a KeyboardInterrupt) where Ctrl-C or SIGTERM ended it or its
-    diagnosis: what there is by then is in `out`.
+    `diagnose=False` spares many runs in a row that, and leaves `diagnosis` of the summary empty, unless the
+    scenario expects something of it. With `out` the results are also written there, in place of those of an
+    earlier run if `force`. Raises EmuError if the run cannot begin, and Interrupted (a KeyboardInterrupt)
+    where Ctrl-C or SIGTERM ended it or its diagnosis: what there is by then is in `out`.
     """
     prepared = prepare(source, overrides)
     options = RunOptions(
@@ -365,7 +365,8 @@ def _sweep_row(
         first = load(source, changes, variant=variant)
         row["seed"] = first.scenario.seed + offset
         loaded = load(source, {**changes, "seed": row["seed"]}, variant=variant) if offset else first
-        result = run_prepared(prepare(loaded), RunOptions(local=True, metrics=False), diagnose=False)
+        options = RunOptions(local=True, metrics=False)
+        result = run_prepared(prepare(loaded), options, diagnose=of_diagnosis(show))
     except EmuError as error:
         return {**row, "exit_status": error.exit_status, "digest": "", "message": str(error)}
     plain = result.summary.plain()
@@ -452,6 +453,7 @@ def _run_recorded(
         directory.name_devices(topology)
         options = replace(options, directory=directory.path)
     flows = scenario.fidelity == "flow"
+    diagnose = diagnose or of_diagnosis(one.value for one in scenario.expect if isinstance(one, Expectation))
     try:
         if flows:
             from emu.flow.level import run_flow  # noqa: PLC0415 - not of a run in packets

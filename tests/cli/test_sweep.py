@@ -337,3 +337,15 @@ def test_a_sweep_in_python_has_the_rows_of_the_command(capsys: Captured, small: 
     assert "'many'" in rows[4]["message"]
     _, out, _ = reported(capsys, small, "--local", "--set", f"{SIZE}=64KiB", "--json", "--quiet")
     assert json.loads("\n".join(out))[0]["digest"] == rows[0]["digest"]
+
+
+def test_runs_are_diagnosed_where_a_column_or_an_expectation_asks(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story, cause = "story_slow_receiver", "diagnosis[0].cause"
+    (expected,) = emu.api.sweep(story, {})
+    assert expected["exit_status"] == 0
+    _, out, _ = reported(capsys, story, "--local", "--no-expect", "--show", cause, "--json", "--quiet")
+    assert json.loads("\n".join(out))[0]["values"] == {cause: "slow_receiver"}
+    monkeypatch.setattr(emu.api, "diagnosed", None)
+    assert reported(capsys, story, "--local", "--no-expect", "--jobs", "1", "--quiet")[0] == 0

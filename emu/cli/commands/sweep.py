@@ -46,7 +46,7 @@ from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, file_named, forcing, unjudged
 from emu.cli.terminal import time_left
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.summary.verdict import NOTHING, shown_quantity, value_at
+from emu.measure.summary.verdict import NOTHING, of_diagnosis, shown_quantity, value_at
 from emu.results.percentiles import nearest_rank
 from emu.results.places import Bound, place_flaw
 from emu.results.summary import Summary
@@ -581,7 +581,7 @@ class _Sweep:
 
     def _run(self, values: tuple[str, ...], number: int, prepared: Prepared) -> _Done:
         if self._out is None:
-            result = run_prepared(prepared, self._options)
+            result = run_prepared(prepared, self._options, diagnose=of_diagnosis(self._paths))
         else:
             place = self._out / f"run-{number}"
             with RunDirectory.create(prepared.scenario.name, place, force=self._force) as directory:

@@ -24,10 +24,16 @@ from emu.base.units import (
 )
 from emu.results.places import Bound, Comparison, Unmet, exact, in_unit, quantity, unit_of
 from emu.results.summary import Expectation as Verdict
+from emu.results.summary import Judged
 from emu.scenario.expect import Expectation, path_steps
 
 LARGE_BPS: Final = 10**9
 """From here on four digits of a rate are enough to see by how much it misses."""
+
+
+def of_diagnosis(paths: Iterable[str]) -> bool:
+    """Whether one of these paths leads to what a diagnosis makes, which may take runs of its own."""
+    return any(path_steps(path)[0] in Judged._fields for path in paths)
 
 
 def evaluate(expectations: Iterable[Expectation], summary: Mapping[str, Any]) -> list[Verdict]:
