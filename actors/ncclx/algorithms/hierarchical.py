@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from actors.ncclx.algorithms.trees import in_servers
 from actors.ncclx.graph import SCRATCH, Algorithm, Call, Extent, Extents, Step, StepList, cut, parts
 
 
@@ -25,12 +26,10 @@ class Rails:
     """Where a rank is: its server's ranks, its rail's, and its place in both."""
 
     def __init__(self, call: Call, rank: int) -> None:
-        servers: dict[int, list[int]] = {}
-        for one, node in enumerate(call.nodes):
-            servers.setdefault(node, []).append(one)
-        self.servers = list(servers.values())
+        known = in_servers(call.nodes)
+        self.servers = known.servers
         assert len({len(ranks) for ranks in self.servers}) == 1, call.nodes
-        (self.server,) = (at for at, ranks in enumerate(self.servers) if rank in ranks)
+        self.server = known.server_of[rank]
         self.local = self.servers[self.server]
         self.place = self.local.index(rank)
         self.rail = [ranks[self.place] for ranks in self.servers]

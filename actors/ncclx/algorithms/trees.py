@@ -86,11 +86,14 @@ class Chains(NamedTuple):
 
 def chains(call: Call) -> Chains:
     """Chains of ranks of one channel. Ranks whose server is not given are alone on theirs."""
-    return _chains(call.nodes or tuple(range(call.ranks)), call.channel if call.turned else 0)
+    return in_servers(call.nodes or tuple(range(call.ranks)), call.channel if call.turned else 0)
 
 
 @lru_cache(maxsize=64)
-def _chains(nodes: tuple[int, ...], turn: int) -> Chains:
+def in_servers(nodes: tuple[int, ...], turn: int = 0) -> Chains:
+    """Ranks by server, each server's beginning with its `turn`-th. They are made once for all ranks of a
+    group, of which each would take time by their number.
+    """
     found: dict[int, list[int]] = {}
     for rank, node in enumerate(nodes):
         found.setdefault(node, []).append(rank)
