@@ -22,8 +22,9 @@ from actors.kernel.mixing import Stream
 from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import Schedule
 from actors.ncclx.settings import Settings
-from actors.ncclx.transport.wiring import ConnectionBook, NvlinkPlan, QpPlan, SourcePort
+from actors.ncclx.transport.wiring import ConnectionBook, NvlinkPlan, SourcePort
 from actors.nic.queue_pair.numbers import QPN_PURPOSE, first_psn, slots_for
+from actors.nic.queue_pair.pair_columns import QpPlan
 
 KEY_BITS: Final = 40
 _NUMBERS: Final = 1 << 24
@@ -70,7 +71,7 @@ class OpenBook(ConnectionBook):
         }
         for nic, ends in pairs.items():
             for end in ends:
-                self._note(nic, end.remote_nic, end.remote_index, end.priority, end.job)
+                self._of(nic).skip(end.remote_nic, end.remote_index)
         self._known = {nic: len(ends) for nic, ends in pairs.items()}
         """How many of a NIC's queue pairs have numbers."""
         self._known_inside = {gpu: len(ends) for gpu, ends in inside.items()}
@@ -89,10 +90,11 @@ class OpenBook(ConnectionBook):
         self._purpose = purpose
         self._count = 0
 
-    def _connected(self, nic: int, index: int, peer: int, peer_index: int) -> None:
-        self._keys[nic, index] = key_of(*self._purpose, self._count, "from")
-        self._keys[peer, peer_index] = key_of(*self._purpose, self._count, "to")
-        self._count += 1
+    def _connected(self, nic: int, peer: int, made: tuple[range, range]) -> None:
+        for index, peer_index in zip(*made, strict=True):
+            self._keys[nic, index] = key_of(*self._purpose, self._count, "from")
+            self._keys[peer, peer_index] = key_of(*self._purpose, self._count, "to")
+            self._count += 1
 
     def slots(self, nic: int) -> int:
         """The size of a NIC's table of queue pairs."""
@@ -111,7 +113,7 @@ class OpenBook(ConnectionBook):
             self._number(seed, nic, self._keys[nic, index])
         pairs: dict[int, list[Made]] = {}
         for nic, index in new:
-            end = self._ends[nic][index]
+            end = self._ends[nic].end(index)
             peer, peer_index = end.remote_nic, end.remote_index
             qpn, remote_qpn = self._numbers[nic][index], self._numbers[peer][peer_index]
             key, peer_key = self._keys[nic, index], self._keys[peer, peer_index]

@@ -41,8 +41,9 @@ from actors.ncclx.transport.clear_to_send import (
     SendEnd,
 )
 from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
-from actors.ncclx.transport.wiring import QpPlan, Side, WiredJob
+from actors.ncclx.transport.wiring import Side, WiredJob
 from actors.nic.queue_pair.numbers import first_psn
+from actors.nic.queue_pair.pair_columns import QpPlan
 
 
 def add_ranks(

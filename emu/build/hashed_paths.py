@@ -30,12 +30,14 @@ class HashedPaths:
         self._topology = topology
         self._ends = [(node.number, end) for node in topology.nodes for end in topology.ports(node.number)]
         """By number of the port."""
-        self._addresses = {nic: topology.address_of(nic) for nic in topology.nics}
+        self.addresses = {nic: topology.address_of(nic) for nic in topology.nics}
         self.walks = _walks(scenario, topology, self._ends)
         self._fabric_ports = {
             nic: [at for at, end in enumerate(topology.ports(nic)) if end.kind == FABRIC]
             for nic in topology.nics
         }
+        self.turning = {nic: self._turning(nic) for nic in topology.nics}
+        """By NIC, the ports by which its queue pairs of a kind send in turn."""
 
     def ends(
         self, nic: int, turn: int, peer: int, port: int, qpn: int, priority: int, opcode: int = WRITE_MIDDLE
@@ -96,15 +98,18 @@ class HashedPaths:
 
     def port_of(self, nic: int, turn: int) -> int:
         """The port by which a queue pair of a NIC sends, by its place among those of its kind."""
+        ports = self.turning[nic]
+        return ports[turn % len(ports)]
+
+    def _turning(self, nic: int) -> list[int]:
         ports = self._fabric_ports[nic]
-        if len(ports) == 1:
-            return ports[0]
-        bond = self._scenario.at(self._topology, nic).nic.bond
-        return ports[turn % len(ports) if bond == "per_qp" else 0]
+        if len(ports) == 1 or self._scenario.at(self._topology, nic).nic.bond == "per_qp":
+            return ports
+        return ports[:1]
 
     def frame(self, nic: int, peer: int, port: int, qpn: int, priority: int, opcode: int) -> Frame:
         """A packet as switches hash it."""
-        addresses = self._addresses
+        addresses = self.addresses
         return Frame(opcode, priority, addresses[nic], addresses[peer], port, qpn, 0, 0, 0)
 
 

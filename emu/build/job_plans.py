@@ -54,8 +54,11 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
 def _idle_ports(plan: Plan, job: int, topology: Topology) -> str:
     """In words, which NICs have fewer queue pairs for the data of a job than ports; "" if none."""
     users, narrow = 0, []
+    fabric_ports = {nic: sum(end.kind == FABRIC for end in topology.ports(nic)) for nic in plan.pairs}
+    if max(fabric_ports.values(), default=1) < 2:
+        return ""
     for nic, pairs in plan.pairs.items():
-        ports = sum(end.kind == FABRIC for end in topology.ports(nic))
+        ports = fabric_ports[nic]
         sending = sum(pair.sends and pair.job == job for pair in pairs)
         users += sending > 0
         if 0 < sending < ports:

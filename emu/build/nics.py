@@ -22,7 +22,6 @@ from actors.fabric.model import FABRIC, Node, Role, Topology
 from actors.fabric.routes import routes
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
-from actors.ncclx.transport.wiring import QpPlan
 from actors.nic.arbiter import Arbiter, ArbitratedPort
 from actors.nic.bond import Bond, Reach
 from actors.nic.congestion.control import CongestionControl
@@ -33,6 +32,7 @@ from actors.nic.memory_path import ContextCache, Fetch, ReceiveBuffer, ReceiveGr
 from actors.nic.nic import NO_BOTTLENECK_BPS, CreditNic, Nic
 from actors.nic.queue_pair.endpoint import EndpointSettings
 from actors.nic.queue_pair.numbers import first_psn
+from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
 from actors.nic.transport import LaneNic, LanePort, Transport

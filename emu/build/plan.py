@@ -25,7 +25,6 @@ from actors.ncclx.settings import Outstanding, Settings
 from actors.ncclx.transport.wiring import (
     ConnectionBook,
     NvlinkPlan,
-    QpPlan,
     SourcePort,
     WiredJob,
     connect_groups,
@@ -33,6 +32,7 @@ from actors.ncclx.transport.wiring import (
     schedules_of,
 )
 from actors.nic.queue_pair.numbers import assign_udp_source
+from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.wire.frame import (
     READ_REQUEST,
     READ_RESPONSE_FIRST,
@@ -288,7 +288,7 @@ class JobWork:
 class Plan:
     """Everything a scenario asks of its hosts and NICs."""
 
-    pairs: dict[int, tuple[QpPlan, ...]]
+    pairs: Mapping[int, Sequence[QpPlan]]
     """The queue pairs of every NIC, by index."""
     jobs: tuple[JobWork, ...]
     inside: dict[int, tuple[NvlinkPlan, ...]] = field(default_factory=dict)
@@ -336,7 +336,9 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
             jobs.append(_storage(scenario, topology, book, number, job, work))
         else:
             jobs.append(_flows(scenario, topology, book, number, job, work))
-    pairs = book.numbered(scenario.seed, topology, source_port_of(scenario, topology))
+    kind = scenario.transport.udp_source_port
+    searched = source_port_of(scenario, topology) if kind == "disjoint" else None
+    pairs = book.numbered(scenario.seed, topology, searched, by_peer=kind == "per_pair")
     listed = len(scenario.jobs)
     works = tuple(replace(work, owned=work.job >= listed) for work in jobs)
     over_ports = not scenario.transport.is_rc

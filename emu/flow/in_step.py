@@ -17,13 +17,13 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from actors.fabric.paths import Delays
+from actors.flow.bundles import Amounts, Bundle, Grounds
 from actors.flow.filling import LIGHT, PAUSING, QUIET
 from actors.flow.footprints import ACKS, DATA, INSIDE, KINDS, Footprint, Ground, Transfer
 from actors.flow.progress import Link, Progress, Shape, Strand, Together
 from actors.ncclx.operations import Operation
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side, WiredJob
-from actors.switch.routing.walks import Bundle
 from emu.flow.calls import Calls, Launch, Leg, has_closed_form
 from emu.flow.connections import PS_OF_BIT_AT_KBPS, Connection, Connections, Slices
 from emu.flow.equal_ranks import EqualRanks
@@ -128,6 +128,7 @@ class InStepCalls:
         self._sampled = _Sampled(scenario, fabric, delays)
         self._calls = Calls(job, self._sampled, None, delays)
         self._recipes: dict[tuple[int, Operation], _Recipe | None] = {}
+        self._ways = fabric.pair_ways()
         self._many = [self._bundled(groups) for groups in self._connections()]
         self.footprints, self.ground, self._apart = _grounds(self._many, capacities_kbps(fabric.topology))
 
@@ -141,10 +142,10 @@ class InStepCalls:
         return found
 
     def _bundled(self, sides: Sequence[Side]) -> _Many:
-        walks, links = self._fabric.paths.walks, 2 * len(self._fabric.topology.links)
+        walks = self._fabric.paths.walks
         pairs = max((len(side.pairs) for side in sides if not side.inside), default=0)
         channels = 1 + max((side.channel for side in sides), default=-1)
-        many = _Many(Bundle(walks, links), Bundle(walks, links), pairs, channels)
+        many = _Many(Bundle(walks), Bundle(walks), pairs, channels)
         many.sent = [Load()] * (channels * (pairs + 1))
         many.slices = [0] * channels
         hops: dict[int, int] = {}
@@ -155,21 +156,18 @@ class InStepCalls:
                         many.inside[link] = many.inside.get(link, 0) + 1
                     hops.setdefault(side.group, 0)
             elif side.sends:
-                for pair, index in enumerate(side.pairs):
-                    long = self._walk(many, many.place(side.channel, pair), side.nic, index)
-                    hops[side.group] = hops.get(side.group, 0) + long
+                long = self._walk(many, many.place(side.channel, 0), side.nic, side.pairs)
+                hops[side.group] = hops.get(side.group, 0) + long
             elif side.control >= 0:
-                self._walk(many, many.place(side.channel, pairs), side.nic, side.control)
+                self._walk(many, many.place(side.channel, pairs), side.nic, (side.control,))
         if hops:
             many.sample = max((long, -group) for group, long in hops.items())
             many.sample = many.sample[0], -many.sample[1]
         return many
 
-    def _walk(self, many: _Many, place: int, nic: int, index: int) -> int:
-        frame, port = self._fabric.packet(nic, index)
-        back, back_port, peer = self._fabric.acknowledgement(nic, index)
-        many.back.add(place, peer, back_port, back)
-        return many.there.add(place, nic, port, frame)
+    def _walk(self, many: _Many, place: int, nic: int, pairs: Sequence[int]) -> int:
+        step = pairs[1] - pairs[0] if len(pairs) > 1 else 1
+        return self._ways.add(many.there, many.back, place, 1, nic, pairs[0], step, len(pairs))
 
     def _nvlinks(self, side: Side) -> tuple[int, ...]:
         topology = self._fabric.topology
@@ -314,13 +312,15 @@ class InStepCalls:
 
     def flush(self) -> None:
         """Write what was sent into the counters of links."""
+        payload, wire = (Amounts(len(self._fabric.wire_bytes)) for _ in range(2))
         for many in self._many:
             for link, connections in many.inside.items():
                 self._fabric.payload_bytes[link] += many.inside_bytes * connections // many.channels
-            payload = many.there.spread([one.payload_bytes for one in many.sent])
-            wire = many.there.spread([one.wire_bytes for one in many.sent])
-            acks = many.back.spread([one.ack_bytes for one in many.sent])
-            self._fabric.add(payload, wire, acks)
+            many.there.add_to(payload, [one.payload_bytes for one in many.sent])
+            many.there.add_to(wire, [one.wire_bytes for one in many.sent])
+            many.back.add_to(wire, [one.ack_bytes for one in many.sent])
+        payload.add_to(self._fabric.payload_bytes)
+        wire.add_to(self._fabric.wire_bytes)
 
 
 def transfer_of(footprints: Sequence[Footprint], shape: Shape) -> Transfer:
@@ -359,29 +359,16 @@ class InStepProgress(Progress):
 
 def _grounds(many: Sequence[_Many], capacities: list[int]) -> tuple[list[Footprint], Ground, list[bool]]:
     """The footprint of every class, over links of which none are alike; and which classes share no link."""
-    on: dict[int, list[int]] = {}
+    grounds = Grounds(capacities)
     for number, one in enumerate(many):
         places = [int(place % (one.pairs + 1) < one.pairs) for place in range(len(one.sent))]
-        counts = [one.there.spread(places), one.back.spread(places)]
-        for kind, each in zip((DATA, ACKS), counts, strict=True):
-            for link, count in enumerate(each):
-                if count:
-                    on.setdefault(link, []).extend((number, kind, count))
-        for link, count in one.inside.items():
-            on.setdefault(link, []).extend((number, INSIDE, count))
-    numbers: dict[tuple[int, ...], int] = {}
-    for link, found in sorted(on.items()):
-        numbers.setdefault((capacities[link], *found), len(numbers))
-    rows: list[list[tuple[int, int, int]]] = [[] for _ in many]
-    shared = [False] * len(many)
-    for entry, link in numbers.items():
-        entries = [entry[at : at + 3] for at in range(1, len(entry), 3)]
-        together = {number for number, _, _ in entries}
-        for number, kind, count in entries:
-            rows[number].append((link, kind, count))
-            shared[number] = shared[number] or len(together) > 1
-    footprints = [
-        Footprint([row[0] for row in each], [row[1] for row in each], [row[2] for row in each])
-        for each in map(sorted, rows)
-    ]
-    return footprints, Ground([key[0] for key in numbers]), [not one for one in shared]
+        for kind, bundle in ((DATA, one.there), (ACKS, one.back)):
+            if len(bundle.ends):
+                on = Amounts(len(capacities))
+                bundle.add_to(on, places)
+                grounds.lay(number, kind, on)
+        if one.inside:
+            on = Amounts(len(capacities))
+            on.put(one.inside)
+            grounds.lay(number, INSIDE, on)
+    return grounds.found(len(many))

@@ -27,7 +27,8 @@ from actors.ncclx.operations import Operation
 from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.schedule import KnownPlans, Schedule
 from actors.ncclx.script import CALL, Group, GroupCall, Script, ScriptPlan
-from actors.ncclx.transport.wiring import NvlinkPlan, QpPlan, Side, WiredJob
+from actors.ncclx.transport.wiring import NvlinkPlan, Side, WiredJob
+from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE
 from emu.build.devices import build_kernel
 from emu.build.drawing import Blueprint
@@ -409,7 +410,7 @@ def _joined(part: Part, pairs: _Pairs) -> list[list[tuple[Side, Side]]]:
                 first = part.firsts.get((side.channel, place, places[peer], side.lane), part.turn)
                 turn = first % len(side.pairs)
                 send, receive = (
-                    one._replace(pairs=one.pairs[turn:] + one.pairs[:turn]) for one in (side, receive)
+                    one._replace(pairs=(*one.pairs[turn:], *one.pairs[:turn])) for one in (side, receive)
                 )
             for here, there in zip(send.pairs, receive.pairs, strict=True):
                 pairs.join((side.nic, here), (receive.nic, there), inside=side.inside)

@@ -7,14 +7,16 @@ share, or, where the load chooses, what their rates are. A queue pair of a trans
 by every port of its NIC, and there over all equal paths: what one of its own cannot take goes by another.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
+from actors.flow.bundles import PairWays
 from actors.flow.filling import UNIT
 from actors.flow.progress import Strand
 from actors.gpu.nvlink import SHARE
 from actors.kernel.units import serialisation_ps
+from actors.ncclx.transport.wiring import PlannedPairs
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame, pathed_size, wire_size
 from emu.build.buffer_sizes import is_deep
 from emu.build.hashed_paths import HashedPaths
@@ -206,6 +208,17 @@ class FlowFabric:
                 shares[link] = shares.get(link, 0) + path.share
         return min(self.rates_bps[link] // 1000 * UNIT // share for link, share in shares.items())
 
+    def pair_ways(self) -> PairWays:
+        """What walks the ways of a whole plan's queue pairs, many at a time."""
+        paths, acks = self.paths, self._ack_priority
+        columns = {
+            nic: pairs.columns for nic, pairs in self._pairs.items() if isinstance(pairs, PlannedPairs)
+        }
+        opcodes = int(WRITE_MIDDLE), int(ACKNOWLEDGE)
+        return PairWays(
+            paths.walks, columns, paths.addresses, paths.turning, opcodes, -1 if acks is None else acks
+        )
+
     def packet(self, nic: int, index: int) -> tuple[Frame, int]:
         """A data packet of a queue pair of a NIC, and the port by which it leaves."""
         pair = self._pairs[nic][index]
@@ -241,12 +254,6 @@ class FlowFabric:
     def acknowledged_every(self, peer: int) -> int:
         """How many packets a NIC acknowledges at a time."""
         return acknowledged_every(self._scenario, self.topology, peer)
-
-    def add(self, payload: Sequence[int], wire: Sequence[int], acks: Sequence[int]) -> None:
-        """Messages were sent on many ways; by link."""
-        for link, one in enumerate(payload):
-            self.payload_bytes[link] += one
-            self.wire_bytes[link] += wire[link] + acks[link]
 
     def count(self, way: Way, load: Load) -> None:
         """Messages were sent."""

@@ -27,9 +27,9 @@ from actors.kernel.event import (
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, load_frame, save_event
-from actors.ncclx.transport.wiring import QpPlan
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
+from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
 from actors.nic.transport import LaneNic
 from actors.port.port import Port

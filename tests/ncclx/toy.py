@@ -5,7 +5,7 @@ of headers; it arrives a delay after its last byte left, and is acknowledged a d
 except on queue pairs that a test breaks: their WRITEs complete with an error after the delay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from actors.control.controller import Controller, build_controller
@@ -16,7 +16,8 @@ from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
 from actors.ncclx.rank.rank_program import ScriptProgram
-from actors.ncclx.transport.wiring import QpPlan, Side
+from actors.ncclx.transport.wiring import Side
+from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.port.link import MessagePort
 from actors.wire.message import (
     COMPLETED_RECEIVE,
@@ -44,7 +45,7 @@ class ToyNic(Device):
     """See above. `arrived` lists (queue pair, immediate, bytes, time), `posted` (queue pair, bytes, time)."""
 
     def __init__(
-        self, number: int, queue: EventQueue, host: MessagePort, pairs: tuple[QpPlan, ...], delay_ps: int
+        self, number: int, queue: EventQueue, host: MessagePort, pairs: Sequence[QpPlan], delay_ps: int
     ) -> None:
         super().__init__(number, queue)
         self.host = host

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.ncclx.transport.wiring import PlannedPairs
 from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source, first_psn, hash_seed, slots_for
+from actors.nic.queue_pair.pair_columns import PairColumns, connect
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**18 - 1), st.integers(1, 300))
@@ -64,3 +67,38 @@ def test_every_switch_has_a_hash_seed_of_its_own_unless_they_are_to_be_equal() -
     assert len(dict.fromkeys(seeds)) == 1000
     assert all(0 <= seed < 2**32 for seed in seeds)
     assert hash_seed(1, -1) == hash_seed(1, -1) != hash_seed(2, -1)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5), st.booleans()), max_size=12),
+    st.booleans(),
+)
+def test_both_ends_of_a_connection_know_each_other_by_number(
+    seed: int, connections: list[tuple[int, int, int, bool]], by_peer: bool
+) -> None:
+    columns = {nic: PairColumns(nic) for nic in range(4)}
+    for job, (nic, peer, count, flags) in enumerate(connections):
+        connect(columns[nic], columns[peer], 3, job, count, logs=True, flags=flags)
+    for one in columns.values():
+        one.draw_numbers(seed)
+    for one in columns.values():
+        one.meet(columns)
+        one.draw_sources(seed, by_peer)
+    addresses = {nic: 100 + nic for nic in columns}
+    plans = {nic: PlannedPairs(one, addresses) for nic, one in columns.items()}
+    assert sum(map(len, plans.values())) == 2 * sum(count for _, _, count, _ in connections)
+    for nic, pairs in plans.items():
+        turns: Counter[tuple[bool, bool]] = Counter()
+        qpns = assign_qpns(seed, nic, len(pairs))
+        for index, pair in enumerate(pairs):
+            other = plans[pair.remote_nic][pair.remote_index]
+            assert (pair.nic, pair.index, pair.qpn) == (nic, index, qpns[index])
+            assert (other.remote_nic, other.remote_index, other.remote_qpn) == (nic, index, pair.qpn)
+            assert pair.remote_address == addresses[other.nic]
+            assert pair.udp_source == assign_udp_source(seed, nic, other.nic if by_peer else index)
+            flags = connections[pair.job][3]
+            assert pair.log_deliveries != other.log_deliveries, "the end that data arrives at logs"
+            assert pair.sends == (other.log_deliveries and not flags)
+            assert pair.turn == turns[pair.log_deliveries, flags]
+            turns[pair.log_deliveries, flags] += 1

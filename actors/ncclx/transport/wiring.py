@@ -25,7 +25,8 @@ Not modelled: connections made on demand, several ranks on one NIC that talk to 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, overload
 
 from actors.fabric.model import Topology
 from actors.gpu.nvlink import SHARE
@@ -34,49 +35,36 @@ from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import KnownPlans, Proofs, Schedule, operations_of
 from actors.ncclx.script import COLLECTIVE, Group, GroupCall, ScriptPlan
 from actors.ncclx.settings import Settings, channel_count, exchange_channels
-from actors.nic.queue_pair.numbers import assign_qpns
-
-
-class QpPlan(NamedTuple):
-    """One end of a reliable connection: a queue pair of `nic`, and what it knows of the other end."""
-
-    nic: int
-    index: int  # type: ignore[assignment]  # in place of the method of tuples
-    qpn: int
-    remote_nic: int
-    remote_index: int
-    remote_qpn: int
-    remote_address: int
-    udp_source: int
-    priority: int
-    log_deliveries: bool
-    """Whether the NIC notes when each message was delivered here."""
-    job: int
-    turn: int = 0
-    """Its place among the queue pairs of its kind at the NIC (data leaves, data arrives; the same two of
-    clear-to-sends): a bond deals each kind over its ports in turn."""
-    sends: bool = False
-    """Whether data leaves here."""
-
-
-class _End(NamedTuple):
-    """A queue pair before it has numbers."""
-
-    remote_nic: int
-    remote_index: int
-    priority: int
-    log_deliveries: bool
-    job: int
-    sends: bool
-    """Whether this is the end that data leaves, of a connection for clear-to-sends the end of the sender."""
-    flags: bool
-    """Whether it carries clear-to-sends."""
-    turn: int
-
+from actors.nic.queue_pair.pair_columns import PairColumns, QpPlan, connect
 
 SourcePort = Callable[[int, int, int, int, int, int, bool], int]
 """The UDP source port of a queue pair: NIC, index there, its turn, the other NIC, the queue pair number
 there, priority, and whether data leaves here."""
+
+
+class PlannedPairs(Sequence[QpPlan]):
+    """The queue pairs of a NIC with their numbers, each made of its columns when it is asked for."""
+
+    __slots__ = ("_addresses", "columns")
+
+    def __init__(self, columns: PairColumns, addresses: dict[int, int]) -> None:
+        self.columns = columns
+        self._addresses = addresses
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, at: int) -> QpPlan: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[QpPlan]: ...
+
+    def __getitem__(self, at: int | slice) -> QpPlan | Sequence[QpPlan]:
+        places = range(len(self.columns))[at]
+        if isinstance(places, int):
+            return self.columns.plan(places, self._addresses)
+        return [self.columns.plan(place, self._addresses) for place in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +87,17 @@ class ConnectionBook:
     """Connections in the making."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, list[_End]] = {}
-        self._turns: Counter[tuple[int, bool, bool]] = Counter()
+        self._ends: dict[int, PairColumns] = {}
+        """By NIC."""
         self._nvlink: dict[int, list[NvlinkPlan]] = {}
         self._blocks: dict[int, dict[Hashable, int]] = {}
         """By GPU, and by what they do."""
 
-    def _note(self, nic: int, peer: int, peer_index: int, priority: int, job: int) -> None:
-        """Note a queue pair that has its numbers."""
-        end = _End(peer, peer_index, priority, log_deliveries=False, job=job, sends=True, flags=False, turn=0)
-        self._ends.setdefault(nic, []).append(end)
+    def _of(self, nic: int) -> PairColumns:
+        found = self._ends.get(nic)
+        if found is None:
+            found = self._ends[nic] = PairColumns(nic)
+        return found
 
     def connect_inside(
         self,
@@ -153,8 +142,10 @@ class ConnectionBook:
         `flags`: it carries clear-to-sends. Of a NIC to itself there are two queue pairs as well; its packets
         turn round at the switch.
         """
-        (made,) = self.connect_many(nic, peer, priority, job, 1, log_deliveries=log_deliveries, flags=flags)
-        return made
+        (index,), (peer_index,) = self.connect_many(
+            nic, peer, priority, job, 1, log_deliveries=log_deliveries, flags=flags
+        )
+        return index, peer_index
 
     def connect_many(
         self,
@@ -166,44 +157,47 @@ class ConnectionBook:
         *,
         log_deliveries: bool = False,
         flags: bool = False,
-    ) -> list[tuple[int, int]]:
+    ) -> tuple[range, range]:
         """Note so many connections, as `connect` does: a large job has millions."""
-        ends = self._ends.setdefault(nic, [])
-        peer_ends = self._ends.setdefault(peer, [])
-        leaving, arriving = self._turns[nic, True, flags], self._turns[peer, False, flags]
-        self._turns[nic, True, flags] += count
-        self._turns[peer, False, flags] += count
-        made: list[tuple[int, int]] = []
-        for turn in range(count):
-            index, peer_index = len(ends), len(peer_ends) + (nic == peer)
-            sends, logs = True, False
-            ends.append(_End(peer, peer_index, priority, logs, job, sends, flags, leaving + turn))
-            sends, logs = False, log_deliveries
-            peer_ends.append(_End(nic, index, priority, logs, job, sends, flags, arriving + turn))
-            self._connected(nic, index, peer, peer_index)
-            made.append((index, peer_index))
+        ends, peer_ends = self._of(nic), self._of(peer)
+        first, peer_first, step = len(ends), len(peer_ends) + (nic == peer), 1 + (nic == peer)
+        connect(ends, peer_ends, priority, job, count, log_deliveries, flags)
+        made = range(first, first + count * step, step), range(peer_first, peer_first + count * step, step)
+        self._connected(nic, peer, made)
         return made
 
-    def _connected(self, nic: int, index: int, peer: int, peer_index: int) -> None:
-        """A connection was noted. One of a plan has its numbers from its place alone."""
+    def _connected(self, nic: int, peer: int, made: tuple[range, range]) -> None:
+        """Connections were noted. Those of a plan have their numbers from their place alone."""
 
     def numbered(
-        self, seed: int, topology: Topology, source_port: SourcePort
-    ) -> dict[int, tuple[QpPlan, ...]]:
-        """The queue pairs of every NIC of the fabric by index; a NIC that nobody uses has none."""
-        numbers = {nic: assign_qpns(seed, nic, len(ends)) for nic, ends in self._ends.items()}
-        plan: dict[int, tuple[QpPlan, ...]] = dict.fromkeys(topology.nics, ())
+        self, seed: int, topology: Topology, source_port: SourcePort | None, *, by_peer: bool = False
+    ) -> dict[int, Sequence[QpPlan]]:
+        """The queue pairs of every NIC of the fabric by index; a NIC that nobody uses has none.
+
+        Without a `source_port` UDP source ports are drawn, `by_peer` one for all queue pairs to a NIC.
+        """
+        for ends in self._ends.values():
+            ends.draw_numbers(seed)
+        plan: dict[int, Sequence[QpPlan]] = dict.fromkeys(topology.nics, ())
         addresses = {nic: topology.address_of(nic) for nic in self._ends}
         for nic, ends in self._ends.items():
-            qpns = numbers[nic]
-            found: list[QpPlan] = []
-            for index, (remote, there, priority, logs, job, sends, flags, turn) in enumerate(ends):
-                qpn = numbers[remote][there]
-                port = source_port(nic, index, turn, remote, qpn, priority, sends)
-                ways = remote, there, qpn, addresses[remote], port, priority
-                found.append(QpPlan(nic, index, qpns[index], *ways, logs, job, turn, sends and not flags))
-            plan[nic] = tuple(found)
+            ends.meet(self._ends)
+            if source_port is None:
+                ends.draw_sources(seed, by_peer)
+            else:
+                ends.set_sources(_sources(source_port, ends))
+            plan[nic] = PlannedPairs(ends, addresses)
         return plan
+
+
+def _sources(source_port: SourcePort, ends: PairColumns) -> list[int]:
+    """The UDP source port of each queue pair of a NIC."""
+    nic, found = int(ends.nic), list[int]()
+    for index in range(len(ends)):
+        end = ends.end(index)
+        qpn = int(ends.remote_qpns[index])
+        found.append(source_port(nic, index, end.turn, end.remote_nic, qpn, end.priority, end.sends))
+    return found
 
 
 def share_domain(topology: Topology, gpu: int, peer: int) -> bool:
@@ -257,7 +251,7 @@ class Side(NamedTuple):
     peer: int
     peer_nic: int
     nic: int
-    pairs: tuple[int, ...]
+    pairs: Sequence[int]
     control: int
     inside: bool = False
     rails: tuple[tuple[int, int], ...] = ()
@@ -324,8 +318,8 @@ def connect_groups(
                 data, flags = connect_inside(book, *both, settings.admitted, lane, neighbours, block)
                 for place in (0, 1):
                     peer, other, mine = ranks[1 - place], both[1 - place], both[place]
-                    pair, cts = (data[place],), flags[place]
-                    side = Side(number, channel, lane, place == 0, peer, other, mine, pair, cts, inside=True)
+                    ends_of = (data[place],), flags[place]
+                    side = Side(number, channel, lane, place == 0, peer, other, mine, *ends_of, inside=True)
                     sides[ranks[place]].append(side)
                 continue
             ends = [topology.nics_of_gpu(gpu) for gpu in both]
@@ -334,14 +328,15 @@ def connect_groups(
             if settings.over_nics:
                 rails = rails_between(topology, *both)
             made = [
-                indices
+                book.connect_many(here, there, data_class, job, settings.qps_per_connection)
                 for here, there in rails or [(nics[0], nics[1])]
-                for indices in book.connect_many(here, there, data_class, job, settings.qps_per_connection)
             ]
+            pairs: tuple[Sequence[int], Sequence[int]] = made[0]
+            if rails:
+                pairs = list(chain(*(one for one, _ in made))), list(chain(*(other for _, other in made)))
             control = (-1, -1)
             if settings.admitted:
                 control = book.connect(nics[0], nics[1], control_class, job, flags=True)
-            pairs = tuple(zip(*made, strict=True))
             back = [(there, here) for here, there in rails]
             for place, ways in enumerate((tuple(rails), tuple(back))):
                 peer, other, mine = ranks[1 - place], nics[1 - place], nics[place]

@@ -1,8 +1,6 @@
-"""The ways of packets through a fabric, by the hashes of its switches; and bundles of such ways.
+"""The ways of packets through a fabric, by the hashes of its switches.
 
 A walk asks every switch for the port that it gives a packet, as the switch itself would, with every link up.
-A bundle keeps the links of many ways, each under a place, so that what is sent on all ways of a place can be
-added up by link at once.
 """
 
 from __future__ import annotations
@@ -11,13 +9,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.vectors import append, vec
+from actors.kernel.vectors import vec
 from actors.switch.routing.hashing import FieldHash, choose, flow_hash
 from actors.switch.routing.policy import INDEX_MASK, VIA_BRANCH, Group, Routes
 from actors.wire.frame import Frame
 
 _INDEX_BITS: Final[i64] = 10
-_MOST_HOPS: Final[i64] = 64
+MOST_HOPS: Final[i64] = 64
 
 
 class PortTable:
@@ -60,8 +58,8 @@ class Walks:
         here: i64 = ports.first[nic] + port
         found: list[int] = [int(here)]
         device: i64 = ports.peers[here]
-        while ports.switches[device] and len(found) < _MOST_HOPS:
-            out: i64 = self._exit(device, ports.arrivals[here], frame)
+        while ports.switches[device] and len(found) < MOST_HOPS:
+            out: i64 = self.exit(device, ports.arrivals[here], frame)
             if out < 0:
                 break
             here = ports.first[device] + out
@@ -91,7 +89,7 @@ class Walks:
                 return group.branches[VIA_BRANCH - at]
         return group
 
-    def _exit(self, switch: i64, arrival: i64, frame: Frame) -> i64:
+    def exit(self, switch: i64, arrival: i64, frame: Frame) -> i64:
         """The port by which a switch sends a frame on; -1 where it has no route."""
         address: int = frame.dst
         group = self._group(switch, address)
@@ -104,41 +102,3 @@ class Walks:
             return group.ports[choose(flow_hash(frame, self.policy, self.seeds[switch]), group.count)]
         frame.ingress = int(arrival << 3)
         return group.ports[self.hashes[int(switch)].member(frame, group.count)]
-
-
-class Bundle:
-    """Ways that are used together, each under a place."""
-
-    def __init__(self, walks: Walks, links: int) -> None:
-        self.walks: Walks = walks
-        self.links: int = links
-        """Directed ones of the fabric."""
-        self.hops: vec[i64] = vec[i64]()
-        self.ends: vec[i64] = vec[i64]()
-        """Where the hops of each path end."""
-        self.places: vec[i64] = vec[i64]()
-
-    def add(self, place: int, nic: int, port: int, frame: Frame) -> int:
-        """Add the way of a frame that leaves a NIC; returns how many links it has."""
-        links = self.walks.ports.links
-        way = self.walks.walk(nic, port, frame)
-        for hop in way:
-            self.hops = append(self.hops, links[hop])
-        self.ends = append(self.ends, len(self.hops))
-        self.places = append(self.places, place)
-        return len(way)
-
-    def spread(self, amounts: list[int]) -> list[int]:
-        """By link, the sum over the ways that use it of what is sent on each, by place."""
-        each: vec[i64] = vec[i64](amounts)
-        total: vec[i64] = vec[i64]([0] * self.links)
-        hop: i64 = 0
-        way: i64 = 0
-        while way < len(self.ends):
-            amount: i64 = each[self.places[way]]
-            end: i64 = self.ends[way]
-            while hop < end:
-                total[self.hops[hop]] += amount
-                hop += 1
-            way += 1
-        return [int(one) for one in total]

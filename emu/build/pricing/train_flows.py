@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import Role, Topology
 from actors.kernel.queue import EventQueue
-from actors.ncclx.transport.wiring import QpPlan
+from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE
 from actors.wire.message import POST_READ
 from emu.build.hashed_paths import HashedPaths
