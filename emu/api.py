@@ -30,6 +30,7 @@ from emu.base.errors import INTERRUPTED_STATUS, EmuError, Problem, ScenarioError
 from emu.build.flow_counts import flow_counts
 from emu.diagnosis.view import Moves
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
+from emu.measure.counts import Counts
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
 from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv, write_whole
@@ -471,7 +472,7 @@ def _run_recorded(
     live = steering is not None or options.end_ps != NEVER_PS
     interrupted = outcome.ending is Ending.INTERRUPTED
 
-    def judged(summary: Summary) -> Judged:
+    def judged(summary: Summary, counts: Counts) -> Judged:
         """A diagnosis; where that is interrupted, how many events were not compared."""
         nonlocal interrupted
         try:
@@ -484,6 +485,7 @@ def _run_recorded(
                 live,
                 record.measured,
                 summary,
+                counts,
             )
         except KeyboardInterrupt:
             interrupted = True

@@ -44,7 +44,7 @@ from emu.build.drawing import blueprint_of
 from emu.diagnosis.chaos import nudge_ps
 from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
 from emu.diagnosis.fleet import differences, like_the_fleet, overridden
-from emu.diagnosis.view import alarmed, answering, cut_of, times_of
+from emu.diagnosis.view import alarmed, answering, counted_by, cut_of, times_of
 from emu.measure import device_state
 from emu.measure.collected import JobPlan
 from emu.measure.device_state import Shown, shown_of
@@ -468,7 +468,7 @@ class Counterfactuals:
             },
             under_way=[name for name, job in jobs.items() if job.status == UNFINISHED],
             until_ps=outcome.virtual_ps,
-            alarms=alarmed(shown.values()),
+            alarms=alarmed(counted_by(shown.values()), (one.tables for one in shown.values())),
             left_out=" and ".join(left_out),
             shared=self._shared(loads_of_ports(self._topology, shown)) if left_out else {},
         )

@@ -25,8 +25,9 @@ from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, cut_of, times_of
-from emu.measure.collected import Counts, JobPlan
-from emu.measure.device_state import Shown, read_shown, shown_of
+from emu.measure.collected import JobPlan
+from emu.measure.counts import Counts
+from emu.measure.device_state import Shown, read_shown, shown_of, tables_of
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
@@ -56,19 +57,24 @@ def diagnosed(
     live: bool,
     measured: MeasuredTargets,
     summary: Summary,
+    counts: Counts,
 ) -> Judged:
     """What a run suffered from, at its end, and what it was compared with; nothing of one that did not come
     to it. `topology` is the fabric as it was run, `measured` has the targets of faults on the busiest. Of a
-    `live` run somebody waits for the end.
+    `live` run somebody waits for the end. `summary` and `counts` are the run's.
     """
     if not outcome.digest:
         return Judged([])
     intended, cabled = as_intended(scenario), topology
     if miscabled(scenario):
         topology = build_topology(intended)
-    devices = [shown_of(record) for record in outcome.devices if not record.idle or record.shown]
     series = {record.number: record.series for record in outcome.devices if not record.idle}
-    view = _view(intended, topology, plans, summary, devices, moves, series)
+    if any("silent" in record.shown for record in outcome.devices):  # nobody sees what these have counted
+        devices = [shown_of(record) for record in outcome.devices]
+        view = _view(intended, topology, plans, summary, devices, moves, series)
+    else:
+        devices = [Shown(record.number, {}, tables_of(record)) for record in outcome.devices]
+        view = _view(intended, topology, plans, summary, devices, moves, series, counts)
     whole = sum(record.executed for record in outcome.devices)
     most = MOST_EVENTS_LIVE if live else MOST_EVENTS
     span_ps = _span_ps(view, whole, most)
@@ -152,7 +158,7 @@ def reference_of(
     operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
     return Reference(
         jobs=times_of(jobs, plans, operations, cut_of(intended, outcome.virtual_ps)),
-        alarms=alarmed(shown_of(record) for record in outcome.devices if not record.idle),
+        alarms=alarmed(counts, (record.shown for record in outcome.devices)),
         imbalance=loads_of([*uplink_rows(topology, counts), *other_group_rows(topology, counts)]),
         span_ps=None if span_ps is None else outcome.virtual_ps,
     )
@@ -252,6 +258,8 @@ def _view(
     devices: Sequence[Shown],
     moves: Moves,
     series: Mapping[int, Sequence[Series]],
+    counts: Counts | None = None,
 ) -> View:
     unseen: dict[str, list[str]] = {"faults": [], "never_fired": [], "expectations": []}
-    return View(scenario, topology, plans, summary.model_copy(update=unseen), devices, moves, series)
+    seen = summary.model_copy(update=unseen)
+    return View(scenario, topology, plans, seen, devices, moves, series, counts)

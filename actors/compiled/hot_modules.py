@@ -2,7 +2,7 @@
 
 mypyc compiles exactly these, together, as one group, so that a call from one to another is a direct C call.
 A module belongs here when it runs once per event, once per window in the thread that simulates, or once for
-each of the numbers of a scrape; what runs once per run stays out.
+each of the numbers of a scrape or of the results; what else runs once per run stays out.
 A module in this list
 
 - is plain typed Python: no async, no pattern of types that only exists at run time, native integers where
@@ -35,6 +35,9 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.kernel.state",
     "emu.measure.prometheus.lines",
     "emu.measure.run_directory.sample_changes",
+    "emu.measure.device_lines",
+    "emu.measure.counts",
+    "emu.measure.digest",
     "actors.port.impairments",
     "actors.port.scheduling",
     "actors.port.passage",
@@ -56,6 +59,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.switch.switch",
     "actors.switch.deep",
     "actors.nic.queue_pair.numbers",
+    "actors.nic.queue_pair.pair_columns",
     "actors.nic.queue_pair.pending_answers",
     "actors.nic.queue_pair.packets",
     "actors.nic.congestion.control",
@@ -104,6 +108,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.rank.rank_program",
     "actors.flow.filling",
     "actors.flow.footprints",
+    "actors.flow.bundles",
     "actors.control.store",
     "actors.control.controller",
     "emu.runtime.sync.partition",

@@ -632,9 +632,17 @@ PFC_METRICS: Final = (
 """What is counted of each priority, in the order of `count_port`."""
 
 
+_KNOWN: Final[dict[tuple[int, bool], list[Series]]] = {}
+
+
 def port_series(port: Port) -> list[Series]:
-    """The counters that every fabric port has, in the order of `count_port`."""
+    """The counters that every fabric port has, in the order of `count_port`: the same list for each that has
+    this number, not to be changed."""
     number: int = port.number
+    key = (number, port.credits is not None)
+    known = _KNOWN.get(key)
+    if known is not None:
+        return known
     rows = [series_of(metric, number) for metric in PORT_METRICS]
     rows += [series_of(PORT_DROPPED_FRAMES, number, -1, reason) for reason in ("link_down", "corrupt")]
     rows += [series_of(PORT_UP, number), series_of(PORT_LINK_DOWNED, number)]
@@ -642,6 +650,7 @@ def port_series(port: Port) -> list[Series]:
         rows += by_priority(metric, number)
     if port.credits is not None:
         rows += credit_series(number)
+    _KNOWN[key] = rows
     return rows
 
 

@@ -169,6 +169,8 @@ DROP_REASONS: Final = (
 )
 """By number; 1, 2, 4 and 7 are congestion. What a dead or bad link cost is counted by the port."""
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
+_KNOWN: Final[dict[tuple[int, int, int, bool, bool], list[Series]]] = {}
+"""The counters of a port, by all that they depend on."""
 
 
 class Switch(Device):
@@ -714,22 +716,32 @@ class Switch(Device):
         if self.cuts_through:
             rows.append(series_of(CUT_THROUGH_FRAMES))
         for port in self.ports:
-            n: int = port.number
-            rows += port_series(port)
-            reasons: int = self._reasons(port)
-            found = [reason for reason in range(DROP_COUNTERS) if (reasons >> reason) & 1]
-            rows += [series_of(PORT_DROPPED_FRAMES, n, -1, DROP_REASONS[reason]) for reason in found]
-            if self.watches:
-                rows += by_priority(PFC_WATCHDOG_STORMS, n)
-            rows += by_priority(QUEUE_MARKED_FRAMES, n)[: len(port.aqms)]
-            rows += by_priority(QUEUE_BYTES, n)
-            rows += by_priority(QUEUE_PEAK_BYTES, n)
-            rows += by_priority(INGRESS_BYTES, n)
-            rows += by_priority(INGRESS_PEAK_BYTES, n)
-            rows += by_priority(HEADROOM_PEAK_BYTES, n)
+            rows += self._port_series(port)
         router = self.router
         if router is not None:
             rows += router.series()
+        return rows
+
+    def _port_series(self, port: SwitchPort) -> list[Series]:
+        """Those of one port, in the order of `count`: the same list for ports that count alike."""
+        reasons: int = self._reasons(port)
+        key = (int(port.number), reasons, len(port.aqms), len(self.watches) > 0, port.credits is not None)
+        known = _KNOWN.get(key)
+        if known is not None:
+            return known
+        n: int = port.number
+        rows = port_series(port).copy()
+        found = [reason for reason in range(DROP_COUNTERS) if (reasons >> reason) & 1]
+        rows += [series_of(PORT_DROPPED_FRAMES, n, -1, DROP_REASONS[reason]) for reason in found]
+        if self.watches:
+            rows += by_priority(PFC_WATCHDOG_STORMS, n)
+        rows += by_priority(QUEUE_MARKED_FRAMES, n)[: len(port.aqms)]
+        rows += by_priority(QUEUE_BYTES, n)
+        rows += by_priority(QUEUE_PEAK_BYTES, n)
+        rows += by_priority(INGRESS_BYTES, n)
+        rows += by_priority(INGRESS_PEAK_BYTES, n)
+        rows += by_priority(HEADROOM_PEAK_BYTES, n)
+        _KNOWN[key] = rows
         return rows
 
     def steady(self) -> bool:

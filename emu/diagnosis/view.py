@@ -19,7 +19,8 @@ from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENC
 from actors.kernel.device import Series
 from emu.base.units import shown_time
 from emu.diagnosis.finding import Finding
-from emu.measure.collected import Changed, JobPlan
+from emu.measure.collected import Changed, JobPlan, Rows
+from emu.measure.counts import Counts
 from emu.measure.device_state import Shown
 from emu.measure.run_directory.sample_changes import NonzeroDevices
 from emu.measure.summary.jobs import SUCCESS
@@ -59,7 +60,9 @@ class View:
         devices: Iterable[Shown],
         moves: Moves,
         series: Mapping[int, Sequence[Series]],
+        counts: Counts | None = None,
     ) -> None:
+        """`counts` has what devices counted; None: they say so themselves."""
         assert not scenario.faults, "an operator does not see what is scripted"
         self.scenario = scenario
         self.topology = topology
@@ -76,29 +79,16 @@ class View:
         self.uplinks = summary.fabric.uplinks
         self.groups = [*summary.fabric.uplinks, *summary.fabric.groups]
         self._devices = answering(topology, devices)
+        self._counts = counted_by(self._devices.values()) if counts is None else counts
         self._neighbours: dict[int, dict[int, tuple[int, int]]] = {}
         """Devices that were asked, and who is at the other end of each port, as `neighbours` says."""
         self._looked_at: list[int] | None = None
-        self._ports_of: dict[str, list[tuple[int, int]]] | None = None
         self._moves = moves
         self._series = series
         self._moved: dict[tuple[str, int, int, str], Moved] | None = None
         self.found: list[Finding] | None = None
         """What `emu.diagnosis.causes.findings` found, kept since it is asked for by three."""
-        self._totals: dict[tuple[str, int, int], int] = {}
-        self._priorities: dict[tuple[str, int, int], dict[int, int]] = {}
-        self._reasons: dict[tuple[int, int, str], int] = {}
         self._by_roles: dict[tuple[Role, ...], list[int]] = {}
-        totals, priorities = self._totals, self._priorities
-        for number, one in self._devices.items():
-            for (metric, port, priority, reason), value in one.counters.items():
-                place = (metric, number, port)
-                totals[place] = totals.get(place, 0) + value
-                if priority >= 0:
-                    each = priorities.setdefault(place, {})
-                    each[priority] = each.get(priority, 0) + value
-                if reason:
-                    self._reasons[number, port, reason] = value
 
     # ---- devices
 
@@ -123,7 +113,8 @@ class View:
 
     def _around(self) -> list[int]:
         """The devices that counted or show something, and those next to them."""
-        busy = [number for number, one in self._devices.items() if one.counters or one.tables]
+        busy = [number for number, one in self._devices.items() if one.tables]
+        busy += self._counts.busy
         near = (end.peer for number in busy for end in self.topology.ports(number))
         return sorted({*busy, *near})
 
@@ -133,7 +124,7 @@ class View:
 
     def striking(self, *tables: str) -> list[int]:
         """The switches and NICs that dropped something or show one of these tables, in order."""
-        dropping = {number for number, _, _ in self._reasons}
+        dropping = {number for number, _, _ in self._counts.dropped}
         return [
             number
             for number in self.networked()
@@ -142,11 +133,7 @@ class View:
 
     def counting(self, metric: str) -> list[tuple[int, int]]:
         """The ports whose counter of this metric is not 0, in order."""
-        if self._ports_of is None:
-            self._ports_of = {}
-            for counted, number, port in self._totals:
-                self._ports_of.setdefault(counted, []).append((number, port))
-        return sorted(place for place in self._ports_of.get(metric, ()) if place[1] >= 0)
+        return [place for place in self._counts.ports(metric) if place[1] >= 0]
 
     def rows(self, number: int, table: str) -> Sequence[Row]:
         """A table of a device; empty if it has nothing to show."""
@@ -155,8 +142,7 @@ class View:
 
     def counters(self, number: int) -> Mapping[tuple[str, int, int, str], int]:
         """A device's counters that are not zero: metric, port, priority, reason."""
-        one = self._devices.get(number)
-        return {} if one is None else one.counters
+        return self._counts.counters(number)
 
     @property
     def all_answer(self) -> bool:
@@ -199,21 +185,21 @@ class View:
 
     def total(self, metric: str, number: int, port: int = -1) -> int:
         """A counter, over priorities and reasons."""
-        return self._totals.get((metric, number, port), 0)
+        return self._counts.port(metric, number, port)
 
     def by_priority(self, metric: str, number: int, port: int) -> Mapping[int, int]:
         """A counter of a port by priority; without those that are zero."""
-        return self._priorities.get((metric, number, port), {})
+        return self._counts.by_priority(metric, number, port)
 
     def dropped(self, number: int, port: int, *reasons: str) -> int:
         """Frames that a port dropped for these reasons."""
-        return sum(self._reasons.get((number, port, reason), 0) for reason in reasons)
+        return sum(self._counts.dropped.get((number, port, reason), 0) for reason in reasons)
 
     def dropped_at(self, number: int, *reasons: str) -> int:
         """Frames that a device dropped for these reasons."""
         return sum(
             value
-            for (device, _, reason), value in self._reasons.items()
+            for (device, _, reason), value in self._counts.dropped.items()
             if device == number and reason in reasons
         )
 
@@ -241,7 +227,7 @@ class View:
 
     def alarmed(self) -> dict[str, int]:
         """What an operator would have been called for, and how often."""
-        return alarmed(self._devices.values())
+        return alarmed(self._counts, (one.tables for one in self._devices.values()))
 
     def times(self) -> dict[str, int]:
         """How long jobs took that ended well; of those that repeat, the longest round."""
@@ -273,17 +259,23 @@ def answering(topology: Topology, devices: Iterable[Shown]) -> dict[int, Shown]:
     return found
 
 
-def alarmed(devices: Iterable[Shown]) -> dict[str, int]:
-    """What an operator is called for, and how often: losses of order, timeouts, storms, headroom overruns,
-    ports that went down.
-    """
-    found = dict.fromkeys((*ALARMED, OVERRUN, PORTS_DOWN), 0)
+def counted_by(devices: Iterable[Shown]) -> Counts:
+    """What devices counted that say so."""
+    counts = Counts()
     for one in devices:
-        for (metric, _, _, reason), value in one.counters.items():
-            name = reason if reason == OVERRUN else metric
-            if name in found:
-                found[name] += value
-        found[PORTS_DOWN] += len(one.rows("downs"))
+        if one.counters:
+            series = [Series(*place) for place in one.counters]
+            counts.add(one.number, series, list(one.counters.values()))
+    return counts
+
+
+def alarmed(counts: Counts, tables: Iterable[Rows]) -> dict[str, int]:
+    """What an operator is called for, and how often: losses of order, timeouts, storms, headroom overruns,
+    ports that went down. `counts` and `tables` are those of all devices.
+    """
+    found: dict[str, int] = {metric: counts.total(metric) for metric in ALARMED}
+    found[OVERRUN] = counts.of_reason.get(OVERRUN, 0)
+    found[PORTS_DOWN] = sum(len(one.get("downs", ())) for one in tables)
     return found
 
 

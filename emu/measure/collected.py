@@ -5,7 +5,7 @@ for each device, whichever worker it lived on), the engine's (`EngineFacts`), an
 (`JobPlan`), which the rows that devices report are matched with. None of them knows a worker or a partition
 except `EngineFacts`.
 
-`Counts` adds the counters of all devices up in the ways the summary asks for.
+`emu.measure.counts` adds the counters of all devices up in the ways the summary asks for.
 """
 
 from __future__ import annotations
@@ -17,27 +17,16 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Final, NamedTuple
 
-from actors.kernel.counters import (
-    INGRESS_PEAK_BYTES,
-    PORT_DROPPED_FRAMES,
-    QUEUE_MARKED_FRAMES,
-    QUEUE_PEAK_BYTES,
-    VOQ_PEAK_BYTES,
-)
+from actors.kernel.counters import PORT_DROPPED_FRAMES
 from actors.kernel.device import Series
 from actors.kernel.readings import by_device, joined
 from emu.results.job_facts import NO_FACTS, JobFacts
-from emu.results.metrics import DROP_REASONS, METRIC_OF
 from emu.results.planned_rows import CallPlan, CollectivePlan
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
 
 DROPPED: Final = PORT_DROPPED_FRAMES
-BY_PRIORITY: Final = frozenset({INGRESS_PEAK_BYTES, QUEUE_MARKED_FRAMES})
-"""What is added up by priority as well."""
-PEAKS: Final = frozenset({INGRESS_PEAK_BYTES, QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES})
-"""Counters of which the largest is kept by priority."""
 
 Rows = Mapping[str, Sequence[Sequence[int]]]
 """`Device.results()`: rows of integers under the name of their table."""
@@ -280,92 +269,3 @@ class Changed(NamedTuple):
     changed: Mapping[int, Sequence[int]]
     whole: bool = False
     """Whether it also has what did not change: the run went on from a snapshot."""
-
-
-class Counts:
-    """The counters of a run, added up.
-
-    Nearly all counters of a large fabric are 0: they are passed over, and only what they are called is noted.
-    """
-
-    def __init__(self, records: Iterable[DeviceRecord]) -> None:
-        self.of_metric: dict[str, int] = {}
-        """Sum of every metric that some device counts."""
-        self.of_port: dict[tuple[str, int, int], int] = {}
-        """(metric, device, port): summed over priorities and reasons, where that is not 0."""
-        self.most_of_port: dict[tuple[str, int, int], int] = {}
-        """(metric, device, port): the largest among priorities, where that is not 0."""
-        self.of_priority: dict[tuple[str, int], int] = {}
-        """(metric, priority): of those in `BY_PRIORITY`, where that is not 0."""
-        self.most_of_priority: dict[tuple[str, int], int] = {}
-        """(metric, priority): the largest of those in `PEAKS`, where that is not 0."""
-        self.of_reason: dict[str, int] = {}
-        """Frames dropped, for every reason that some device counts."""
-        self.busy: dict[int, None] = {}
-        """The devices that counted something, in the order of their records."""
-        layouts: dict[tuple[Series, ...], None] = {}
-        seen: set[int] = set()
-        kept = list(records)
-        for record in kept:
-            if id(record.series) not in seen:  # those that did nothing share few
-                seen.add(id(record.series))
-                layouts.setdefault(tuple(record.series))
-            for series, value in record.counted():
-                self.busy[record.number] = None
-                self._add(record.number, series, value)
-        for series in dict.fromkeys(series for layout in layouts for series in layout):
-            assert series.metric in METRIC_OF, (
-                f"a device counts {series.metric!r}, which emu.results.metrics lacks"
-            )
-            self.of_metric.setdefault(series.metric, 0)
-            if series.metric == DROPPED:
-                assert series.reason in DROP_REASONS, series.reason
-                self.of_reason.setdefault(series.reason, 0)
-
-    def _add(self, device: int, series: Series, value: int) -> None:
-        metric = series.metric
-        place = (metric, device, series.port)
-        self.of_metric[metric] = self.of_metric.get(metric, 0) + value
-        of_port = self.of_port
-        if place in of_port:
-            of_port[place] += value
-            self.most_of_port[place] = max(self.most_of_port[place], value)
-        else:
-            of_port[place] = self.most_of_port[place] = value
-        if metric in PEAKS:
-            held = (metric, series.priority)
-            self.most_of_priority[held] = max(self.most_of_priority.get(held, 0), value)
-        if metric in BY_PRIORITY:
-            key = (metric, series.priority)
-            self.of_priority[key] = self.of_priority.get(key, 0) + value
-        elif metric == DROPPED:
-            self.of_reason[series.reason] = self.of_reason.get(series.reason, 0) + value
-
-    def total(self, metric: str) -> int:
-        """Over all devices, ports and priorities; 0 if nothing counts it."""
-        return self.of_metric.get(metric, 0)
-
-    def priorities(self, metric: str, priorities: Iterable[int]) -> int:
-        """Over all devices and ports, of these priorities."""
-        return sum(self.of_priority.get((metric, priority), 0) for priority in priorities)
-
-    def highest(self, metrics: Iterable[str], priorities: Iterable[int]) -> int:
-        """The largest value of peaks at one port, of these priorities."""
-        known = [(metric, priority) for metric in metrics for priority in priorities]
-        return max((self.most_of_priority.get(one, 0) for one in known), default=0)
-
-    def port(self, metric: str, device: int, port: int) -> int:
-        """The sum of one port (-1: of the device as a whole), over priorities and reasons."""
-        return self.of_port.get((metric, device, port), 0)
-
-    def port_most(self, metric: str, device: int, port: int) -> int:
-        """The largest among the priorities of one port."""
-        return self.most_of_port.get((metric, device, port), 0)
-
-    def peak(self, metric: str) -> tuple[int, int]:
-        """The largest value of a device-wide gauge, and the first device that reached it; (0, -1) if none."""
-        found = (0, -1)
-        for (key, device, _), value in self.most_of_port.items():
-            if key == metric and value > found[0]:
-                found = (value, device)
-        return found

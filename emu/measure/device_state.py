@@ -8,13 +8,17 @@ configuration this is all that a diagnosis goes by.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from librt.strings import BytesWriter
 
 from actors.fabric.model import Topology
+from actors.kernel.device import Series
 from emu.base.errors import UsageError
 from emu.measure.collected import DeviceRecord, Rows
+from emu.measure.device_lines import CounterLines
 
 TABLES: Final[dict[str, tuple[str, ...]]] = {
     "neighbours": ("port", "peer", "peer_port"),
@@ -68,6 +72,8 @@ acknowledgement had overtaken asked for something sent before."""
 REMEMBERED: Final = ("operations", "flights", "failures", "steps")
 """Tables of results that are kept with them."""
 
+_compact: Final = json.JSONEncoder(separators=(",", ":")).encode  # one for all: making one takes longer
+
 Place = tuple[str, int, int, str]
 """Metric, port, priority, reason."""
 
@@ -88,30 +94,41 @@ class Shown(NamedTuple):
 def shown_of(record: DeviceRecord) -> Shown:
     """What a device left behind."""
     counters = {(one.metric, one.port, one.priority, one.reason): value for one, value in record.counted()}
-    tables = dict(record.shown)
-    tables.update({name: record.results[name] for name in REMEMBERED if record.results.get(name)})
-    return Shown(record.number, counters, tables)
+    return Shown(record.number, counters, tables_of(record))
 
 
-def shown_records(topology: Topology, records: Iterable[DeviceRecord]) -> Iterator[dict[str, Any]]:
-    """What the lines of `shown.jsonl` hold, in the order of the records: of the devices that show something,
-    and of the controller, which is the last. They are numbered, so that one that is lost is missed.
+def tables_of(record: DeviceRecord) -> Rows:
+    """What a device left behind besides its counters."""
+    found = {name: record.results[name] for name in REMEMBERED if record.results.get(name)}
+    return {**record.shown, **found} if found else record.shown
+
+
+def shown_lines(topology: Topology, records: Iterable[DeviceRecord]) -> bytes:
+    """The lines of `shown.jsonl`, in the order of the records: of the devices that show something, and of the
+    controller, which is the last. They are numbered, so that one that is lost is missed.
     """
     place = 0
+    pieces: list[bytes] = []
+    known: dict[int, CounterLines] = {}
+    layouts: dict[Sequence[Series], CounterLines] = {}
+    out = BytesWriter()
     for record in records:
-        shown = shown_of(record)
-        if not shown.counters and not shown.tables and record.number != topology.controller:
-            continue
-        counters = [[*place, value] for place, value in shown.counters.items()]
-        name = topology.nodes[record.number].name
-        yield {
-            "line": place,
-            "device": record.number,
-            "name": name,
-            "counters": counters,
-            "tables": shown.tables,
-        }
-        place += 1
+        layout = known.get(id(record.series))
+        if layout is None:
+            equal = tuple(record.series)
+            if equal not in layouts:
+                layouts[equal] = CounterLines(equal)
+            layout = known[id(record.series)] = layouts[equal]
+        tables = tables_of(record)
+        counts = layout.write(out, () if record.idle else record.counters)
+        if counts or tables or record.number == topology.controller:
+            name = json.dumps(topology.nodes[record.number].name)
+            begin = f'{{"line":{place},"device":{record.number},"name":{name},"counters":'
+            shown = _compact(tables) if tables else "{}"
+            pieces += (begin.encode(), out.getvalue(), f',"tables":{shown}}}\n'.encode())
+            place += 1
+        out.truncate(0)
+    return b"".join(pieces)
 
 
 def read_shown(path: Path) -> list[Shown]:

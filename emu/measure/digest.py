@@ -14,10 +14,11 @@ and every name by the length of its UTF-8 text.
 from __future__ import annotations
 
 import hashlib
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
+
+from librt.strings import BytesWriter, write_i64_le
 
 from emu.base.errors import UsageError
 from emu.measure.collected import DeviceRecord
@@ -30,6 +31,8 @@ OTHER_RELEASE: Final = (
 """Why a run directory is refused."""
 FORMAT: Final = b"emu digest %d\n" % KIND
 """Hashed first, so that another way of hashing never looks like another answer."""
+PIECE_BYTES: Final = 1 << 18
+"""How much is hashed at once."""
 
 
 def check_kind(file: Path, kind: object) -> None:
@@ -41,34 +44,58 @@ def check_kind(file: Path, kind: object) -> None:
 def run_digest(devices: Iterable[DeviceRecord]) -> str:
     """The run's digest in hexadecimal; `devices` are all devices of the run, in any order."""
     hashed = hashlib.sha256(FORMAT)
+    out = BytesWriter()
     alike: dict[tuple[int, int, int], bytes] = {}
-    for record in sorted(devices, key=lambda record: record.number):
-        hashed.update(_integers((record.number,)))
+    for record in sorted(devices, key=number_of):
+        write_i64_le(out, 1)
+        write_i64_le(out, record.number)
         if not record.idle:
-            for part in _parts(record):
-                hashed.update(part)
-            continue
-        # Devices of a kind that did nothing share all that they have.
-        key = (id(record.counters), id(record.end_states), id(record.results))
-        known = alike.get(key)
-        if known is None:
-            known = alike[key] = b"".join(_parts(record))
-        hashed.update(known)
-    return hashed.hexdigest()
+            write_record(out, record)
+        else:
+            # Devices of a kind that did nothing share all that they have.
+            key = (id(record.counters), id(record.end_states), id(record.results))
+            known = alike.get(key)
+            if known is None:
+                own = BytesWriter()
+                write_record(own, record)
+                known = alike[key] = own.getvalue()
+            out.write(known)
+        if len(out) >= PIECE_BYTES:
+            hashed.update(out.getvalue())
+            out.truncate(0)
+    hashed.update(out.getvalue())
+    return str(hashed.hexdigest())
 
 
-def _parts(record: DeviceRecord) -> Iterator[bytes]:
+def number_of(record: DeviceRecord) -> int:
+    """What devices are ordered by."""
+    return record.number
+
+
+def write_record(out: BytesWriter, record: DeviceRecord) -> None:
     """What is hashed of a device, behind its number."""
-    yield _integers([part for at in enumerate(record.mixes) if at[1] for part in at])
-    yield _integers(record.counters)
-    yield _integers(record.end_states)
-    yield _integers((len(record.results),))
+    mixed: list[int] = []
+    for place, mix in enumerate(record.mixes):
+        if mix != 0:
+            mixed.append(place)
+            mixed.append(mix)
+    write_integers(out, mixed)
+    write_integers(out, record.counters)
+    write_integers(out, record.end_states)
+    write_i64_le(out, 1)
+    write_i64_le(out, len(record.results))
     for name, rows in sorted(record.results.items()):
         text = name.encode()
-        yield _integers((len(text), len(rows))) + text
+        write_i64_le(out, 2)
+        write_i64_le(out, len(text))
+        write_i64_le(out, len(rows))
+        out.write(text)
         for row in rows:
-            yield _integers(row)
+            write_integers(out, row)
 
 
-def _integers(values: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(values) + 1}q", len(values), *values)
+def write_integers(out: BytesWriter, values: Sequence[int]) -> None:
+    """A list: its length, and each of its integers."""
+    write_i64_le(out, len(values))
+    for value in values:
+        write_i64_le(out, value)

@@ -8,7 +8,7 @@ import pytest
 from actors.fabric.model import Topology
 from emu import api
 from emu.build.switches import GraphRoutes
-from emu.measure.collected import Counts
+from emu.measure.counts import Counts
 from emu.scenario.faults.convergence import Convergence
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology

@@ -9,7 +9,8 @@ from actors.kernel.device import Series
 from emu import api
 from emu.base.errors import ScenarioError
 from emu.base.units import parse_time
-from emu.measure.collected import Counts, DeviceRecord, FaultPlan, Sample
+from emu.measure.collected import DeviceRecord, FaultPlan, Sample
+from emu.measure.counts import Counts
 from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault, ran_ps
 from emu.measure.summary.jobs import flow_times
 from emu.results.summary import Flow, Job
@@ -183,7 +184,9 @@ def test_a_counter_that_stayed_at_zero_is_named_and_takes_no_room() -> None:
     assert counts.of_reason == {"no_route": 0}
     assert counts.of_metric == {"port_dropped_frames": 0, "pfc_transmit_xoff_frames": 2}
     number = topology.node_named("rtsw-0").number
-    assert counts.of_port == {("pfc_transmit_xoff_frames", number, 1): 2}
+    assert counts.counters(number) == {("pfc_transmit_xoff_frames", 1, 3, ""): 2}
+    assert counts.ports("pfc_transmit_xoff_frames") == [(number, 1)]
+    assert counts.ports("port_dropped_frames") == []
 
 
 LINE_RATE: dict[str, Any] = {

@@ -21,7 +21,7 @@ from emu.api import Result
 from emu.cli.bench.cases import CASES
 from emu.cli.bench.one_run import measured
 from emu.cli.commands.bench import run_once
-from emu.measure.collected import Counts
+from emu.measure.counts import Counts
 from emu.measure.prometheus.exposition import Exposition
 from emu.measure.run_directory.comparison import load_run, parting
 from emu.measure.run_directory.samples import SampleReader

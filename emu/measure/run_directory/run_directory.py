@@ -41,12 +41,15 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Self
 
+from librt.strings import BytesWriter
+
 from actors.fabric.model import Topology
 from actors.kernel.counters import DEVICE_METRICS, Kind
 from actors.kernel.device import Series
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.measure.collected import Changed, DeviceRecord
-from emu.measure.device_state import shown_records
+from emu.measure.device_lines import PortCells
+from emu.measure.device_state import shown_lines
 from emu.measure.run_directory.recorded import Cell, csv_text, event_records, trace_csv
 from emu.measure.run_directory.samples import (
     Counted,
@@ -57,7 +60,7 @@ from emu.measure.run_directory.samples import (
     mixed_since,
     mixes_line,
 )
-from emu.results.metrics import DROP_REASONS, METRIC_OF
+from emu.results.metrics import DROP_REASONS
 from emu.results.summary import Collective, Flow, Job, Summary
 
 
@@ -74,58 +77,38 @@ def _port_columns() -> list[str]:
 def ports_csv(topology: Topology, records: Iterable[DeviceRecord]) -> str:
     """One row for each fabric port of the devices that did anything."""
     columns = _port_columns()
-    by_number = {record.number: record for record in records}
     header = ["device", "port", "peer", "peer_port", "link", "rate_bps", *columns]
-    layouts: dict[tuple[Series, ...], _Layout] = {}
-    nothing: list[Cell] = [None] * len(columns)
-    rows: list[list[Cell]] = []
-    for node in topology.nodes:
-        record = by_number.get(node.number)
-        if record is None or record.idle:
+    column_of = {column: place for place, column in enumerate(columns)}
+    gauges = frozenset(one.key for one in DEVICE_METRICS if one.kind is Kind.GAUGE)
+    known: dict[int, PortCells] = {}
+    layouts: dict[tuple[Series, ...], PortCells] = {}
+    names = [_csv_cell(node.name) for node in topology.nodes]
+    out = BytesWriter()
+    out.write(csv_text(header, ()).encode())
+    for record in sorted(records, key=lambda one: one.number):
+        if record.idle:
             continue
-        equal = tuple(record.series)
-        layout = layouts.get(equal)
-        if layout is None:
-            layout = layouts[equal] = _Layout(equal, columns)
-        cells = layout.cells(record.counters)
-        for port, end in enumerate(topology.ports(node.number)):
-            if end.kind != "fabric":
-                continue
-            peer = topology.nodes[end.peer].name
-            link = topology.links[end.link].name
-            place: list[Cell] = [node.name, port, peer, end.peer_port, link, end.rate_bps]
-            rows.append(place + (cells[port * len(columns) : (port + 1) * len(columns)] or nothing))
-    return csv_text(header, rows)
+        cells = known.get(id(record.series))
+        if cells is None:
+            equal = tuple(record.series)
+            if equal not in layouts:
+                layouts[equal] = PortCells(equal, column_of, gauges)
+            cells = known[id(record.series)] = layouts[equal]
+        cells.read(record.counters)
+        name = names[record.number]
+        for port, end in enumerate(topology.ports(record.number)):
+            if end.kind == "fabric":
+                link = _csv_cell(topology.links[end.link].name)
+                place = f"{name},{port},{names[end.peer]},{end.peer_port},{link},{end.rate_bps}"
+                out.write(place.encode())
+                cells.write(out, port)
+    return out.getvalue().decode()
 
 
-class _Layout:
-    """Where the counters of devices that count alike stand in their ports' rows."""
-
-    def __init__(self, series: tuple[Series, ...], columns: Sequence[str]) -> None:
-        at = {column: place for place, column in enumerate(columns)}
-        ports = 1 + max((one.port for one in series), default=-1)
-        self._empty: list[int | None] = [None] * (ports * len(columns))
-        self._cell_of: list[int] = []
-        self._is_gauge: list[bool] = []
-        for one in series:
-            column = f"{one.metric}_{one.reason}" if one.reason else one.metric
-            cell = one.port * len(columns) + at[column] if one.port >= 0 and column in at else -1
-            self._cell_of.append(cell)
-            self._is_gauge.append(METRIC_OF[one.metric].kind is Kind.GAUGE)
-            if cell >= 0:
-                self._empty[cell] = 0
-
-    def cells(self, counters: Sequence[int]) -> list[Cell]:
-        """The columns of every port, one port after the other; None where there is no such counter.
-
-        Nearly all counters of a large fabric are 0, and passed over.
-        """
-        cells = self._empty.copy()
-        for place, value in enumerate(counters):
-            if value and (cell := self._cell_of[place]) >= 0:
-                before = cells[cell] or 0
-                cells[cell] = max(before, value) if self._is_gauge[place] else before + value
-        return list[Cell](cells)
+def _csv_cell(text: str) -> str:
+    """A text as a cell of a row."""
+    plain = text.isprintable() and "," not in text and '"' not in text
+    return text if plain else csv_text([text], ()).removesuffix("\n")
 
 
 def flows_csv(jobs: Mapping[str, Job]) -> str:
@@ -445,7 +428,7 @@ class RunDirectory:
         is, all is.
         """
         self.journal("end", summary.virtual_ps, ending=summary.ending, digest=summary.digest)
-        write_whole(self.path / "shown.jsonl", "".join(map(line, shown_records(topology, records))))
+        write_whole(self.path / "shown.jsonl", shown_lines(topology, records))
         write_whole(self.path / "ports.csv", ports_csv(topology, records))
         write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
         if any("trace" in record.recorded for record in records):

@@ -42,11 +42,13 @@ def flat_of(changed: Mapping[int, Sequence[int]]) -> bytes:
 
 class Kept:
     """Columns of devices with one layout: by place, the column (`NOT_KEPT`: none) and which of its own rows
-    there."""
+    there; and how many rows it has in every column."""
 
-    def __init__(self, columns: list[int], nth: list[int]) -> None:
+    def __init__(self, columns: list[int], nth: list[int], rows: list[int]) -> None:
         self.columns: vec[i64] = vec[i64](columns)
         self.nth: vec[i64] = vec[i64](nth)
+        self.rows: vec[i64] = vec[i64](rows)
+        self.nothing: list[int] = [0] * len(columns)
 
 
 class GrownRows:
@@ -73,12 +75,13 @@ class GrownRows:
 
 
 class Grown:
-    """What grew of one device: its first row in every column, and its counters as last reported."""
+    """What grew of one device: its first row in every column, and its counters as last reported, none as long
+    as all were 0."""
 
-    def __init__(self, kept: Kept, first: list[int]) -> None:
+    def __init__(self, kept: Kept, first: vec[i64]) -> None:
         self.kept: Kept = kept
-        self.first: vec[i64] = vec[i64](first)
-        self.last: vec[i64] = vec[i64]([0] * len(kept.columns))
+        self.first: vec[i64] = first
+        self.last: vec[i64] = vec[i64]()
 
     def add(self, changed: bytes, at: i64, grown: vec[GrownRows]) -> i64:
         """What changed, from a place of a reading on: put rows and their growth into the columns. Returns
@@ -86,6 +89,8 @@ class Grown:
         columns = self.kept.columns
         nth = self.kept.nth
         first = self.first
+        if len(self.last) == 0:
+            self.last = vec[i64](self.kept.nothing)
         last = self.last
         place: i64 = read_i64_le(changed, at)
         while place != END:
@@ -100,15 +105,23 @@ class Grown:
 
 
 class GrownDevices:
-    """All devices, by number, and the columns into which rows and their growth are put."""
+    """All devices, in the order of their numbers, and the columns that get their rows and growth."""
 
-    def __init__(self, devices: dict[int, Grown], columns: list[GrownRows]) -> None:
+    def __init__(self, devices: dict[int, Kept], columns: list[GrownRows]) -> None:
         self._columns: vec[GrownRows] = vec[GrownRows](columns)
-        self._devices: vec[Grown] = vec[Grown](list(devices.values()))
+        self._devices: vec[Grown] = vec[Grown]()
         self._places: vec[i64] = vec[i64]([-1] * (max(devices, default=-1) + 1))
         """By number, where the device is."""
-        for place, number in enumerate(devices):
-            self._places[number] = place
+        rows: vec[i64] = vec[i64]([0] * len(columns))
+        for number, kept in devices.items():
+            self._places[number] = len(self._devices)
+            first: vec[i64] = vec[i64]()
+            column: i64 = 0
+            while column < len(rows):
+                first = append(first, rows[column])
+                rows[column] += kept.rows[column]
+                column += 1
+            self._devices = append(self._devices, Grown(kept, first))
 
     def add(self, changed: Mapping[int, Sequence[int]]) -> None:
         """What changed of devices."""

@@ -76,7 +76,6 @@ from emu.measure.collected import Changed, Layouts, Place, Sample
 from emu.measure.digest import KIND, OTHER_RELEASE, check_kind
 from emu.measure.run_directory.sample_changes import (
     NOT_KEPT,
-    Grown,
     GrownDevices,
     GrownRows,
     Kept,
@@ -145,28 +144,23 @@ class _Selection:
     def __init__(self, layout: Sequence[Place], kept: Mapping[str, int]) -> None:
         self.places = [place for place, (metric, *_) in enumerate(layout) if metric in kept]
         self.columns = [kept[layout[place][0]] for place in self.places]
-        self.rows_of = [0] * len(kept)
+        rows = [0] * len(kept)
         columns, nth = [NOT_KEPT] * len(layout), [0] * len(layout)
         for place, column in zip(self.places, self.columns, strict=True):
-            columns[place], nth[place] = column, self.rows_of[column]
-            self.rows_of[column] += 1
-        self.kept = Kept(columns, nth)
+            columns[place], nth[place] = column, rows[column]
+            rows[column] += 1
+        self.kept = Kept(columns, nth, rows)
 
 
 class _Columns:
-    """Where the counters of a run stand: of each device its selection, and its first row in every column."""
+    """Where the counters of a run stand: of each device its selection."""
 
     def __init__(self, counted: Counted) -> None:
         self.kept = counted.kept
         numbered = {metric: at for at, metric in enumerate(counted.kept)}
         selections = [_Selection(layout, numbered) for layout in counted.layouts.layouts]
-        self.selection: dict[int, _Selection] = {}
-        self.first: dict[int, list[int]] = {}
-        rows = [0] * len(counted.kept)
-        for number, layout in sorted(counted.layouts.of_device.items()):
-            selection = self.selection[number] = selections[layout]
-            self.first[number] = rows
-            rows = [row + more for row, more in zip(rows, selection.rows_of, strict=True)]
+        of_device = sorted(counted.layouts.of_device.items())
+        self.selection = {number: selections[layout] for number, layout in of_device}
 
     def counters(self) -> list[list[tuple[int, int]]]:
         """The counters of each column's rows: device and place."""
@@ -220,11 +214,8 @@ class SampleWriter:
     def __init__(self, counted: Counted) -> None:
         columns = _Columns(counted)
         self._grown = {metric: GrownRows() for metric in columns.kept}
-        devices = {
-            number: Grown(selection.kept, columns.first[number])
-            for number, selection in columns.selection.items()
-        }
-        self._devices = GrownDevices(devices, list(self._grown.values()))
+        kept = {number: selection.kept for number, selection in columns.selection.items()}
+        self._devices = GrownDevices(kept, list(self._grown.values()))
         self._room = _held_room()
 
     def resume(self, changed: Iterable[Changed]) -> None:

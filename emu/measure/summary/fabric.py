@@ -48,7 +48,8 @@ from actors.kernel.counters import (
     Kind,
 )
 from actors.kernel.units import BIT_PS_PER_BYTE
-from emu.measure.collected import DROPPED, LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
+from emu.measure.collected import DROPPED, LINK_DOWN, DeviceRecord, FaultPlan, Sample
+from emu.measure.counts import Counts
 from emu.measure.summary.jobs import DISABLED, SUCCESS
 from emu.results.metrics import CONGESTION_REASONS
 from emu.results.summary import (

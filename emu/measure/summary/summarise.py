@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from actors.fabric.model import Topology
-from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
+from emu.measure.collected import DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
+from emu.measure.counts import Counts
 from emu.measure.summary.blame import with_failures
 from emu.measure.summary.expectations import History, judge_series
 from emu.measure.summary.fabric import (
@@ -125,7 +126,7 @@ def summarise(
     measured: MeasuredTargets = MappingProxyType({}),
     flow_counts: Mapping[tuple[int, int], int] | None = None,
     alone_ps: Mapping[str, int] = MappingProxyType({}),
-    diagnose: Callable[[Summary], Judged] | None = None,
+    diagnose: Callable[[Summary, Counts], Judged] | None = None,
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
@@ -133,7 +134,7 @@ def summarise(
     `run.span` matter here. `history` are all of them; it is asked for only if an expectation is about a
     series, or if `run.kpis` are. `measured` has the targets of faults on the busiest, `flow_counts` flows by
     switch and port, `alone_ps` what jobs take by themselves. `diagnose` reports the causes and what the run
-    was compared with, given the summary without that.
+    was compared with, given the summary without that and what was counted.
     """
     counts, kept = Counts(records), list(samples)
     planned = fault_plans(scenario, topology, measured, virtual_ps)
@@ -197,7 +198,7 @@ def summarise(
         expectations=[],
     )
     if diagnose is not None:
-        summary = summary.model_copy(update=diagnose(summary)._asdict())
+        summary = summary.model_copy(update=diagnose(summary, counts)._asdict())
     values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
     series = iter(_judged_series(scenario, topology, jobs, records, summary, history, measured))
     verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]

@@ -19,7 +19,7 @@ from actors.kernel.counters import (
     NIC_ROCE_ADP_RETRANS,
 )
 from emu.base.units import about_time, counted, shown_time
-from emu.measure.collected import Counts
+from emu.measure.counts import Counts
 from emu.measure.device_state import TIMER
 from emu.results.summary import Timers
 

@@ -59,7 +59,8 @@ from actors.kernel.counters import (
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.base.spelling import listed
 from emu.base.units import about_size, counted, distinct_texts, format_time, shown_time
-from emu.measure.collected import Counts, DeviceRecord
+from emu.measure.collected import DeviceRecord
+from emu.measure.counts import Counts
 from emu.measure.device_state import PAIR_ERROR
 from emu.results.summary import Drops, Fabric, FaultEffect, Unfired
 from emu.scenario.schema import Scenario

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from actors.kernel.device import Device
+from actors.kernel.device import Device, Series
 from actors.kernel.event import NEVER_PS
 from actors.kernel.kernel import Idle
 from actors.kernel.watch import Watch
@@ -158,7 +158,8 @@ class LogicalProcess:
 
 def records_of(partition: Partition) -> list[DeviceRecord]:
     """What every device of a partition leaves behind, in device order."""
-    records = [_record(device, partition.miscabled) for device in partition.built]
+    alike: dict[tuple[Series, ...], tuple[Series, ...]] = {}
+    records = [_record(device, partition.miscabled, alike) for device in partition.built]
     sleepers = partition.kernel.sleepers
     if sleepers is not None:
         records += [_idle_record(number, sleepers.idle(number)) for number in partition.kernel.asleep()]
@@ -166,16 +167,20 @@ def records_of(partition: Partition) -> list[DeviceRecord]:
     return records
 
 
-def _record(device: Device, cables: bool) -> DeviceRecord:
-    """What a device leaves behind; with whom its cables lead to, if they may be swapped."""
+def _record(
+    device: Device, cables: bool, alike: dict[tuple[Series, ...], tuple[Series, ...]]
+) -> DeviceRecord:
+    """What a device leaves behind; with whom its cables lead to, if they may be swapped. Devices that count
+    alike share what that is."""
     mixes = tuple(device.all_mixes())
+    series = tuple(device.series())
     return DeviceRecord(
         number=device.number,
         mixes=mixes,
         executed=device.executed,
         frames_received=device.frames_received(),
         data_frames_received=device.data_frames_received(),
-        series=tuple(device.series()),
+        series=alike.setdefault(series, series),
         counters=tuple(device.counters()),
         end_states=tuple(device.end_states()),
         results=device.results(),
