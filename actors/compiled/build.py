@@ -94,6 +94,20 @@ BODIES: Final = {
     "actors.kernel.event": {b"untrack": b"PyObject_GC_UnTrack(cpy_r_record);"},
 }
 """What Python has no words for: these functions, by module, get their bodies in C."""
+RARE: Final = """
+typedef struct _object Object;
+__attribute__((cold)) void _Py_Dealloc(Object *);
+__attribute__((cold)) void PyErr_SetNone(Object *);
+__attribute__((cold)) void CPyError_OutOfMemory(void);
+__attribute__((cold)) void CPy_Raise(Object *);
+__attribute__((cold)) void CPy_AddTraceback(const char *, const char *, int, Object *);
+__attribute__((cold)) void CPy_TypeErrorTraceback(
+    const char *, const char *, int, Object *, const char *, Object *);
+__attribute__((cold)) void CPy_AttributeError(
+    const char *, const char *, const char *, const char *, int, Object *);
+"""
+"""Begins each C file: what is called after nearly no test that mypyc writes, so that the compiler keeps the
+way there out of the path of a hop."""
 UNITS: Final = (
     ("actors.kernel.", "actors.wire.", "actors.port.", "actors.switch.", "actors.nic."),
     ("actors.host.", "actors.gpu.", "actors.ncclx.", "actors.control."),
@@ -311,7 +325,8 @@ def units(sources: Sequence[str], modules: tuple[str, ...]) -> list[str]:
     for number, share in enumerate(shares):
         if share:
             unit = Path(f"unit_{number}.c")
-            unit.write_text("".join(f'#include "{path.resolve()}"\n' for path in share), encoding="utf-8")
+            included = "".join(f'#include "{path.resolve()}"\n' for path in share)
+            unit.write_text(RARE + included, encoding="utf-8")
             written.append(str(unit))
     return written
 

@@ -140,15 +140,13 @@ class EventQueue:
             self._push_aside(event, slot)
             return
         at: i64 = slot & self._mask
-        slots = self._slots
-        if slots[at] is None:
-            words = self._words
+        if self._slots[at] is None:
             word: i64 = at >> _WORD_SHIFT
-            words[word] |= _BEYOND_WORD >> (_WORD_BITS - (at & _WORD_MASK))
+            self._words[word] |= _BEYOND_WORD >> (_WORD_BITS - (at & _WORD_MASK))
             self._used += 1
         else:
-            event.chain = slots[at]
-        slots[at] = event
+            event.chain = self._slots[at]
+        self._slots[at] = event
 
     def _push_aside(self, event: Event, slot: i64) -> None:
         """Make an event pending that is not for the wheel: due in the present slot, or in a later turn, or

@@ -127,12 +127,11 @@ class SwitchPort(Port):
         priority: i64 = its
         size: int = frame.wire_bytes
         queue = self.queues[priority]
-        tail = queue.tail
-        if tail is None:
+        if queue.tail is None:
             queue.head = frame
             self.waiting |= 1 << priority
         else:
-            tail.chain = frame
+            queue.tail.chain = frame
         queue.tail = frame
         held: i64 = queue.queued_bytes + size
         queue.queued_bytes = held
