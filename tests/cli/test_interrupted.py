@@ -61,7 +61,7 @@ COMMANDS: dict[str, tuple[str, int]] = {
     "slowdown": ("slowdown two.yaml --local", 1),
     "slowdown, alone": ("slowdown two.yaml --local", 3),
     "cross": ("cross two.yaml --local", 1),
-    "sweep": ("sweep two.yaml --local --set seed=1,2 --jobs 1", 2),
+    "sweep": ("sweep two.yaml --local --set seed=1,2 --jobs 1 --show diagnosis[0].cause", 2),
     "perf": ("perf all_reduce -b 64K -e 64K --local", 1),
 }
 FIGURES = ("in place of", "slowdown", "difference", "Avg bus bandwidth", "diagnosis:")
