@@ -1,10 +1,12 @@
 """Workers go onto the nodes of a cluster in order, by CPUs; a user's pins come before that."""
 
+import os
+
 import pytest
 
 from emu.base.errors import EmuError, UsageError
 from emu.runtime.cluster.nodes import Node, Pin, moves_for, pin_of, share_out
-from emu.runtime.cluster.session import ray_session
+from emu.runtime.cluster.session import forget_token, ray_session
 from emu.runtime.sync.placement import expected_loads
 from tests.runtime.spread_runs import plan_of
 
@@ -85,3 +87,15 @@ def test_cluster_elsewhere_without_a_token_is_refused_before_it_hears_anything(
         said = r"asks for no token .* RAY_AUTH_MODE=token .* --unprotected"
         with pytest.raises(EmuError, match=said), ray_session(address, 1):
             pytest.fail("connected")
+
+
+def test_the_token_of_a_cluster_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/a/session/that/ended/token"}
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("emu.runtime.cluster.session._CHOSEN", True)
+    forget_token()
+    assert chosen.items() <= os.environ.items(), "the user's own stays"
+    monkeypatch.setattr("emu.runtime.cluster.session._CHOSEN", False)
+    forget_token()
+    assert not chosen.keys() & os.environ.keys()

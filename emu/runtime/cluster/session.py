@@ -122,6 +122,7 @@ def ray_session(
             ray.shutdown()
         if directory is not None:
             remove_private(directory)
+            forget_token()
 
 
 def _check_open_files(cpus: int) -> None:
@@ -254,6 +255,15 @@ def _set_token(directory: Path) -> None:
         except OSError as error:
             raise RuntimeFailure(f"{path}: {error.strerror}") from None
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+
+
+def forget_token() -> None:
+    """Let nothing that is started later look for the token of a cluster that has ended, unless the user has
+    chosen it.
+    """
+    if not _CHOSEN:
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+            os.environ.pop(name, None)
 
 
 def _has_token() -> bool:
