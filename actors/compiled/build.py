@@ -116,7 +116,7 @@ UNITS: Final = (
 Within one the compiler inlines from module to module, so what a hop passes is in one. One unit of everything
 takes a third more CPU time, and one core; a unit for each module reads the headers a hundred times and
 inlines nothing."""
-UNTYPED: Final = ("ray", "pydantic", "trio", "yaml", "prometheus_client", "rich", "click")
+UNTYPED: Final = ("ray", "trio", "yaml", "prometheus_client", "rich", "click")
 """Libraries whose sources mypy need not read: no compiled module uses a type of theirs, and checking them was
 nine tenths of the time before the C compiler starts."""
 MYPY: Final = f"""

@@ -12,15 +12,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import ValidationError
-
 from emu.base.errors import Problem, ScenarioError
+from emu.base.records import MistakesError, RefusedError
 from emu.base.spelling import did_you_mean, listed, shown, shown_location
 from emu.measure.summary.verdict import evaluate
 from emu.results.summary import Expectation as Verdict
 from emu.scenario.expect import Expectation, path_steps
 from emu.scenario.load import in_file_order, read_file
-from emu.scenario.section import RefusedError, Section
+from emu.scenario.section import Section
 from emu.scenario.set_options import Override, apply_override
 from emu.scenario.yaml.document import Node, decode, read_document
 from emu.scenario.yaml.problems import problems_of
@@ -85,7 +84,7 @@ def checked(model: type[_File], tree: Node, file: str) -> _File:
     """What a tree says. Raises ScenarioError."""
     try:
         return model.model_validate(tree.plain())
-    except ValidationError as error:
+    except MistakesError as error:
         raise ScenarioError(in_file_order(problems_of(error, tree, model), file)) from error
 
 

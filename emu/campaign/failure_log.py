@@ -27,10 +27,10 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from emu.base.errors import FormatError
+from emu.base.records import RefusedError
 from emu.base.spelling import did_you_mean, listed
 from emu.campaign.campaign_file import SPAN, UNITS_MS
 from emu.scenario.readers.foreign import LONGEST_SHOWN, limited
-from emu.scenario.section import RefusedError
 
 MOST_RECORDS: Final = 100_000
 MOST_CAUSES: Final = 1024

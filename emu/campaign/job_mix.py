@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.campaign.campaign_file import PositiveSpan, Span
 from emu.campaign.rank_order import AlongFabric, AsPlaced, ByTraffic, DrawnOrder, RankOrder
 from emu.campaign.server_placement import (

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.campaign.campaign_file import UNITS_MS, AutoSpan, PositiveSpan, Span, checked
 from emu.campaign.failure_tables import TABLES, Shows
 from emu.scenario.expect import Expectation, SummaryPath

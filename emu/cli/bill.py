@@ -23,9 +23,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import Field
-
 from actors.fabric.model import FABRIC, Role, Topology
+from emu.base.records import Field
 from emu.base.units import format_rate
 from emu.scenario.section import Section
 

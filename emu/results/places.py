@@ -121,7 +121,7 @@ def _fields(kind: Any) -> dict[str, Any]:
     """The keys of a part of the summary with their types; none for anything else."""
     if not (isinstance(kind, type) and issubclass(kind, Part)):
         return {}
-    return {field.serialization_alias or name: field.annotation for name, field in kind.model_fields.items()}
+    return {field.alias: field.annotation for field in kind.model_fields.values()}
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:

@@ -17,13 +17,11 @@ What a kind of workload adds to the results of its job is a part in a file of it
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from pydantic import Field
-
-from emu.base.docstrings import describe_fields
+from emu.base.records import Field
 from emu.results.percentiles import FlowTimes
 from emu.results.serving_result import ServingResult
 from emu.results.storage_result import StorageResult
-from emu.results.summary_part import KindResult, Part, every_part
+from emu.results.summary_part import KindResult, Part
 from emu.results.training_result import TrainingResult
 
 
@@ -382,9 +380,9 @@ class Drops(Part):
 class Link(Part):
     """One direction of a fabric link."""
 
-    source: str = Field(validation_alias="from", serialization_alias="from")
+    source: str = Field(key="from")
     """The sender."""
-    destination: str = Field(validation_alias="to", serialization_alias="to")
+    destination: str = Field(key="to")
     """The receiver."""
     name: str
     """The link, as targets of faults name it."""
@@ -838,10 +836,6 @@ class Summary(Part):
         """As JSON values, keys as in the file. Paths of `expect` are looked up in this."""
         return self.model_dump(mode="json", by_alias=True)
 
-    def json_text(self) -> str:
-        """The text of `summary.json`."""
-        return self.model_dump_json(by_alias=True, indent=2) + "\n"
-
     def passed(self) -> bool:
         """Whether every expectation holds."""
         return all(one.passed for one in self.expectations)
@@ -849,6 +843,6 @@ class Summary(Part):
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of `summary.json`."""
-    schema = Summary.model_json_schema(by_alias=True, mode="serialization")
-    describe_fields(schema, every_part())
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    from emu.base.json_schema import json_schema_of  # noqa: PLC0415 - reads sources, which no run needs
+
+    return json_schema_of(Summary)

@@ -7,8 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.base.units import about_time, counted
 from emu.results.summary_part import KindResult
 

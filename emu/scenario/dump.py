@@ -9,16 +9,13 @@ characters beyond U+FFFF as escapes; they agree on everything else.
 from __future__ import annotations
 
 import json
-from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 
 import yaml
 
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Section
 from emu.scenario.yaml.document import TAGS, resolved
-from emu.scenario.yaml.problems import ListOf, Shape, field_shape
-from emu.scenario.yaml.values import Reading
 
 _WIDTH: Final = 100
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -29,60 +26,7 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
     Only keys whose default is "none" (the `for` of a lasting fault) are absent.
     """
-    return _plain(scenario)
-
-
-class _Key(NamedTuple):
-    """How a field of a section is written."""
-
-    key: str
-    shape: Shape
-    always: bool
-    """Whether the shape has a text for None, too."""
-
-
-@cache
-def _keys(model: type[Section]) -> dict[str, _Key]:
-    return {
-        name: _Key(
-            field.alias or name,
-            field_shape(field),
-            any(isinstance(mark, Reading) for mark in field.metadata),
-        )
-        for name, field in model.model_fields.items()
-    }
-
-
-def _plain(section: Section) -> dict[str, Any]:
-    """A section's keys that have a value. pydantic's dump gives the same (a test holds that), once it has
-    compiled a writer for every section of the scenario, most of which are at their defaults."""
-    found = {}
-    for name, (key, shape, always) in _keys(type(section)).items():
-        value = getattr(section, name)
-        if value is not None or always:
-            value = _shown(value, shape)
-        if value is not None:
-            found[key] = value
-    return found
-
-
-def _shown(value: Any, shape: Shape) -> Any:
-    if isinstance(shape, Reading):
-        return _listed(shape.show(value))
-    if isinstance(value, Section):
-        return _plain(value)
-    if isinstance(value, (tuple, list)):
-        item = shape.item if isinstance(shape, ListOf) else None
-        return [_shown(one, item) for one in value]
-    return _listed(value)
-
-
-def _listed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _shown(item, None) for key, item in value.items() if item is not None}
-    if isinstance(value, (tuple, list)):
-        return [_shown(item, None) for item in value]
-    return value
+    return scenario.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def to_yaml(scenario: Scenario) -> str:

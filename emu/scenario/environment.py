@@ -5,19 +5,17 @@ kinds of fault take an `Environment` and need not know the whole schema (`emu.sc
 them in a table.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
-
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails
 
 from actors.fabric.model import Role, Topology
 from actors.wire.frame import LARGEST_HEADERS_BYTES, PATH_HEADER_BYTES
 from emu.base.errors import Problem, ScenarioError
+from emu.base.records import Field, Mistake, MistakesError
 from emu.base.spelling import listed
 from emu.base.units import format_time, parse_time
-from emu.scenario.section import Refusal, Section, errors_below, refused
+from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.capture import MOST_CAPTURES, CaptureSection
 from emu.scenario.sections.flow_trace import FlowTraceSection
 from emu.scenario.sections.frontend import FrontendSection
@@ -144,19 +142,16 @@ class Environment(Section):
     run: RunSection = RunSection.defaults()
     """Limits and sampling."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _lossy_by_default(cls, value: object) -> object:
+    def prepared(cls, keys: dict[str, Any]) -> dict[str, Any]:
         """With `transport.kind: multipath` switches mark and do not pause, unless the scenario says so."""
-        if not isinstance(value, dict):
-            return value
-        transport, switch = value.get("transport"), value.get("switch") or {}
+        transport, switch = keys.get("transport"), keys.get("switch") or {}
         if not isinstance(transport, dict) or transport.get("kind") != "multipath":
-            return value
+            return keys
         if not isinstance(switch, dict):
-            return value
+            return keys
         marking = {"enabled": True, "kmin": "100KB", "kmax": "300KB", "pmax": 1}
-        return {**value, "switch": {"pfc": {"enabled": False}, "ecn": marking, **switch}}
+        return {**keys, "switch": {"pfc": {"enabled": False}, "ecn": marking, **switch}}
 
     def check(self) -> Iterator[Refusal]:
         """Refuse sections that contradict each other."""
@@ -198,18 +193,17 @@ class Environment(Section):
             accepted = "a transport.recovery that takes packets out of order"
             yield Refusal(("transport", "congestion_control", "kind"), reason, accepted)
 
-    def errors(self) -> Iterator[InitErrorDetails]:
+    def mistakes(self) -> Iterator[Mistake]:
         """Refuse what each override makes of its sections."""
-        yield from super().errors()
+        yield from super().mistakes()
         for place, override in enumerate(self.overrides):
             try:
                 view = self.overridden((place,))
-            except ValidationError as error:
-                yield from errors_below(("overrides", place), error)
+            except MistakesError as error:
+                yield from (one.below("overrides", place) for one in error.mistakes)
                 continue
-            for location, reason, accepted in self._contradictions(override, view):
-                where = ("overrides", place, *location)
-                yield InitErrorDetails(type=refused(reason, accepted), loc=where, input=None)
+            for refusal in self._contradictions(override, view):
+                yield Mistake(*refusal).below("overrides", place)
 
     def _contradictions(self, override: OverrideSection, view: Self) -> Iterator[Refusal]:
         """What of an override contradicts what the whole fabric has.
@@ -235,13 +229,6 @@ class Environment(Section):
         """What was asked of `overridden` and `at` before."""
         return {}
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, which has its own views."""
-        copied = super().model_copy(update=update, deep=deep)
-        for derived in ("views", "transports", "largest_frame_bytes"):
-            copied.__dict__.pop(derived, None)
-        return copied
-
     @cached_property
     def transports(self) -> tuple[TransportSection, ...]:
         """The sections `transport` that there are: that of the fabric, and what each override makes of it."""
@@ -261,7 +248,7 @@ class Environment(Section):
         return (self, *(self.overridden((at,)) for at in range(len(self.overrides))))
 
     def overridden(self, places: tuple[int, ...]) -> Self:
-        """The scenario with some of its overrides applied. Raises pydantic's ValidationError."""
+        """The scenario with some of its overrides applied. Raises MistakesError."""
         if not places:
             return self
         found = self.views.get(places)
@@ -272,10 +259,8 @@ class Environment(Section):
                     before = sections.get(name) or getattr(self, name)
                     try:
                         sections[name] = with_part(before, part)
-                    except ValidationError as error:
-                        raise ValidationError.from_exception_data(
-                            type(self).__name__, list(errors_below((name,), error))
-                        ) from None
+                    except MistakesError as error:
+                        raise MistakesError(one.below(name) for one in error.mistakes) from None
             found = self.views[places] = self.model_copy(update=sections | {"overrides": ()})
         return found
 
@@ -297,9 +282,9 @@ class Environment(Section):
         """The overrides of one device applied. Raises ScenarioError where they contradict each other."""
         try:
             return self.overridden(places)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            reason = f"the overrides of {name} do not go together: {first['loc'][-1]} {first['msg']}"
+        except MistakesError as error:
+            first = error.mistakes[0]
+            reason = f"the overrides of {name} do not go together: {first.location[-1]} {first.reason}"
             where = f"overrides[{places[-1]}]"
             raise ScenarioError([Problem(self.name, 0, where, reason, "overrides that agree")]) from None
 

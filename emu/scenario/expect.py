@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
 from actors.kernel.counters import DEVICE_METRICS, PORT, PORT_TRANSMIT_PAYLOAD_BYTES, Kind, Metric, Unit
+from emu.base.records import RefusedError
 from emu.base.spelling import did_you_mean, listed, shown
 from emu.base.units import (
     parse_time,
@@ -37,7 +38,7 @@ from emu.results.metrics import (
     STATE_METRICS,
 )
 from emu.results.places import Bound, Comparison, quantity
-from emu.scenario.section import OneOfKeys, Refusal, RefusedError, Section
+from emu.scenario.section import OneOfKeys, Refusal, Section
 from emu.scenario.yaml.values import Priority, Reading, TimePs, word
 
 COMPARISONS: Final[tuple[Comparison, ...]] = ("equals", "at_least", "at_most", "between")

@@ -14,12 +14,12 @@ from actors.fabric.model import Fault as Flaw
 from actors.fabric.model import Topology, TopologyError
 from actors.kernel.mixing import Stream
 from emu.base.errors import Problem, ScenarioError
+from emu.base.records import Location
 from emu.base.spelling import shown_location
 from emu.scenario.faults.base import FaultSection, RecurringFault
 from emu.scenario.faults.events import MOST_FAULTS, Fault
 from emu.scenario.faults.targets import Candidate, Spot, candidates, is_any, is_measured, spots_of
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Location
 
 MOST_OCCURRENCES: Final = MOST_FAULTS // 2
 """Occurrences that a scenario scripts, at most; the other numbers are for what is injected."""

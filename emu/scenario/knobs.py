@@ -9,13 +9,12 @@ Who builds devices hands the section to the policy, as the values of its knobs.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, ValidationError, create_model
-
 from actors.kernel.knobs import AUTO, MTU, UNITS, Knob, Knobs, knobs_of
 from emu.base import units
 from emu.base.errors import QuantityError
+from emu.base.records import Field, MistakesError, RefusedError
 from emu.base.spelling import listed
-from emu.scenario.section import Refusal, RefusedError, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
     MOST_FRACTION,
     Priority,
@@ -94,7 +93,7 @@ def section_of(base: type[PolicySection], kind: str, policy: type[Any], doc: str
         knobs = knobs_of(policy)
     except TypeError as error:
         raise RefusedError(str(error), f"a list of {ACCEPTED}") from error
-    taken = [field.alias or name for name, field in base.model_fields.items()]
+    taken = [field.alias for field in base.model_fields.values()]
     for name in knobs:
         if name in taken or not name.isidentifier() or name.startswith("_"):
             reason = "is a key of its section already" if name in taken else "is no name"
@@ -102,18 +101,24 @@ def section_of(base: type[PolicySection], kind: str, policy: type[Any], doc: str
     root = next(one for one in base.__mro__ if PolicySection in one.__bases__)
     words, plugged = kind.rpartition(":")[2].split("_"), ":" in kind
     title = "".join(word[:1].upper() + word[1:] for word in words) + root.__name__.removesuffix("Section")
-    fields: dict[str, Any] = {knob.attribute: _field(knob) for knob in knobs.values()}
-    fields["kind"] = (str if plugged else Literal[(kind,)], Field(kind, description=doc))
+    fields: dict[str, tuple[Any, Any]] = {knob.attribute: _field(knob) for knob in knobs.values()}
+    fields["kind"] = (str if plugged else Literal[(kind,)], Field(default=kind, description=doc))
     owner = policy if plugged else base
-    made = create_model(title, __base__=base, __module__=owner.__module__, __doc__=doc, **fields)
-    made.policy, made.knobs = policy, knobs
+    names: dict[str, Any] = {
+        "__module__": owner.__module__,
+        "__doc__": doc,
+        "__annotations__": {name: annotation for name, (annotation, _) in fields.items()},
+        "policy": policy,
+        "knobs": knobs,
+    }
+    made: type[Any] = type(title, (base,), names | {name: default for name, (_, default) in fields.items()})
     if plugged:
         _check_defaults(made)
     return made
 
 
 def _field(knob: Knob) -> tuple[Any, Any]:
-    """The type and the default of a knob, as pydantic takes them."""
+    """The type and the default of a knob."""
     try:
         kind = _type_of(knob)
         default = kind.read(knob.default) if isinstance(kind, Reading) else knob.default
@@ -121,7 +126,8 @@ def _field(knob: Knob) -> tuple[Any, Any]:
         raise RefusedError(f"knob {knob.name!r}: {error.reason}", error.accepted or ACCEPTED) from error
     except TypeError as error:
         raise RefusedError(f"knob {knob.name!r} has bounds of another unit", ACCEPTED) from error
-    return Annotated[Any, kind] if isinstance(kind, Reading) else kind, Field(default, description=knob.doc)
+    declared = Field(default=default, description=knob.doc)
+    return Annotated[Any, kind] if isinstance(kind, Reading) else kind, declared
 
 
 def _type_of(knob: Knob) -> Any:
@@ -164,6 +170,6 @@ def _check_defaults(model: type[PolicySection]) -> None:
     plain = {name: knob.default for name, knob in model.knobs.items()}
     try:
         model.model_validate({"kind": model.model_fields["kind"].default, **plain})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise RefusedError(f"the default of knob {first['loc'][0]!r} is out of range", ACCEPTED) from error
+    except MistakesError as error:
+        name = error.mistakes[0].location[0]
+        raise RefusedError(f"the default of knob {name!r} is out of range", ACCEPTED) from error

@@ -13,18 +13,16 @@ fault has in YAML, `at` left out, `{"clear": NUMBER}` with the fault's place in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from itertools import islice
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import Problem, ScenarioError, UsageError
+from emu.base.records import MistakesError, RefusedError
 from emu.base.units import format_time
 from emu.scenario.dump import to_mapping
 from emu.scenario.faults.base import RecurringFault
-from emu.scenario.faults.kinds import FaultSection
+from emu.scenario.faults.kinds import FAULTS, FaultSection
 from emu.scenario.faults.targets import is_measured
 from emu.scenario.load import load_mapping
 from emu.scenario.schema import Scenario
@@ -37,12 +35,6 @@ MOST_TIMES = 1000
 """Occurrences of a fault that comes again, for saying when it is over."""
 
 
-@cache
-def _faults() -> TypeAdapter[Any]:
-    """The reader of faults, which takes long to make, and which few runs need."""
-    return TypeAdapter(Scenario.model_fields["faults"].rebuild_annotation())
-
-
 def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
     """The scenario with a change made at `at_ps`. Raises UsageError for what cannot be done then."""
     if "capture" in change:
@@ -52,9 +44,10 @@ def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
         after_ps = STRIKE_AFTER_PS if is_measured(str(change["inject"].get("target", ""))) else 0
         mapping = dict(change["inject"]) | {"at": f"{at_ps + after_ps}ps"}
         try:
-            faults += _faults().validate_python((mapping,))
-        except ValidationError as error:
-            raise UsageError(f"{mapping} is no fault: {error.errors()[0]['msg']}") from None
+            fault: Any = FAULTS.take(mapping)
+        except (RefusedError, MistakesError) as error:
+            raise UsageError(f"{mapping} is no fault: {error}") from None
+        faults.append(fault)
     else:
         number = int(change["clear"])
         check_clear(scenario, number, at_ps)

@@ -20,14 +20,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pydantic import ValidationError
-
 from emu.base.errors import Problem, ScenarioError
+from emu.base.records import MistakesError, RefusedError
 from emu.base.spelling import did_you_mean, listed, shown
 from emu.scenario.expect import path_steps
 from emu.scenario.readers.config_db import put_config_in_place
 from emu.scenario.schema import Scenario
-from emu.scenario.section import RefusedError
 from emu.scenario.sections.graph import put_graphs_in_place
 from emu.scenario.sections.nccl_names import put_names_in_place
 from emu.scenario.sections.switch import SwitchSection
@@ -313,7 +311,7 @@ def _checked(
     scenario: Scenario | None = None
     try:
         scenario = Scenario.model_validate(tree.plain())
-    except ValidationError as error:
+    except MistakesError as error:
         problems.extend(problems_of(error, tree, Scenario))
     if problems or scenario is None:
         raise ScenarioError(in_file_order(problems, file))

@@ -18,20 +18,18 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import GetJsonSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, InitErrorDetails
-
 from actors.kernel.errors import RuntimeFailure
 from actors.nic.queue_pair.queue_pair import QueuePair
+from emu.base.records import Mistake, MistakesError, RefusedError
 from emu.base.spelling import listed, shown
 from emu.scenario.knobs import PolicySection, section_of
-from emu.scenario.section import OneOf, RefusedError, Section, refused, under_kind
+from emu.scenario.section import OneOf, Section
 
 SEPARATOR = ":"
 VARIABLE: Final = "EMU_PLUGINS"
@@ -143,37 +141,32 @@ class OneOfOrPlugin(OneOf):
             except ValueError:  # compiled: it has the base's own
                 pass
         try:
-            base: Any = self.base  # a compile reads no pydantic, and so knows no hash of a section's class
-            return _made(base, kind, found)
+            return _made(self.base, kind, found)
         except RefusedError as error:
             raise RefusedError(f"{kind!r} does not load: {error.reason}", error.accepted) from error
 
-    def read(self, value: object) -> Section:
+    def take(self, value: object) -> Section:
         """The section that a value asks for, of the table or of others' class."""
         kind = self.chosen(value) if isinstance(value, (dict, Section)) else ""
         if SEPARATOR not in kind:
-            return super().read(value)
+            return super().take(value)
         if isinstance(value, Section):
             return value
         try:
-            return self._section(kind).model_validate(value)
+            model = self._section(kind)
         except RefusedError as error:
-            problem = refused(error.reason, error.accepted)
-            details = InitErrorDetails(type=problem, loc=(self.key,), input=kind)
-            raise ValidationError.from_exception_data(kind, [details]) from error
-        except ValidationError as error:
-            raise under_kind(kind, error) from error
+            raise MistakesError([Mistake((self.key,), error.reason, error.accepted)]) from error
+        return model.model_validate(value)
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        described = super().__get_pydantic_json_schema__(schema, handler)
+    def schema(self, described: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Any of the kinds, or others' class."""
+        kinds = super().schema(described)
         plugin = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"}
         other = {"type": "object", "properties": {self.key: plugin}, "required": [self.key]}
-        return described | {"oneOf": [*described["oneOf"], other]}
+        return {"oneOf": [*kinds["oneOf"], other]}
 
 
-_MADE: Final[dict[tuple[Any, str, Any], type[PolicySection]]] = {}
+_MADE: Final[dict[tuple[type[PolicySection], str, type[Any]], type[PolicySection]]] = {}
 
 
 def _made(base: type[PolicySection], kind: str, policy: type[Any]) -> type[PolicySection]:

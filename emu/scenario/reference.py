@@ -10,19 +10,15 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
-
-from emu.base.docstrings import describe_fields, field_docstrings
+from emu.base.docstrings import field_docstrings
+from emu.base.json_schema import json_schema_of
+from emu.base.records import MISSING, Limits, RecordField, parts_of
 from emu.scenario.load import VARIANTS, variants_schema
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.schema import Scenario
 from emu.scenario.section import OneOf, Section
-from emu.scenario.sections.overrides import SECTIONS, OverrideSection
 from emu.scenario.yaml.problems import ListOf, Shape, field_shape, fields
 from emu.scenario.yaml.values import Reading
-
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Part(NamedTuple):
@@ -54,40 +50,16 @@ def _parts_of(shape: Shape, path: str, required: tuple[str, ...]) -> Iterator[Pa
 
 def json_schema(model: type[Section] = Scenario) -> dict[str, Any]:
     """The JSON Schema of a scenario or another file, with every description and default."""
-    schema = model.model_json_schema(by_alias=True, mode="serialization")
+    schema = json_schema_of(model)
     definitions: dict[str, Any] = schema["$defs"]
-    every = list(parts(model))
-    describe_fields(schema, dict.fromkeys(part.model for part in every))
-    for part in every:
+    for part in parts(model):
         if part.required:
             definition = definitions[part.model.__name__]
             known = definition.get("required", [])
             definition["required"] = [*part.required, *(key for key in known if key not in part.required)]
-    for definition in (schema, *definitions.values()):
-        definition["description"] = " ".join(definition.get("description", "").split())
-        for name, described in definition.get("properties", {}).items():
-            definition["properties"][name] = _tidy(described)
-    if model is not Scenario:
-        return {"$schema": DIALECT, **schema}
-    changed = definitions[OverrideSection.__name__]["properties"]
-    for (
-        name,
-        section,
-    ) in SECTIONS.items():  # what has no default in a section has its tag, which may be left out
-        changed[name]["$ref"] = f"#/$defs/{section.__name__}"
-        del changed[name]["type"]
-    schema["properties"][VARIANTS] = variants_schema()
-    return {"$schema": DIALECT, **schema}
-
-
-def _tidy(described: dict[str, Any]) -> dict[str, Any]:
-    """Without titles that repeat the key, and line breaks of the source."""
-    without_default = "default" in described and described["default"] is None
-    unwanted = ("title", "default") if without_default else ("title",)
-    tidy = {key: value for key, value in described.items() if key not in unwanted}
-    if "description" in tidy:
-        tidy["description"] = " ".join(tidy["description"].split())
-    return tidy
+    if model is Scenario:
+        schema["properties"][VARIANTS] = variants_schema()
+    return schema
 
 
 MOST_NAMED: Final = 4
@@ -289,7 +261,7 @@ def plain_rows(model: type[Section]) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _row(key: str, field: FieldInfo, meaning: str, *, required: bool) -> str:
+def _row(key: str, field: RecordField, meaning: str, *, required: bool) -> str:
     default = "required" if required else _default(field)
     escaped = meaning.replace("|", "\\|")
     return f"| `{key}` | {_takes(field)} | {default} | {escaped} |"
@@ -298,16 +270,13 @@ def _row(key: str, field: FieldInfo, meaning: str, *, required: bool) -> str:
 def _meanings(model: type[Section]) -> dict[str, str]:
     """What the text under each field says, by the key that YAML writes."""
     texts = field_docstrings(model)
-    return {
-        field.alias or name: " ".join(texts.get(name, "").split())
-        for name, field in model.model_fields.items()
-    }
+    return {field.alias: " ".join(texts.get(name, "").split()) for name, field in model.model_fields.items()}
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: RecordField) -> str:
     if field.is_required():
         return "required"
-    if field.default is PydanticUndefined or isinstance(field.default, Section):
+    if field.default is MISSING or isinstance(field.default, Section):
         return "see there" if isinstance(field.default, Section) else "see right"
     shape = field_shape(field)
     if isinstance(shape, Reading) and not (field.default is None and "auto" not in shape.noun):
@@ -320,7 +289,7 @@ def _default(field: FieldInfo) -> str:
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 
 
-def _takes(field: FieldInfo) -> str:
+def _takes(field: RecordField) -> str:
     shape = field_shape(field)
     if isinstance(shape, Reading):
         return shape.noun
@@ -340,14 +309,20 @@ def _takes(field: FieldInfo) -> str:
     return _number(field) if int in inner or float in inner else "text"
 
 
-def _number(field: FieldInfo) -> str:
-    marks = [*field.metadata, *(mark for part in get_args(field.annotation) for mark in get_args(part)[1:])]
-    bounds: dict[str, int] = {}
-    for mark in marks:
-        for inner in (mark, *getattr(mark, "metadata", ())):
-            for name in ("ge", "gt", "le", "lt"):
-                if getattr(inner, name, None) is not None:
-                    bounds[name] = getattr(inner, name)
+def _number(field: RecordField) -> str:
+    """Its limits, or those of what is in it."""
+    every = [
+        field.annotation,
+        *(part for one in get_args(field.annotation) for part in (one, *get_args(one))),
+    ]
+    limits = [one for one in field.metadata if isinstance(one, Limits)]
+    limits += [parts_of(one)[1] for one in every]
+    bounds = {
+        name: value
+        for one in limits
+        for name, value in one._asdict().items()
+        if value is not None and not name.endswith("length")
+    }
     if "lt" in bounds:
         return "number from 0"
     if {"gt", "le"} <= set(bounds):

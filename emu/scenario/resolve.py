@@ -26,12 +26,13 @@ from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import ScriptPlan
 from actors.ncclx.tuner import Rates, Shape, TunerSettings, pick, shape_of
 from emu.base.errors import Problem, ScenarioError
+from emu.base.records import Location
 from emu.base.spelling import shown_location
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
 from emu.scenario.operated_jobs import TRAINS, free_hosts, objections, operated
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Location, Refusal
+from emu.scenario.section import Refusal
 from emu.scenario.sections.capture import PORTS_ACCEPTED, nics_named, ports_named
 from emu.scenario.sections.flow_trace import TRACES_ACCEPTED
 from emu.scenario.sections.graph import AUTO

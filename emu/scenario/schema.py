@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated
 
-from pydantic import Field
-
+from emu.base.records import Field, Location
 from emu.base.spelling import did_you_mean, listed
 from emu.base.units import format_time
 from emu.results.metrics import DROP_REASONS
@@ -18,7 +17,7 @@ from emu.results.places import Flaw, bound_flaw, place_flaw
 from emu.scenario.environment import Environment
 from emu.scenario.expect import EXPECTATIONS, Expectation, SeriesExpectation, deadline, path_steps
 from emu.scenario.faults.kinds import FAULTS, FaultSection
-from emu.scenario.section import Location, Refusal
+from emu.scenario.section import Refusal
 from emu.scenario.sections.operator import OperatorSection
 from emu.scenario.workloads.jobs import JobSection
 from emu.scenario.workloads.workload import OF_KINDS

@@ -15,10 +15,10 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from emu.base.errors import Problem, ScenarioError, UsageError
+from emu.base.records import Location, RefusedError
 from emu.base.spelling import shown_location
 from emu.base.units import counted
 from emu.scenario.expect import path_steps
-from emu.scenario.section import Location, RefusedError
 from emu.scenario.yaml.document import Node, Place, from_plain, read_document
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from emu.base.errors import RuntimeFailure, ScenarioError
+from emu.base.records import MistakesError
 from emu.campaign.job_mix import JobMix
 from emu.campaign.job_queue import Course, Job, followed, summary_of
 from emu.campaign.running_jobs import running_jobs_at
@@ -289,7 +289,7 @@ def test_a_policy_of_ones_own_is_a_class_in_a_file() -> None:
     [("Open", "does not say what its `servers` does"), ("Short", "its `servers` takes other arguments")],
 )
 def test_a_policy_without_its_method_is_refused(name: str, reason: str) -> None:
-    with pytest.raises(ValidationError, match=reason):
+    with pytest.raises(MistakesError, match=reason):
         course_of(lasts="8h", placement={"kind": f"{__name__}:{name}"}, jobs=listed((0, 4, 1)))
 
 

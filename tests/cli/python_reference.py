@@ -10,9 +10,8 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel
-
 from emu import api
+from emu.base.records import Record
 from emu.measure.run_directory.recorded import trace_csv
 from emu.measure.run_directory.run_directory import collectives_csv, flows_csv, ports_csv
 from emu.measure.run_directory.sample_rows import COLUMNS
@@ -86,7 +85,7 @@ def _parts() -> list[type]:
     waiting: list[Any] = [Summary]
     while waiting:
         kind = waiting.pop(0)
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        if isinstance(kind, type) and issubclass(kind, Record):
             if kind not in found:
                 found[kind] = None
                 waiting += [field.annotation for field in kind.model_fields.values()]
@@ -97,8 +96,10 @@ def _parts() -> list[type]:
 
 
 def _rows(kind: type) -> Iterator[str]:
-    hidden = not (is_dataclass(kind) or issubclass(kind, (tuple, BaseModel)))
+    hidden = not (is_dataclass(kind) or issubclass(kind, (tuple, Record)))
     for owner in reversed(kind.__mro__):
+        if owner is Record:  # what all have stands above the tables
+            continue
         for name, shape, text in _of_module(owner.__module__).get(owner.__qualname__, ()):
             if not name.startswith("_") and (shape.startswith("(") or not hidden or text):
                 is_call = shape.startswith("(")

@@ -50,7 +50,7 @@ def test_every_command_explains_itself(capsys: Captured, name: str) -> None:
 
 def test_help_and_version_import_no_heavy_package() -> None:
     """What keeps `emu --help` quick, stated without a clock."""
-    heavy = ("ray", "pydantic", "rich", "trio", "prometheus_client", "yaml", "rustworkx", "msgpack")
+    heavy = ("ray", "rich", "trio", "prometheus_client", "yaml", "rustworkx", "msgpack")
     code = (
         "import sys; from emu.cli.main import main; main(['--help']); main(['--version']);"
         f" print([name for name in {heavy!r} if name in sys.modules])"

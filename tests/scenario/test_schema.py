@@ -6,13 +6,12 @@ import pytest
 
 from emu.base.docstrings import field_docstrings
 from emu.scenario.reference import parts
-from emu.scenario.schema import Scenario
 from emu.scenario.section import Section, yaml_name
 from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.sections.nic import NicSection, TransportSection
 from emu.scenario.sections.routing import POLICIES
 from emu.scenario.sections.switch import BufferSection, PfcSection
-from emu.scenario.yaml.problems import fields, shape_at
+from emu.scenario.yaml.problems import fields
 from tests.scenario.scenarios import SMALL, scenario
 
 
@@ -138,6 +137,3 @@ def test_kinds_are_looked_up_in_tables() -> None:
     assert POLICIES.chosen({}) == "e_ecmp"
     assert POLICIES.model("e_ecmp") is POLICIES.table["e_ecmp"]
     assert POLICIES.model("sprayed") is None
-    assert shape_at(Scenario, ("routing", "<e_ecmp>")) is POLICIES.table["e_ecmp"]
-    assert shape_at(Scenario, ("routing", "<sprayed>")) is None
-    assert shape_at(Scenario, ("nowhere", 3)) is None

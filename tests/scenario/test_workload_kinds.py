@@ -21,8 +21,6 @@ from emu.workload.flows import Flow
 from emu.workload.step_facts import trace_facts
 from tests.tidy.tracked import python_files, tree_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-"""The kinds of this file are in no table, so that pydantic wonders at them where a scenario is written."""
 FABRIC = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "spines": 2}
 
 

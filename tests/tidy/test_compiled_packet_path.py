@@ -424,7 +424,7 @@ def leaks(constructor: ast.FunctionDef) -> list[int]:
 
 
 def test_a_compile_finds_no_error_of_types_although_it_reads_no_library(tmp_path: Path) -> None:
-    """A compile leaves pydantic and others out, and one error of types ends it: all would run interpreted."""
+    """A compile leaves libraries out, and one error of types ends it: all would run interpreted."""
     settings = tmp_path / "mypy.ini"
     settings.write_text(MYPY, encoding="utf-8")
     found = [source_path(ROOT, module) for module in present_hot_modules(ROOT)]

@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
-from tests.tidy.tracked import PACKAGES, ROOT, python_files
+from tests.tidy.tracked import ROOT
 
 MODULES_OF = """
 import json, sys
@@ -32,7 +31,7 @@ RUNNING = {
     "http",
 }
 """What only a run needs."""
-READING = {"emu.scenario.schema", "yaml", "pydantic"}
+READING = {"emu.scenario.schema", "yaml"}
 """What only a scenario needs."""
 RARE = {
     "concurrent.futures",
@@ -87,25 +86,6 @@ def test_what_is_not_to_be_loaded_exists() -> None:
     every = FOREIGN | RUNNING | READING | RARE | RATES | BUILT
     gone = [name for name in sorted(every) if importlib.util.find_spec(name) is None]
     assert gone == []
-
-
-def models() -> list[type[BaseModel]]:
-    """Every pydantic model of ours."""
-    for name in python_files(*PACKAGES):
-        if name.startswith("emu/pytorch/"):  # some need torch, none has a model
-            continue
-        importlib.import_module(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-
-    def below(model: type[BaseModel]) -> list[type[BaseModel]]:
-        return [found for child in model.__subclasses__() for found in (child, *below(child))]
-
-    return [model for model in below(BaseModel) if model.__module__.startswith(("emu.", "actors."))]
-
-
-def test_no_model_parses_its_source_when_it_is_imported() -> None:
-    found = models()
-    assert len(found) > 100
-    assert [one.__name__ for one in found if one.model_config.get("use_attribute_docstrings")] == []
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,12 @@ class PlannedPairs(Sequence[QpPlan]):
             return self.columns.plan(places, self._addresses)
         return [self.columns.plan(place, self._addresses) for place in places]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlannedPairs) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return len(self)
+
 
 @dataclass(frozen=True, slots=True)
 class NvlinkPlan:

@@ -63,7 +63,7 @@ PAIR_US: Final = 25
 """One end of a connection."""
 SLOT_US: Final = 0.015
 """A packet that a queue pair may hold out of order."""
-START_BYTES: Final = 53 << 20
+START_BYTES: Final = 39 << 20
 DEVICE_BYTES: Final = 24 << 10
 PAIR_BYTES: Final = 2 << 10
 SLOT_BYTES: Final = 24

@@ -31,6 +31,7 @@ from actors.kernel.counters import NIC_RETRANSMITTED_FRAMES, PFC_PAUSED_PS
 from emu.api import Prepared, prepare, run_prepared
 from emu.base.bisection import largest as most
 from emu.base.errors import EmuError, QuantityError, ScenarioError, UsageError
+from emu.base.records import RefusedError
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.base.side_by_side import cores, side_by_side
 from emu.base.units import parse_size
@@ -53,7 +54,6 @@ from emu.results.summary import Summary
 from emu.runtime.outcome import RunOptions
 from emu.scenario.expect import path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load, load_text, read_file
-from emu.scenario.section import RefusedError
 from emu.scenario.set_options import (
     VARIANT,
     Axis,

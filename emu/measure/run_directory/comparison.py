@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
-from pydantic import ValidationError
 
 from emu.base.errors import UsageError
+from emu.base.records import MistakesError
 from emu.base.units import about_bandwidth, about_size, about_time, distinct_texts, percent
 from emu.measure.digest import OTHER_RELEASE
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
@@ -70,8 +70,8 @@ def load_summary(path: Path) -> Summary:
         raise UsageError(
             f"{file}: {error.strerror}; accepted: a run directory or its summary.json"
         ) from error
-    except (ValueError, ValidationError) as error:
-        where = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
+    except ValueError as error:
+        where = error.mistakes[0].location if isinstance(error, MistakesError) else error
         raise UsageError(f"{file}: not the summary of a run ({where})") from error
 
 

@@ -10,10 +10,9 @@ The functions below the sections go from a spot of the fabric to changes of devi
 from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, NamedTuple
 
-from pydantic import Field
-
 from actors.fabric.model import Role, Topology
 from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, HOLD, HUNG, LOST, RESET, ROWS, SLOW
+from emu.base.records import Field
 from emu.base.units import BEYOND_THE_CLOCK, CLOCK_ACCEPTED, MAX_QUANTITY
 from emu.scenario.environment import Environment
 from emu.scenario.faults.events import Change

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from actors.fabric.model import Role, Topology
 from actors.wire.fault import FLIP, PAIR_ERROR, RECEIVE, RESET
+from emu.base.records import Field, RefusedError
 from emu.base.spelling import shown
 from emu.base.units import FRACTION_ACCEPTED, parse_fraction, parse_time
 from emu.scenario.environment import Environment
@@ -26,7 +25,7 @@ from emu.scenario.faults.base import (
 )
 from emu.scenario.faults.events import Change
 from emu.scenario.faults.targets import Spot, TargetKind
-from emu.scenario.section import Refusal, RefusedError
+from emu.scenario.section import Refusal
 from emu.scenario.yaml.values import PositiveTimePs, RateBps, Reading, show_fraction
 
 

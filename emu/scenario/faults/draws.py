@@ -23,11 +23,10 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import Field
-
 from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
 from actors.kernel.units import PS_PER_S
+from emu.base.records import Field, RefusedError
 from emu.base.spelling import shown
 from emu.base.units import FRACTION_ACCEPTED, parse_fraction, parse_time
 from emu.scenario.environment import Environment
@@ -35,7 +34,7 @@ from emu.scenario.faults.base import FaultSection, Objection, Strike, TargetName
 from emu.scenario.faults.device_faults import GpuHung, GpuLost, GpuSlow, HostLost, NicDown
 from emu.scenario.faults.link_faults import LinkDown
 from emu.scenario.faults.targets import Spot, TargetKind
-from emu.scenario.section import Refusal, RefusedError, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveTimePs, Reading
 
 HOUR_PS: Final = 3600 * PS_PER_S

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from actors.fabric.model import Topology
 from actors.wire.fault import ALPHA, CREDITS, DSCP, ECN, HASH_FIELDS, HASH_SEED, HEADROOM, PFC_OFF
+from emu.base.records import Field
 from emu.scenario.environment import Environment
 from emu.scenario.faults.base import Objection, RecurringFault, Strike, at_ports
 from emu.scenario.faults.events import Change

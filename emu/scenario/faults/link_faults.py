@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
 from actors.fabric.model import Fault, Topology, TopologyError
 from actors.wire.fault import DEAF, DELAY, ERRORS, RATE, STORM
+from emu.base.records import Field, RefusedError
 from emu.base.spelling import shown
 from emu.base.units import FRACTION_ACCEPTED, format_rate, parse_fraction
 from emu.scenario.environment import Environment
@@ -24,7 +23,7 @@ from emu.scenario.faults.base import (
     links_at,
 )
 from emu.scenario.faults.targets import Spot
-from emu.scenario.section import Refusal, RefusedError
+from emu.scenario.section import Refusal
 from emu.scenario.sections.link import ErrorRate
 from emu.scenario.yaml.values import LinkName, NodeName, PositiveTimePs, Priority, RateBps, Reading, TimePs
 

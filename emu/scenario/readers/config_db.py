@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 from emu.base.errors import Problem, ScenarioError
+from emu.base.records import Location, RefusedError
 from emu.base.spelling import listed, shown
-from emu.scenario.section import Location, RefusedError
 from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, read_document
 from emu.scenario.yaml.values import Reading
 

@@ -10,10 +10,9 @@ A filter keeps the frames that all of its keys agree to. A capture changes nothi
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
-
 from actors.fabric.model import FABRIC, Role, Topology
 from actors.kernel.event import NEVER_PS
+from emu.base.records import Field
 from emu.base.units import format_size
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.overrides import Devices

@@ -3,8 +3,7 @@
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.scenario.sections.topology import (
     DELAY_500NS_PS,
     LINK_200G_BPS,
@@ -69,7 +68,7 @@ class Hpn(TopologySection):
     nic_ports: NicPorts = 2
     """Fabric ports of a NIC, each on a ToR of its own: `tor-S-R-0`, `tor-S-R-1` and so on. 2 (HPN); 1 for a
     single ToR."""
-    planes: NicPorts = Field(default_factory=lambda known: known.get("nic_ports", 2))
+    planes: NicPorts = Field(default_from=lambda known: known.get("nic_ports", 2))
     """As many as `nic_ports`, the default: what leaves port 0 arrives on port 0 (HPN has 2). 1: all ToRs of a
     pod share its aggregation switches."""
     aggs_per_plane: CountOrNone = 60
@@ -86,7 +85,7 @@ class Hpn(TopologySection):
     agg_oversubscription: PositiveFraction = Fraction(15)
     """Rate below an aggregation switch over rate towards the core. 15:1 (HPN)."""
     link_bps: RateBps = Field(
-        default_factory=lambda known: LINK_400G_BPS if known.get("nic_ports") == 1 else LINK_200G_BPS
+        default_from=lambda known: LINK_400G_BPS if known.get("nic_ports") == 1 else LINK_200G_BPS
     )
     """Rate of one port of a NIC. 200G (HPN); by default 400G if it is the only one."""
     nic_delay_ps: DelayPs = DELAY_500NS_PS
@@ -126,7 +125,7 @@ class DcnPlus(TopologySection):
     agg_oversubscription: PositiveFraction = Fraction(1)
     """Rate below an aggregation switch over rate towards the core. 1 (derived)."""
     link_bps: RateBps = Field(
-        default_factory=lambda known: LINK_400G_BPS if known.get("nic_ports") == 1 else LINK_200G_BPS
+        default_from=lambda known: LINK_400G_BPS if known.get("nic_ports") == 1 else LINK_200G_BPS
     )
     """Rate of one port of a NIC. 200G (HPN); by default 400G if it is the only one."""
     nic_delay_ps: DelayPs = DELAY_500NS_PS

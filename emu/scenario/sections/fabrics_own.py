@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.topology import (
     TopologySection,

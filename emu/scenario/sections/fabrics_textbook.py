@@ -3,8 +3,7 @@
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.scenario.sections.topology import (
     DELAY_500NS_PS,
     LINK_400G_BPS,

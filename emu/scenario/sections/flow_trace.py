@@ -2,8 +2,7 @@
 
 from typing import Annotated, Final
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.base.units import parse_time
 from emu.scenario.section import Section
 from emu.scenario.sections.overrides import Devices

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.base.units import parse_rate, parse_size, parse_time
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import DelayPs, PositiveFraction, PositiveSizeBytes, RateBps

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
-
 from actors.ncclx.algorithms.given import Given, GivenStep
 from actors.ncclx.graph import DATA, NOBODY, OUTPUT, SCRATCH, Algorithm
 from actors.ncclx.operations import ALGORITHMS
 from emu.base.errors import FormatError, Problem, ScenarioError
+from emu.base.records import Field, RefusedError
 from emu.base.spelling import did_you_mean, shown
 from emu.scenario.plugins import SEPARATOR, load_plugin
-from emu.scenario.section import Refusal, RefusedError, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.document import Node, Place, Scalar, decode, read_document
 from emu.scenario.yaml.values import Reading
 

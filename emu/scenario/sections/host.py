@@ -11,8 +11,7 @@ constants (`src/graph/topo.h`, `src/graph/tuning.cc`); docs/servers.md has them 
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.base.units import parse_rate, parse_size, parse_time
 from emu.scenario.section import Section
 from emu.scenario.yaml.values import AutoDelayPs, DelayPs, PositiveSizeBytes, RateBps, TimePs

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
+from emu.base.records import RefusedError
 from emu.base.spelling import shown
 from emu.base.units import FRACTION_ACCEPTED, parse_fraction, parse_size
-from emu.scenario.section import Refusal, RefusedError, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
     AutoDelayPs,
     AutoPositiveSizeBytes,

@@ -27,9 +27,9 @@ from typing import Annotated, Final, NamedTuple
 
 from actors.ncclx.operations import ALGORITHMS
 from emu.base.errors import Problem, QuantityError, ScenarioError
+from emu.base.records import Location, RefusedError
 from emu.base.spelling import did_you_mean, listed, shown, shown_location
 from emu.base.units import parse_size
-from emu.scenario.section import Location, RefusedError
 from emu.scenario.sections.switch import mapped
 from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened
 from emu.scenario.yaml.values import Reading

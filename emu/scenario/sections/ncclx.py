@@ -11,9 +11,8 @@ for control messages in a class of their own.
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from actors.ncclx.settings import MOST_CHANNELS
+from emu.base.records import Field
 from emu.base.units import format_time, parse_size, parse_time
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.nccl_names import EnvMapping

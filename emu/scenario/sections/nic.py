@@ -20,9 +20,7 @@ small READs a second over few connections and half as many over 5,000, with abou
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
-
-from pydantic import Field, model_validator
+from typing import Annotated, Any, Final, Literal
 
 from actors.nic.arbiter import Arbiter, WeightedClasses
 from actors.nic.congestion.control import CongestionControl
@@ -36,6 +34,7 @@ from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
 from actors.nic.multipath import Multipath
 from actors.nic.tcp import Tcp
 from actors.nic.transport import Transport
+from emu.base.records import Field
 from emu.base.units import format_time, parse_rate, parse_size, parse_time
 from emu.scenario.knobs import Policies, PolicySection
 from emu.scenario.plugins import OneOfOrPlugin
@@ -352,14 +351,13 @@ class TransportSection(Section):
     """Priority of ACK and NAK. `auto`: that of the queue pair, in which its data travels, as an ordinary RC
     queue pair has it. A class of its own for them, as Meta's fabric has, shortens waiting for completions."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _own_class(cls, value: object) -> object:
+    def prepared(cls, keys: dict[str, Any]) -> dict[str, Any]:
         """The knobs of `kind: module:Class` are those of that class."""
-        if not isinstance(value, dict) or ":" not in str(value.get("kind", "")):
-            return value
-        paths = value.get("paths") or {}
-        return {**value, "paths": {"kind": value["kind"], **paths}} if isinstance(paths, dict) else value
+        if ":" not in str(keys.get("kind", "")):
+            return keys
+        paths = keys.get("paths") or {}
+        return {**keys, "paths": {"kind": keys["kind"], **paths}} if isinstance(paths, dict) else keys
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a window without a packet, and a first timeout beyond the last."""

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.base.units import about_time, parse_size, parse_time
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (

@@ -12,8 +12,9 @@ order; a host's name is also that of all its NICs and GPUs.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
+from emu.base.records import Location, RefusedError
 from emu.base.spelling import shown
-from emu.scenario.section import Location, OneOf, PartOf, Refusal, RefusedError, Section
+from emu.scenario.section import OneOf, PartOf, Refusal, Section
 from emu.scenario.sections.host import GpuSection, HostSection
 from emu.scenario.sections.link import LinkSection
 from emu.scenario.sections.nic import NicSection, TransportSection
@@ -153,7 +154,7 @@ def is_pattern(text: str) -> bool:
 
 
 def with_part(section: Section, part: Mapping[str, Any]) -> Section:
-    """The section with some keys of it different. Raises pydantic's ValidationError."""
+    """The section with some keys of it different. Raises MistakesError."""
     model = type(section)
     return model.model_validate(_merged(model, section.model_dump(by_alias=True), part))
 

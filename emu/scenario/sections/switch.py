@@ -19,18 +19,17 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field
-
 from actors.kernel.units import serialisation_ps
 from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.switch.buffer import Admission
 from actors.switch.ecn import Aqm, Red
+from emu.base.records import Field, RefusedError
 from emu.base.spelling import shown
 from emu.base.units import parse_rate, parse_size, parse_time
 from emu.scenario.knobs import Policies, PolicySection
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.readers.config_db import ConfigFile
-from emu.scenario.section import Refusal, RefusedError, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.document import Node
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,

@@ -18,8 +18,7 @@ above it, and the rate of the uplinks follows from it: a smaller fabric keeps th
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.base.units import parse_rate, parse_time
 from emu.scenario.section import Kinds, OneOf, Refusal, Section
 from emu.scenario.yaml.values import DelayPs, RateBps
@@ -62,7 +61,7 @@ class AiZone(TopologySection):
     """Parallel links between each leaf and each spine."""
     link_bps: RateBps = LINK_400G_BPS
     """Rate of a NIC's link to its leaf. 400G (Meta)."""
-    uplink_bps: RateBps = Field(default_factory=lambda known: int(known["link_bps"]))
+    uplink_bps: RateBps = Field(default_from=lambda known: int(known["link_bps"]))
     """Rate of a link between leaf and spine. Default: that of `link`."""
     nic_delay_ps: DelayPs = DELAY_500NS_PS
     """Propagation between a NIC and its leaf."""

@@ -8,8 +8,6 @@ most for all_to_allv).
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import (
     ALGORITHMS,
@@ -22,7 +20,8 @@ from actors.ncclx.operations import (
     misfit,
 )
 from actors.ncclx.script import with_memberships
-from emu.scenario.section import Location, Refusal
+from emu.base.records import Field, Location
+from emu.scenario.section import Refusal
 from emu.scenario.sections.graph import (
     AUTO,
     DEFAULT,

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field, Location, RefusedError
 from emu.base.spelling import did_you_mean, shown
-from emu.scenario.section import Kinds, Location, OneOf, Refusal, RefusedError, Section
+from emu.scenario.section import Kinds, OneOf, Refusal, Section
 from emu.scenario.workloads.recover import RecoverSection
 from emu.scenario.workloads.workload import Workload
 from emu.scenario.yaml.values import (

@@ -8,11 +8,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
-
 from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, REDUCING, ROOTED, Collective, misfit
 from actors.ncclx.script import with_memberships
+from emu.base.records import Field
 from emu.base.units import counted
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.graph import (

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.scenario.section import Section
 from emu.scenario.yaml.values import AutoPositiveTimePs
 

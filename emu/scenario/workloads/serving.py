@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
-
+from emu.base.records import Field
 from emu.base.units import parse_rate
 from emu.scenario.section import Refusal, Section
 from emu.scenario.workloads.flows import LONGEST_MESSAGE_BYTES, FlowsWorkload

@@ -12,16 +12,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
 from actors.ncclx.script import ScriptPlan
+from emu.base.records import Field
 from emu.scenario.readers.chakra import GROUP_NAME, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
 from emu.scenario.readers.chakra_plan import ChakraPlan
 from emu.scenario.readers.chakra_plan import MisfitError as MismatchedTraceError
 from emu.scenario.readers.simai import Pipelining, Simai, SimaiError, SimaiPlan, chunks_of, read_simai
 from emu.scenario.section import Refusal, Section
 from emu.scenario.workloads.workload import Scripts, Site, Workload, training_steps, tuned_calls
-from emu.scenario.yaml.values import PositiveFraction
+from emu.scenario.yaml.values import PositiveFraction, word
 from emu.workload.step_facts import TrainingFacts, trace_facts, traced_calls
 
 _LONGEST_BASE64: Final = (MOST_TRACE_BYTES + 2) // 3 * 4
@@ -147,7 +146,7 @@ class SimaiTrace(TraceWorkload):
 class ProcessGroup(Section):
     """A process group that the nodes of a trace name."""
 
-    name: Annotated[str, Field(pattern=GROUP_NAME.pattern)]
+    name: Annotated[str, word("a name of a group", GROUP_NAME.pattern, "letters, digits, _, ., : and -")]
     """Its pg_name."""
     ranks: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, max_length=65536)]
     """Its members, in the order of their ring."""

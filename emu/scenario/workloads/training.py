@@ -10,9 +10,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
 from actors.ncclx.script import with_memberships
+from emu.base.records import Field
 from emu.base.units import parse_fraction
 from emu.scenario.section import Refusal, Section
 from emu.scenario.workloads.recover import RecoverSection

@@ -24,11 +24,12 @@ from actors.host.perftest import TX_DEPTH
 from actors.host.storage_clients import ClientScript, Manners
 from actors.ncclx.operations import ROOTED, TO_ALL, Operation
 from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan
+from emu.base.records import Location
 from emu.results.job_facts import NO_FACTS, JobFacts
 from emu.results.planned_rows import CallPlan, CollectivePlan
 from emu.results.summary import KIND_FIELDS
 from emu.scenario.environment import Environment
-from emu.scenario.section import Location, Refusal, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.graph import AUTO, DEFAULT
 from emu.scenario.workloads.recover import RecoverSection
 from emu.workload.flows import Flow

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from emu.base.errors import Problem, ScenarioError
-from emu.scenario.section import Location
+from emu.base.records import Location
 
 Scalar = str | int | float | bool | None
 

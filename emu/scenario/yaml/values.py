@@ -7,55 +7,58 @@ read by `emu.base.units`, so they need their unit; `auto` reads as None and leav
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Final
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
-
 from emu.base import units
 from emu.base.errors import QuantityError
+from emu.base.records import Mark, RefusedError
 from emu.base.spelling import shown
-from emu.scenario.section import RefusedError, refused
 
 AUTO: Final = "auto"
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
+class Reading(Mark):
     """How a value is read from YAML and written back."""
 
-    read: Callable[[object], object]
-    """Raises `QuantityError` or `RefusedError`."""
-    show: Callable[[Any], object]
-    """The inverse: what YAML would hold."""
-    accepted: str
-    schema: dict[str, Any]
-    noun: str
-    """What it is in a word or two, for tables."""
+    def __init__(
+        self,
+        read: Callable[[object], object],
+        show: Callable[[Any], object],
+        accepted: str,
+        schema: dict[str, Any],
+        noun: str,
+    ) -> None:
+        self.read = read
+        """Raises `QuantityError` or `RefusedError`."""
+        self.show = show
+        """The inverse: what YAML would hold."""
+        self.accepted = accepted
+        self.described = schema
+        self.noun = noun
+        """What it is in a word or two, for tables."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        del source, handler
+    def take(self, value: object) -> object:
+        """The value; what is accepted stands beside every refusal."""
+        try:
+            return self.read(value)
+        except QuantityError as error:
+            raise RefusedError(error.reason, self.accepted) from error
+        except RefusedError as error:
+            if error.accepted:
+                raise
+            raise RefusedError(error.reason, self.accepted) from error
 
-        def validate(value: object) -> object:
-            try:
-                return self.read(value)
-            except (QuantityError, RefusedError) as error:
-                accepted = self.accepted if isinstance(error, QuantityError) else error.accepted
-                raise refused(error.reason, accepted or self.accepted) from error
+    def give(self, value: Any) -> object:
+        """What YAML would hold."""
+        return self.show(value)
 
-        return core_schema.no_info_plain_validator_function(
-            validate, serialization=core_schema.plain_serializer_function_ser_schema(self.show)
-        )
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        del schema, handler
-        return dict(self.schema)
+    def schema(self, described: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """The one it was made with."""
+        del described
+        return dict(self.described)
 
 
 def _between(
@@ -85,7 +88,7 @@ def or_auto(reading: Reading) -> Reading:
         return AUTO if value is None else reading.show(value)
 
     accepted = f"{reading.accepted}, or {AUTO}"
-    schema = {"anyOf": [reading.schema, {"const": AUTO}]}
+    schema = {"anyOf": [reading.described, {"const": AUTO}]}
     return Reading(read, show, accepted, schema, f"{reading.noun} or `{AUTO}`")
 
 

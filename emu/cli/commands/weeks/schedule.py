@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from emu.base.errors import UsageError
+from emu.base.records import RefusedError
 from emu.base.shipped import JOB_MIXES
 from emu.base.units import aligned
 from emu.campaign.campaign_file import SPAN, judged, shown_span
@@ -23,7 +24,6 @@ from emu.cli.scenario_options import file_named, forcing, made, refuse_results
 from emu.cli.terminal import TimeLeft
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary_report import expectation_line
-from emu.scenario.section import RefusedError
 from emu.scenario.set_options import parse_override
 
 LEFT_OUT: Final = (("without_gpu_or_length", "without GPUs"), ("too_large", "too large"))
