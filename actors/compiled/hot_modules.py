@@ -1,8 +1,9 @@
 """Which modules make up the packet path, in the order of the rooms.
 
 mypyc compiles exactly these, together, as one group, so that a call from one to another is a direct C call.
-A module belongs here when it runs once per event, once per window in the thread that simulates, or once for
-each of the numbers of a scrape or of the results; what else runs once per run stays out.
+A module belongs here when it runs once per event, once per window in the thread that simulates, once for each
+port that is built, or once for each of the numbers of a scrape or of the results; what else runs once per run
+stays out.
 A module in this list
 
 - is plain typed Python: no async, no pattern of types that only exists at run time, native integers where
@@ -33,6 +34,8 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.kernel.block",
     "actors.kernel.kernel",
     "actors.kernel.state",
+    "emu.build.switches",
+    "emu.build.nics",
     "emu.measure.prometheus.lines",
     "emu.measure.run_directory.sample_changes",
     "emu.measure.device_lines",

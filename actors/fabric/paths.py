@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.fabric.routes import NOTHING_DOWN, Routes, routes
@@ -29,6 +29,8 @@ from actors.wire.frame import HEAD_WIRE_BYTES, WRITE_ONLY_IMM, wire_size
 from actors.wire.message import MESSAGE_BYTES
 
 Path = tuple[int, ...]
+_CROSSED: Final = "hops between NICs with flows"
+"""In `Topology.derived`: the hops of the first shortest path, by source and target."""
 
 
 def first_paths(
@@ -181,7 +183,9 @@ def crossing_ps(
     is the time of a flow shop whose jobs take a machine in proportion to their size.
     """
     total, longest = 0, 0
-    for hop in _hops(topology, source, target):
+    hops = _hops(topology, source, target)
+    topology.derived.setdefault(_CROSSED, {})[source, target] = hops  # who prices the flow asks again
+    for hop in hops:
         to_switch = topology.nodes[hop.peer].role is Role.SWITCH
         own = delays.at(hop.peer)
         alone = int(HEAD_WIRE_BYTES) if own.cuts_through and to_switch else largest_bytes
@@ -198,6 +202,9 @@ def switches_between(topology: Topology, source: int, target: int) -> int:
 
 def _hops(topology: Topology, source: int, target: int) -> list[Attachment]:
     """The sending end of each link on the first shortest path; none where there is no path."""
+    known: dict[tuple[int, int], list[Attachment]] = topology.derived.get(_CROSSED, {})
+    if (source, target) in known:
+        return known[source, target]
     found = routes(topology)
     address = topology.address_of(target)
     for port in topology.ports(source):

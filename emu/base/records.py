@@ -17,6 +17,7 @@ costs no more than a class. The methods have the names that pydantic made common
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from json.encoder import encode_basestring as _quoted
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -455,35 +456,35 @@ def plain_default(record: type[Record], name: str) -> Any:
     return _plain(shown_as, _How(lists=True, by_alias=True, exclude_unset=False, exclude_none=False))
 
 
-def _quoted(text: str) -> str:
-    from json.encoder import encode_basestring  # noqa: PLC0415 - only where JSON is written
-
-    return encode_basestring(text)
-
-
 def _json(value: Any, line: str) -> str:
     """`line` begins a line at this depth."""
-    kind = type(value)
-    if kind is str:
-        return _quoted(value)
-    if value is None:
-        return "null"
-    if kind is bool:
-        return "true" if value else "false"
-    if kind is float:
-        return repr(value) if value - value == 0 else "null"
+    written = _JSON.get(type(value))
+    if written is not None:
+        return written(value)
     inner = f"{line}  "
     if isinstance(value, Record):
         held = value.__dict__
-        lines = [f"{inner}{head}{_json(held[name], inner)}" for name, head in _plan_of(kind).written]
-        return f"{{{','.join(lines)}{line}}}" if lines else "{}"
+        lines = []
+        for name, head in _plan_of(type(value)).written:
+            below = held[name]
+            written = _JSON.get(type(below))
+            lines.append(head + (_json(below, inner) if written is None else written(below)))
+        return f"{{{inner}{f',{inner}'.join(lines)}{line}}}" if lines else "{}"
     if isinstance(value, dict):
-        lines = [f"{inner}{_quoted(key)}: {_json(one, inner)}" for key, one in value.items()]
-        return f"{{{','.join(lines)}{line}}}" if lines else "{}"
+        lines = [f"{_quoted(key)}: {_json(one, inner)}" for key, one in value.items()]
+        return f"{{{inner}{f',{inner}'.join(lines)}{line}}}" if lines else "{}"
     if isinstance(value, (list, tuple)):
-        lines = [f"{inner}{_json(one, inner)}" for one in value]
-        return f"[{','.join(lines)}{line}]" if lines else "[]"
+        return f"[{inner}{f',{inner}'.join([_json(one, inner) for one in value])}{line}]" if value else "[]"
     return str(int(value))
+
+
+_JSON: Final[Mapping[type, Callable[[Any], str]]] = {
+    str: _quoted,
+    int: int.__repr__,
+    float: lambda value: float.__repr__(value) if value - value == 0 else "null",
+    bool: lambda value: "true" if value else "false",
+    NoneType: lambda _: "null",
+}
 
 
 # What is accepted, and how it is read.

@@ -83,6 +83,8 @@ class View:
         self._neighbours: dict[int, dict[int, tuple[int, int]]] = {}
         """Devices that were asked, and who is at the other end of each port, as `neighbours` says."""
         self._looked_at: list[int] | None = None
+        self._showing: list[int] | None = None
+        """Switches and NICs that have tables."""
         self._moves = moves
         self._series = series
         self._moved: dict[tuple[str, int, int, str], Moved] | None = None
@@ -124,12 +126,14 @@ class View:
 
     def striking(self, *tables: str) -> list[int]:
         """The switches and NICs that dropped something or show one of these tables, in order."""
+        if self._showing is None:
+            self._showing = [number for number in self.networked() if number in self._devices]
+            self._showing = [number for number in self._showing if self._devices[number].tables]
         dropping = {number for number, _, _ in self._counts.dropped}
-        return [
-            number
-            for number in self.networked()
-            if number in dropping or any(self.rows(number, table) for table in tables)
-        ]
+        found = {number for number in self._showing if any(self.rows(number, one) for one in tables)}
+        if dropping:
+            found |= dropping.intersection(self.networked())
+        return sorted(found)
 
     def counting(self, metric: str) -> list[tuple[int, int]]:
         """The ports whose counter of this metric is not 0, in order."""

@@ -99,7 +99,8 @@ def shown_of(record: DeviceRecord) -> Shown:
 
 def tables_of(record: DeviceRecord) -> Rows:
     """What a device left behind besides its counters."""
-    found = {name: record.results[name] for name in REMEMBERED if record.results.get(name)}
+    results = record.results
+    found = {name: results[name] for name in REMEMBERED if results.get(name)} if results else None
     return {**record.shown, **found} if found else record.shown
 
 
@@ -122,7 +123,7 @@ def shown_lines(topology: Topology, records: Iterable[DeviceRecord]) -> bytes:
         tables = tables_of(record)
         counts = layout.write(out, () if record.idle else record.counters)
         if counts or tables or record.number == topology.controller:
-            name = json.dumps(topology.nodes[record.number].name)
+            name = _compact(topology.nodes[record.number].name)
             begin = f'{{"line":{place},"device":{record.number},"name":{name},"counters":'
             shown = _compact(tables) if tables else "{}"
             pieces += (begin.encode(), out.getvalue(), f',"tables":{shown}}}\n'.encode())

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Topology
-from actors.fabric.paths import first_paths
+from actors.fabric.paths import switches_between
 from actors.host.storage_clients import answer_bytes, request_bytes
 from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.operations import Operation
@@ -343,8 +343,7 @@ class _Count:
         """Links of a shortest path."""
         key = source, destination
         if key not in self._links:
-            path = next(iter(first_paths(self._topology, source, destination, 1)), ())
-            self._links[key] = len(path)
+            self._links[key] = switches_between(self._topology, source, destination) + 1
         return self._links[key]
 
 

@@ -80,6 +80,8 @@ def calls_of(job: int, ranks: int, records: Iterable[DeviceRecord]) -> list[Rank
     """What the ranks of a job called; nothing where they never joined."""
     found = [RankCalls() for _ in range(ranks)]
     for record in records:
+        if not record.results:
+            continue
         for number, rank, *row in record.results.get("flights", ()):
             if number == job:
                 place, group, call, op, *rest = row
@@ -158,7 +160,8 @@ def strangers(job: Job) -> list[str]:
 
 def sm_waits(plan: JobPlan, names: Mapping[int, str], records: Iterable[DeviceRecord]) -> list[str]:
     """A line for each rank of a job whose call waited for SMs and is not over."""
-    rows = [row for record in records for row in record.results.get("sm_waits", ()) if row[0] == plan.job]
+    told = [record.results["sm_waits"] for record in records if "sm_waits" in record.results]
+    rows = [row for rows in told for row in rows if row[0] == plan.job]
     lines = []
     for _, rank, group, call, asked_ps, had_ps, holder in sorted(map(tuple, rows)):
         other = f"rank {holder % MEMBER}"

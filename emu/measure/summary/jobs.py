@@ -96,7 +96,7 @@ class Reported:
         """By job: how long the last of them took until it asked."""
         self.requests: dict[int, list[Sequence[int]]] = {}
         """By job: kind, answered, ps in all, ps at most, refused."""
-        for record in records:
+        for record in [one for one in records if one.results]:
             for job, _, start_ps, asked_ps, end_ps, status in record.results.get("clients", ()):
                 self.clients.setdefault(job, []).append(Outcome(start_ps, end_ps, status))
                 staged_ps = max(self.staged.get(job, 0), asked_ps - start_ps)

@@ -199,7 +199,8 @@ def summarise(
     )
     if diagnose is not None:
         summary = summary.model_copy(update=diagnose(summary, counts)._asdict())
-    values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
+    plain = summary.plain() if scenario.expect else {}
+    values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), plain))
     series = iter(_judged_series(scenario, topology, jobs, records, summary, history, measured))
     verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]
     return summary.model_copy(update={"expectations": verdicts})

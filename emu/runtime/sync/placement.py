@@ -113,6 +113,8 @@ def assign(
 
     UsageError where there are more workers than devices.
     """
+    if kind == "packed" and workers == 1:
+        return (0,) * len(topology.nodes)
     if kind == "packed":
         return _packed(topology, workers, expected_loads(topology) if loads is None else loads)
     assigned = [0] * len(topology.nodes)
