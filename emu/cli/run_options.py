@@ -7,8 +7,9 @@ combinations.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,6 +87,20 @@ def session_of(where: RunOptions) -> AbstractContextManager[None]:
     if where.local:
         return nullcontext()
     return session(where.address, unprotected=where.unprotected, wheel=where.wheel)
+
+
+@contextmanager
+def ray_beside(where: RunOptions) -> Iterator[Callable[[], None]]:
+    """Ray starts beside what is inside, where a run will be on a Ray of its own; what it is given ends that
+    Ray where it turns out that it is not.
+    """
+    if where.local or where.address is not None:
+        yield lambda: None
+        return
+    from emu.runtime.cluster.session import begun, drop_begun  # noqa: PLC0415 - only where Ray is started
+
+    with begun(where.workers or os.cpu_count() or 1):
+        yield drop_begun
 
 
 def _placed(

@@ -19,7 +19,7 @@ from emu.base.errors import UsageError
 from emu.base.units import counted
 from emu.build.run_warnings import run_warnings
 from emu.cli.commands.estimate import costs
-from emu.cli.run_options import pageless, placed, recovering, result_of
+from emu.cli.run_options import pageless, placed, ray_beside, recovering, result_of
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
 from emu.measure import summary_report
@@ -81,6 +81,7 @@ def command(
     """
     options = replace(where, discovery_port=discovery_port, **recovery)
     assignments = (*assignments, NO_EXPECT) if no_expect else assignments
+    shown: dict[str, Any] = {"junit": junit, "page": not no_page}
     if resume is not None:
         if scenario is not None or assignments or seed is not None or variant or out is not None or force:
             raise UsageError(
@@ -89,19 +90,23 @@ def command(
             )
         from emu.resume import reopen  # noqa: PLC0415 - only of a run that broke off
 
-        with reopen(resume) as again:
+        with ray_beside(options), reopen(resume) as again:
             options = replace(options, resume_ps=again.from_ps)
             words = ["emu", "run", str(again.directory.path / "scenario.yaml")]
-            shown: dict[str, Any] = {"junit": junit, "page": not no_page}
             return show_run(
                 again.prepared, again.directory, options, words, as_json, quiet, again.broken, **shown
             )
     if scenario is None:
         raise UsageError("emu run needs a SCENARIO, or --resume with the directory of a run that broke off")
-    prepared = prepare(load_scenario(scenario, assignments, seed, variant))
-    words = _repeat(scenario, assignments, seed, variant, options)
-    with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
-        return show_run(prepared, directory, options, words, as_json, quiet, junit=junit, page=not no_page)
+    with ray_beside(options) as drop_ray:
+        prepared = prepare(load_scenario(scenario, assignments, seed, variant))
+        if prepared.scenario.fidelity == "flow":
+            drop_ray()
+        words = _repeat(scenario, assignments, seed, variant, options)
+        with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
+            return show_run(
+                prepared, directory, options, words, as_json, quiet, junit=junit, page=not no_page
+            )
 
 
 def show_run(

@@ -1,9 +1,10 @@
 """The Ray session of a run: started for it, and gone without a trace afterwards.
 
-Without an address, a cluster of this machine alone is started for the run: no dashboard, the smallest
-object store, no usage statistics, no worker output in the terminal, its files in a directory that only this
-user may enter and that is removed at the end. It takes 5 to 7 seconds. With an address, that cluster is
-used and left running. Where this process is already connected to Ray (the tests, a notebook), the
+Without an address, a cluster of this machine alone is started for the run: the least that Ray can do with
+(`emu.runtime.cluster.head`), the smallest object store, no usage statistics, no worker output in the
+terminal, its files in a directory that only this user may enter and that is removed at the end. It takes two
+seconds, in which `begun` lets a command load its scenario. With an address, that cluster is used and left
+running. Where this process is already connected to Ray (the tests, a notebook), the
 connection is used and kept.
 
 What is started is in sessions of its own, so that a signal to this process and its group (Ctrl-C,
@@ -15,6 +16,7 @@ Ray is imported here and in the coordinator only, and only when a run needs it.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import resource
@@ -23,8 +25,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -61,14 +64,90 @@ processes of the machine come first: here they are as nice as whoever started th
 processes 5 to 60 s to find each other, which on a machine with too much to do may take longer."""
 REACH_ENVIRONMENT: Final = {"RAY_NUM_REDIS_GET_RETRIES": "3"}
 """How often a cluster that answers, but not as hoped, is asked again; a second lies between."""
+PROGRAM: Final = Path(__file__).with_name("head.py")
+OF_HEAD: Final = {
+    "RAY_preload_python_modules": "emu.runtime.workers.worker",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+"""What a cluster of this machine reads besides: its processes for workers load emu as they start, before
+there is a worker; and nothing listens on more than the loopback, as on desktops."""
+LOOPBACK: Final = "ENABLE_RAY_CLUSTER"
+"""What Ray calls whether nodes are to be reached from other machines."""
 STARTS: Final = 2
-"""How often it is tried to start a cluster here: Ray gives a node 30 s to come up, whatever is said."""
+"""How often it is tried to start a cluster here, the last time with all that Ray has: Ray gives a node 30 s
+to come up, whatever is said."""
 _TOKEN: Final = secrets.token_hex(32)
 """Guards the clusters that this process starts; Ray caches it, so it lives as long as the process."""
 _CHOSEN: Final = any(
     name in os.environ for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 )
 """Whether the user has said how Ray authenticates; asked before Ray says so itself."""
+
+
+class Head:
+    """A cluster of this machine for so many CPUs, from its first process on: `head.py` starts the others."""
+
+    def __init__(self, cpus: int, *, lean: bool = True) -> None:
+        """Raises RuntimeFailure."""
+        import subprocess  # noqa: PLC0415  processes, only on Ray
+
+        _check_open_files(cpus)
+        self.cpus = cpus
+        _set_environment(ENVIRONMENT)
+        self.directory = private_directory(inhabited=True)
+        _set_token(self.directory)
+        words = [str(self.directory), str(cpus), str(OBJECT_STORE_BYTES), *(["lean"] if lean else [])]
+        with started_for(self.directory), _build_carried():
+            self._program = subprocess.Popen(  # noqa: S603  our own
+                [sys.executable, str(PROGRAM), *words],
+                env=OF_HEAD | os.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+                umask=0o077,
+            )
+
+    def address(self) -> str:
+        """Where it listens, once it does. Raises RuntimeError."""
+        line, _ = self._program.communicate()
+        found: dict[str, str] = json.loads(line or "{}")
+        if "address" not in found:
+            status = f"its program ended with status {self._program.returncode}"
+            raise RuntimeError(found.get("error", status))
+        return found["address"]
+
+    def close(self) -> None:
+        """End it, and forget its token. May be called again."""
+        self._program.kill()
+        with self._program:  # which waits for it
+            remove_private(self.directory)
+        forget_token()
+
+
+_begun: Final[list[Head]] = []
+"""A cluster that was begun before there was a use for it."""
+
+
+@contextmanager
+def begun(cpus: int) -> Iterator[None]:
+    """A cluster of this machine starts while what is inside goes on, up to the `ray_session` that takes it;
+    it ends where none does.
+    """
+    if not _is_connected():
+        with suppress(RuntimeFailure):  # which is raised again where the cluster is needed
+            _begun.append(Head(cpus))
+    try:
+        yield
+    finally:
+        drop_begun()
+
+
+def drop_begun() -> None:
+    """End the cluster that was begun, if nobody has taken it."""
+    while _begun:
+        _begun.pop().close()
 
 
 @contextmanager
@@ -80,49 +159,72 @@ def ray_session(
     Raises RuntimeFailure in one line if that cannot be had, and UsageError for a cluster of other machines
     that asks nobody for a token, unless it is to be used `unprotected`.
     """
-    if address is not None:
-        _check_reachable(address)
-        if not unprotected and not _has_token() and not _is_here(address):
-            raise UsageError(f"{address}: {UNPROTECTED}")
-    wanted = ENVIRONMENT if address is None else ENVIRONMENT | REACH_ENVIRONMENT
-    os.environ.update({name: value for name, value in wanted.items() if name not in os.environ})
-    with endable():
-        import ray  # noqa: PLC0415  takes a second, which only runs on Ray pay
-
-    if ray.is_initialized():
+    if _is_connected():
         yield
         return
     if address is None:
-        _check_open_files(cpus)
-    directory: Path | None = None
-    umask = os.umask(0o077)
+        with _own_cluster(cpus), _quiet_standard_output():
+            yield
+        return
+    _check_reachable(address)
+    if not unprotected and not _has_token() and not _is_here(address):
+        raise UsageError(f"{address}: {UNPROTECTED}")
+    _set_environment(ENVIRONMENT | REACH_ENVIRONMENT)
+    with endable():
+        import ray  # noqa: PLC0415  takes a third of a second, which only runs on Ray pay
     try:
-        for left in reversed(range(STARTS if address is None else 1)):
-            if address is None:
-                directory = private_directory(inhabited=True)
-                _set_token(directory)
-            try:
-                _connect(address, cpus, directory, wheel)
-            except Exception as error:  # noqa: BLE001  Ray raises that where a node is late
-                if not left or "timed out" not in str(error).lower():
-                    raise _unusable(address, error) from None
-                ray.shutdown()
-                if directory is not None:
-                    remove_private(directory)
-            else:
-                break
-        os.umask(umask)
-        if address is not None and not unprotected and not _has_token():
+        try:
+            with _quiet_standard_error():
+                shipped = {} if wheel is None else {"py_modules": [str(wheel)]}
+                ray.init(
+                    address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped
+                )
+        except Exception as error:  # noqa: BLE001  whatever Ray raises
+            raise _unusable(address, error) from None
+        if not unprotected and not _has_token():
             _check_at_home(address)
         with _quiet_standard_output():
             yield
     finally:
-        os.umask(umask)
-        with suppress(Exception):  # a cluster that is gone; what was started here ends with its directory
+        with suppress(Exception):  # a cluster that is gone
             ray.shutdown()
-        if directory is not None:
-            remove_private(directory)
-            forget_token()
+
+
+@contextmanager
+def _own_cluster(cpus: int) -> Iterator[None]:
+    """A cluster of this machine alone, connected. Raises RuntimeFailure."""
+    head: Head | None = None
+    try:
+        with endable():
+            for left in reversed(range(STARTS)):
+                if _begun and _begun[0].cpus < cpus:
+                    drop_begun()
+                head = _begun.pop() if _begun else Head(cpus, lean=left > 0)
+                import ray  # noqa: PLC0415  as above
+
+                try:
+                    where = head.address()
+                    # Where it was imported before, it knows the environment of then.
+                    import_module("ray._raylet").Config.initialize("")
+                    with _quiet_standard_error(), _at_loopback():
+                        ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR)
+                except Exception as error:  # noqa: BLE001  Ray raises that where a node is late
+                    if not left or "timed out" not in str(error).lower():
+                        raise _unusable(None, error) from None
+                    ray.shutdown()
+                    head.close()
+                else:
+                    break
+        yield
+    finally:
+        with suppress(Exception):  # a cluster that is gone; what was started here ends with its directory
+            sys.modules["ray"].shutdown()
+        if head is not None:
+            head.close()
+
+
+def _is_connected() -> bool:
+    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
 
 
 def _check_open_files(cpus: int) -> None:
@@ -136,26 +238,21 @@ def _check_open_files(cpus: int) -> None:
         )
 
 
-def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path | None) -> None:
-    import ray  # noqa: PLC0415  as above
+def _set_environment(wanted: Mapping[str, str]) -> None:
+    """Say to Ray what the user has not said otherwise."""
+    os.environ.update({name: value for name, value in wanted.items() if name not in os.environ})
 
-    if address is not None:
-        with _quiet_standard_error():
-            shipped = {} if wheel is None else {"py_modules": [str(wheel)]}
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped)
-        return
-    assert directory is not None, address
-    with started_for(directory), _build_carried(), endable():
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            num_gpus=0,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _temp_dir=str(directory),
-        )
+
+@contextmanager
+def _at_loopback() -> Iterator[None]:
+    """Let Ray take 127.0.0.1 for what it is, and not for this machine's address on its network."""
+    known = import_module("ray._private.ray_constants")
+    before = getattr(known, LOOPBACK, True)
+    setattr(known, LOOPBACK, False)
+    try:
+        yield
+    finally:
+        setattr(known, LOOPBACK, before)
 
 
 @contextmanager
@@ -234,7 +331,7 @@ def _print_nothing(data: dict[str, Any], ignore_prefix: bool) -> None:
 
 @contextmanager
 def _quiet_standard_error() -> Iterator[None]:
-    """Drop what Ray's C++ side writes of every attempt to connect; the exception says it too."""
+    """Drop what Ray's C++ side writes of signals, and of attempts to connect: the exception says it too."""
     sys.stderr.flush()
     kept = os.dup(2)
     with Path(os.devnull).open("wb") as nowhere:
@@ -255,6 +352,7 @@ def _set_token(directory: Path) -> None:
         except OSError as error:
             raise RuntimeFailure(f"{path}: {error.strerror}") from None
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # as Ray does for a cluster that it starts
 
 
 def forget_token() -> None:

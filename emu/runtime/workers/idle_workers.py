@@ -1,6 +1,6 @@
 """The worker pool of a session, which keeps Ray and idle workers from run to run.
 
-Ray takes 5 to 10 seconds to start, and an actor about a second of CPU. Whoever makes many short runs (a
+Ray takes two seconds to start, and an actor about a second of CPU. Whoever makes many short runs (a
 sweep, a notebook, the tests) opens a session: Ray stays up in it, and the workers of a run that ended in
 order wait for the next. A kept worker has closed and forgotten everything of its run, so it knows no more
 than a new one. Only its peak memory is that of its life.
@@ -57,7 +57,7 @@ def session(
     address: str | None = None, *, unprotected: bool = False, wheel: Path | None = None
 ) -> Iterator[None]:
     """Keep Ray and the workers between the runs inside; without an address Ray is started on this machine.
-    `unprotected` and `wheel` are as of `RunOptions`.
+    `unprotected` and `wheel` are as of `RunOptions`. A Ray of this machine takes no runtime environments.
 
     Raises RuntimeFailure if Ray cannot be had, and UsageError in a session.
     """
