@@ -36,6 +36,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.kernel.state",
     "emu.build.switches",
     "emu.build.nics",
+    "emu.base.json_text",
     "emu.measure.prometheus.lines",
     "emu.measure.run_directory.sample_changes",
     "emu.measure.device_lines",

@@ -17,7 +17,6 @@ costs no more than a class. The methods have the names that pydantic made common
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from json.encoder import encode_basestring as _quoted
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -33,6 +32,7 @@ from typing import (
     get_origin,
 )
 
+from emu.base.json_text import json_text
 from emu.base.spelling import closest, listed, shown, shown_location
 from emu.base.units import counted
 
@@ -326,7 +326,7 @@ class Record:
 
     def json_text(self) -> str:
         """As JSON, indented by two spaces, in the order of the fields; characters as they are."""
-        return _json(self, "\n") + "\n"
+        return json_text(self, _heads_of) + "\n"
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -362,7 +362,7 @@ def _plan_of(cls: "type[Record]") -> _Plan:
             ),
             frozenset(one.alias for one in fields.values()),
             {name: show for name, show in shows.items() if show is not None},
-            tuple((name, f"{_quoted(one.alias)}: ") for name, one in fields.items()),
+            tuple((name, f"{json_text(one.alias, _heads_of)}: ") for name, one in fields.items()),
         )
         cls._record_plan = found  # type: ignore[attr-defined]  # of this class, and not inherited
     return found
@@ -456,35 +456,8 @@ def plain_default(record: type[Record], name: str) -> Any:
     return _plain(shown_as, _How(lists=True, by_alias=True, exclude_unset=False, exclude_none=False))
 
 
-def _json(value: Any, line: str) -> str:
-    """`line` begins a line at this depth."""
-    written = _JSON.get(type(value))
-    if written is not None:
-        return written(value)
-    inner = f"{line}  "
-    if isinstance(value, Record):
-        held = value.__dict__
-        lines = []
-        for name, head in _plan_of(type(value)).written:
-            below = held[name]
-            written = _JSON.get(type(below))
-            lines.append(head + (_json(below, inner) if written is None else written(below)))
-        return f"{{{inner}{f',{inner}'.join(lines)}{line}}}" if lines else "{}"
-    if isinstance(value, dict):
-        lines = [f"{_quoted(key)}: {_json(one, inner)}" for key, one in value.items()]
-        return f"{{{inner}{f',{inner}'.join(lines)}{line}}}" if lines else "{}"
-    if isinstance(value, (list, tuple)):
-        return f"[{inner}{f',{inner}'.join([_json(one, inner) for one in value])}{line}]" if value else "[]"
-    return str(int(value))
-
-
-_JSON: Final[Mapping[type, Callable[[Any], str]]] = {
-    str: _quoted,
-    int: int.__repr__,
-    float: lambda value: float.__repr__(value) if value - value == 0 else "null",
-    bool: lambda value: "true" if value else "false",
-    NoneType: lambda _: "null",
-}
+def _heads_of(cls: type[Record]) -> tuple[tuple[str, str], ...]:
+    return _plan_of(cls).written
 
 
 # What is accepted, and how it is read.

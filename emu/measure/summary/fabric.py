@@ -104,17 +104,19 @@ def ran_ps(jobs: Iterable[Job], virtual_ps: int, *, repeat: bool) -> int:
     return found_ps
 
 
-def link_rows(topology: Topology, counts: Counts, ran: int) -> Iterator[Link]:
+def link_rows(topology: Topology, counts: Counts, ran: int, *, by_rates: bool = False) -> Iterator[Link]:
     """Both directions of every fabric link, over the time `ran` in which jobs did, in ps; without links
-    between two devices that counted nothing."""
+    between two devices that counted nothing. A run `by_rates` knows of no pauses."""
     busy = counts.busy
     for link in topology.links:
         if link.kind != "fabric" or (link.a not in busy and link.b not in busy):
             continue
         for sender, port, receiver in ((link.a, link.a_port, link.b), (link.b, link.b_port, link.a)):
             wire_bytes = counts.port(PORT_TRANSMIT_BYTES, sender, port)
-            paused_ps = counts.port_most(PFC_PAUSED_PS, sender, port)
-            paused_ps += counts.port_most(PORT_TRANSMIT_WAIT_PS, sender, port)  # one of them is 0
+            paused_ps = None
+            if not by_rates:
+                paused_ps = counts.port_most(PFC_PAUSED_PS, sender, port)
+                paused_ps += counts.port_most(PORT_TRANSMIT_WAIT_PS, sender, port)  # one of them is 0
             yield Link(
                 source=topology.nodes[sender].name,
                 destination=topology.nodes[receiver].name,
@@ -122,7 +124,7 @@ def link_rows(topology: Topology, counts: Counts, ran: int) -> Iterator[Link]:
                 data_bytes=counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, sender, port),
                 wire_bytes=wire_bytes,
                 utilisation=share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * ran),
-                paused=share(paused_ps, ran),
+                paused=None if paused_ps is None else share(paused_ps, ran),
                 paused_ps=paused_ps,
             )
 
@@ -335,13 +337,12 @@ plane its pauses and drops."""
 
 
 def known_to_flows(fabric: Fabric) -> Fabric:
-    """The section as flow level has it: what it does not know is null, and not 0."""
-    links = [link.model_copy(update={"paused": None, "paused_ps": None}) for link in fabric.links]
+    """The section, whose links know no pauses, as flow level has it: what it does not know is null."""
     tiers = [
         tier.model_copy(update={"up_xoff_frames": None, "down_xoff_frames": None}) for tier in fabric.tiers
     ]
     rows = [plane.model_copy(update={"drops": None, "xoff_frames": None}) for plane in fabric.planes]
-    return fabric.model_copy(update=dict.fromkeys(UNKNOWN) | {"links": links, "tiers": tiers, "planes": rows})
+    return fabric.model_copy(update=dict.fromkeys(UNKNOWN) | {"tiers": tiers, "planes": rows})
 
 
 TOTALS: Final = tuple(
@@ -350,7 +351,7 @@ TOTALS: Final = tuple(
 """What the section has of the whole fabric: its fields that are called as a counter."""
 
 
-def fabric_of(topology: Topology, counts: Counts, ran: int) -> Fabric:
+def fabric_of(topology: Topology, counts: Counts, ran: int, *, by_rates: bool = False) -> Fabric:
     """The whole section `fabric` of the summary; `ran` is how long some job did, in ps."""
     peak_bytes, peak_switch = counts.peak(BUFFER_PEAK_BYTES)
     uplinks = list(uplink_rows(topology, counts))
@@ -361,7 +362,7 @@ def fabric_of(topology: Topology, counts: Counts, ran: int) -> Fabric:
         **totals,
         buffer_peak_bytes=peak_bytes,
         buffer_peak_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
-        links=list(link_rows(topology, counts, ran)),
+        links=list(link_rows(topology, counts, ran, by_rates=by_rates)),
         uplinks=uplinks,
         groups=list(other_group_rows(topology, counts)),
         tiers=tier_rows(topology, counts, ran),

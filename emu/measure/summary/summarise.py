@@ -146,7 +146,9 @@ def summarise(
             for one, time_ps in zip(effects, times_ps, strict=True)
         ]
     rows = with_failures(topology, jobs, job_rows(jobs, records), records)
-    fabric = fabric_of(topology, counts, ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat))
+    flows = scenario.fidelity == "flow"
+    ran = ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat)
+    fabric = fabric_of(topology, counts, ran, by_rates=flows)
     if scenario.frontend.storage.servers:
         loads = server_loads(topology, scenario.frontend, fabric)
         fabric = fabric.model_copy(update={"servers": loads})
@@ -166,7 +168,6 @@ def summarise(
     if "convergence" in scenario.run.kpis:
         found = convergence_of(topology, jobs, rows, records, history())
         fabric = fabric.model_copy(update={"convergence": found})
-    flows = scenario.fidelity == "flow"
     if flows:
         fabric = known_to_flows(fabric)
         effects = [one.model_copy(update={"frames_lost": None}) for one in effects]
