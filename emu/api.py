@@ -63,7 +63,6 @@ from emu.scenario.dump import to_yaml as effective
 from emu.scenario.expect import Expectation, SeriesExpectation
 from emu.scenario.live_changes import Change
 from emu.scenario.load import Loaded, load_mapping
-from emu.scenario.reference import json_schema as scenario_schema
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import ports_named
 from emu.scenario.set_options import VARIANT
@@ -119,6 +118,13 @@ _LATER: Final = {
     "Program": "emu.workload.composing",
 }
 """Classes that most runs do not load -> where each is."""
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario, with every description and default."""
+    from emu.scenario.reference import json_schema  # noqa: PLC0415 - reads sources, which no run needs
+
+    return json_schema()
 
 
 def __getattr__(name: str) -> object:

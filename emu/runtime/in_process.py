@@ -8,17 +8,20 @@ is where the promise is tested. With one partition there is nothing to exchange 
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from actors.kernel.event import NEVER_PS
+from actors.kernel.mixing import Stream
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.saving import SnapshotRequests
 from emu.runtime.sync.logical_process import LogicalProcess, Sends
 from emu.runtime.sync.pacing import Pace
 
+DELAYS_PURPOSE: Final = 1
+"""Names the stream of delays between partitions, on which no answer depends."""
 Between = Callable[[], bool]
 """Called between slices; returns whether to go on."""
 
@@ -37,7 +40,7 @@ class InProcess:
         self._pace = pace
         self._logical_processes = logical_processes
         self._snapshot_requests = snapshot_requests
-        self._random = random.Random(seed)  # noqa: S311  delays, not secrets
+        self._delays = Stream(seed, 0, DELAYS_PURPOSE)
         self._between = between
         count = len(logical_processes)
         self._channels: list[deque[bytes]] = [deque() for _ in range(count * count)]
@@ -64,7 +67,7 @@ class InProcess:
         for at in range(len(self._logical_processes)):
             self._open(at)
         while self._busy:
-            choice = self._random.randrange(len(self._busy)) if len(self._busy) > 1 else 0
+            choice = self._delays.below(len(self._busy)) if len(self._busy) > 1 else 0
             self._busy[choice], self._busy[-1] = self._busy[-1], self._busy[choice]
             chosen = self._busy.pop()
             if chosen >= 0:

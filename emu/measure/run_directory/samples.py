@@ -33,7 +33,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
 from zlib import compress as deflated
 from zlib import compressobj, decompress
@@ -378,6 +377,8 @@ class SampleSpool:
     """The samples of a run that has no directory, in a file without a name; they can be read again."""
 
     def __init__(self) -> None:
+        from tempfile import TemporaryFile  # noqa: PLC0415 - where samples are kept beside no directory
+
         self._file = TemporaryFile("w+", encoding="ascii")  # noqa: SIM115  closed by `close`
 
     def add(self, changed: Changed) -> None:

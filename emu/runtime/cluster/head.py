@@ -80,13 +80,13 @@ def _without_agents(node: Any, services: Any) -> None:
             persist(self._session_dir, self._node_id, name, -1)
         return start_raylet(self, *arguments, **named)
 
-    def process(command: list[str], *arguments: Any, **named: Any) -> Any:
+    def quiet_process(command: list[str], *arguments: Any, **named: Any) -> Any:
         for place, word in enumerate(command):
             if word.startswith(AGENTS):
                 command[place] = word.partition("=")[0] + "=" + IN_PLACE
         return start(command, *arguments, **named)
 
-    services.start_ray_process = process
+    services.start_ray_process = quiet_process
     node.Node.start_raylet = raylet
     node.Node.start_monitor = node.Node.start_log_monitor = node.Node.start_api_server = _nothing
 
