@@ -109,6 +109,33 @@ __attribute__((cold)) void CPy_AttributeError(
 """
 """Begins each C file: what is called after nearly no test that mypyc writes, so that the compiler keeps the
 way there out of the path of a hop."""
+INLINED: Final = {
+    "actors.kernel.queue": ("EventQueue.pop", "EventQueue.push"),
+    "actors.nic.egress_port": ("NicPort._append", "NicPort._join", "NicPort.send_frame"),
+    "actors.nic.nic": ("Nic._arrived",),
+    "actors.nic.queue_pair.packets": (
+        "Connection.acknowledgement",
+        "Connection.frame",
+        "Connection.packet",
+        "Spares.take",
+    ),
+    "actors.nic.queue_pair.queue_pair": ("QueuePair.next_frame",),
+    "actors.nic.queue_pair.requester": ("Requester._advance", "Requester.acknowledged"),
+    "actors.nic.queue_pair.responder": ("Responder.answer", "Responder.respond"),
+    "actors.port.port": (
+        "Port._arm_behind",
+        "Port._may_put_off",
+        "Port.kick",
+        "Port.put_off",
+        "Port.serve",
+        "Port.transmit",
+    ),
+    "actors.switch.buffer": ("Buffer.threshold_bytes",),
+    "actors.switch.egress": ("SwitchPort.enqueue",),
+    "actors.switch.switch": ("Switch._choice", "Switch._hold"),
+}
+"""What a hop calls, by module: these functions are put where they are called from within their unit. Left
+alone the compiler does not, since each is long: most of it is ways to errors, which are never taken."""
 UNITS: Final = (
     ("actors.kernel.", "actors.wire.", "actors.port.", "actors.switch.", "actors.nic."),
     ("actors.host.", "actors.gpu.", "actors.ncclx.", "actors.control."),
@@ -149,9 +176,10 @@ class CannotCompileError(Exception):
 
 
 def recipe(profiled: bool = False) -> str:
-    """What besides the sources decides the code: the version of mypyc and the flags."""
+    """What besides the sources decides the code: the version of mypyc, the flags, and how C is rewritten."""
     flags = (*C_FLAGS, *COUNTED_FLAGS) if profiled else C_FLAGS
-    return f"mypy {importlib.metadata.version('mypy')} -O{OPTIMISATION} {' '.join(flags)}"
+    rewriting = hashlib.sha256(repr((BODIES, RARE, INLINED, UNITS)).encode()).hexdigest()[:8]
+    return f"mypy {importlib.metadata.version('mypy')} -O{OPTIMISATION} {' '.join(flags)} {rewriting}"
 
 
 def refuse_unless_possible() -> None:
@@ -317,6 +345,8 @@ def units(sources: Sequence[str], modules: tuple[str, ...]) -> list[str]:
             lighten(path)
             if module in BODIES:
                 path.write_bytes(with_bodies(path.read_bytes(), BODIES[module]))
+            if module in INLINED:
+                path.write_bytes(with_inlined(path.read_bytes(), INLINED[module]))
             ours = module.startswith(tuple(f"{package}." for package in PACKAGES))
             at = next((at for at, rooms in enumerate(UNITS) if module.startswith(rooms)), len(UNITS))
             if not ours:  # a plug-in: with the switches and NICs that call it
@@ -359,6 +389,21 @@ def copy_sources(root: Path, destination: Path) -> None:
             copied = destination / path.relative_to(root)
             copied.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copied)
+
+
+def with_inlined(text: bytes, names: Sequence[str]) -> bytes:
+    """A module's C with these functions inlined. Raises ValueError where one is not to be found."""
+    for name in names:
+        in_c = name.replace(".", "___").encode()
+        text, found = re.subn(
+            rb"^\w+ \*?CPyDef_\w+?___" + in_c + rb"\(.*\) \{",
+            rb"__attribute__((always_inline)) inline \g<0>",
+            text,
+            flags=re.MULTILINE,
+        )
+        if found != 1:
+            raise ValueError(f"the compiled code has {found} functions {name}")
+    return text
 
 
 def build(root: Path, plugins: Sequence[Path] = (), profiled: bool = False) -> tuple[Build, bool]:

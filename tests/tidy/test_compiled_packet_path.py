@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from actors.compiled.build import (
     BODIES,
     DURATION,
     DURATION_PROFILED,
+    INLINED,
     INTERPRETED,
     MYPY,
     TRAINING,
@@ -32,6 +34,7 @@ from actors.compiled.build import (
     lighten,
     refuse_unless_possible,
     with_bodies,
+    with_inlined,
 )
 from actors.compiled.fields import FieldsLoader
 from actors.compiled.finder import present_hot_modules, source_path
@@ -391,6 +394,19 @@ def test_each_function_that_is_to_get_a_body_in_c_gets_it_or_the_compile_fails()
             assert f"{name.decode()}(PyObject *cpy_r_x) {{\n{body.decode()}\nreturn 1;" in written
             with pytest.raises(ValueError, match=f"0 functions {name.decode()}"):
                 with_bodies(text.replace(name, b"another"), bodies)
+
+
+def test_each_function_that_is_to_be_inlined_is_or_the_compile_fails() -> None:
+    for module, names in INLINED.items():
+        in_c = {name: f"CPyDef_m___{name.replace('.', '___')}" for name in names}
+        text = "".join(f"char {c}(PyObject *cpy_r_x) {{\nreturn {c}x(1);\n}}\n" for c in in_c.values())
+        written = with_inlined(text.encode(), names).decode()
+        for name, c in in_c.items():
+            assert attrgetter(name)(importlib.import_module(module))
+            assert f"__attribute__((always_inline)) inline char {c}(" in written
+            with pytest.raises(ValueError, match=f"0 functions {name}"):
+                with_inlined(text.replace(f"{c}(", "another(").encode(), names)
+        assert written.count("inline ") == len(names)
 
 
 @needs_compiler
