@@ -37,8 +37,8 @@ _WORD_BITS: Final[i64] = 32
 """A word of the wheel has a bit for each of 32 slots."""
 _BEYOND_WORD: Final[i64] = 1 << 32
 """Bits are made of it by shifting right: mypyc writes a small literal as a C int, and 1 << 31 is negative."""
-_MANY: Final[i64] = 32
-"""Longest run of events of a chain that is sorted by insertion; a longer rest is merged."""
+_MANY: Final[i64] = 8
+"""How many events of a chain are sorted by insertion; a longer rest is merged."""
 
 
 def _push(heap: vec[Event], event: Event) -> vec[Event]:
@@ -448,19 +448,22 @@ def _merged(one: Event, other: Event) -> Event:
         later = one
     assert _precedes(first, later), (first.time_ps, describe_key(first.key))
     last = first
-    rest = first.chain
-    second: Event | None = later
-    while rest is not None and second is not None:
-        if _precedes(rest, second):
-            last.chain = rest
+    time: i64 = later.time_ps
+    key: i64 = later.key
+    while last.chain is not None:
+        rest: Event = last.chain
+        rest_time: i64 = rest.time_ps
+        rest_key: i64 = rest.key
+        if rest_time < time or (rest_time == time and rest_key < key):
             last = rest
-            rest = rest.chain
-        else:
-            assert _precedes(second, rest), (second.time_ps, describe_key(second.key))
-            last.chain = second
-            last = second
-            second = second.chain
-    last.chain = second if rest is None else rest
+            continue
+        assert rest_time > time or rest_key != key, (time, describe_key(key))
+        last.chain = later  # the rest of this chain is the later one from here on
+        last = later
+        later = rest
+        time = rest_time
+        key = rest_key
+    last.chain = later
     return first
 
 

@@ -55,7 +55,7 @@ from actors.kernel.counters import (
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
 from actors.kernel.event import LINK_STATE, SERVE, Event, Message, pack_key, void
 from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream, mix
-from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.port.credits import Credits, credit_counters, credit_series
 from actors.port.impairments import BitErrors
 from actors.port.link import PRIORITIES, LinkEnd, Wire
@@ -129,8 +129,6 @@ class Port(LinkEnd):
         """The last train of which packets leave here ahead of time; it may be over."""
         self.coming: Passage | None = None
         """Passage of a train that arrives here."""
-        self.couples: bool = False
-        """Whether trains may leave here."""
 
     def set_scheduler(self, scheduler: Scheduler) -> None:
         """Let a scheduler choose the next class."""
@@ -169,7 +167,8 @@ class Port(LinkEnd):
         way; ONE if the first is to go as a frame of its own, and the others may follow."""
         if not self.couples or not self.up or self.uneven or self.measuring or self.control_pending:
             return 0
-        if ((self.blocked | self.discarding) >> priority) & 1 or self.waiting != 0 or self.serve_pending:
+        discarding: int = self.discarding
+        if ((self.blocked | discarding) >> priority) & 1 or self.waiting != 0 or self.serve_pending:
             return 0
         leaving = self.leaving
         if leaving is not None and leaving.last_ps >= self.queue.now_ps:
@@ -213,6 +212,7 @@ class Port(LinkEnd):
         sending_ps: i64 = size * self.ps_per_byte
         self._sent_so_many(train, passage.count)
         self.free_ps = passage.last_ps + sending_ps
+        self.marked = False
         self.leaving = passage
         train.sent_ps = first_ps
         train.time_ps = first_ps + sending_ps + self.flight_ps
@@ -249,10 +249,11 @@ class Port(LinkEnd):
     def send_at_once(self, frame: Frame, now: i64) -> bool:
         """Send a frame now if nothing goes before it and nothing forbids it; whether it left."""
         priority: int = frame.priority
+        discarding: int = self.discarding
         if (
             (self.waiting & ~self.blocked) == 0
             and self.free_ps <= now
-            and ((self.blocked | self.discarding) >> priority) & 1 == 0
+            and ((self.blocked | discarding) >> priority) & 1 == 0
             and self.up
             and not self.control_pending
         ):
@@ -276,15 +277,15 @@ class Port(LinkEnd):
         self.sent_data_bytes += payload
         frame.sent_ps = now
         frame.time_ps = done + self.flight_ps
+        self.marked = self.crowded
         if self.crowded:
             frame.followed = self.as_left
-            self.marked_ps = done
         if self.uneven:
             self._fly(frame, now, done)
         frame.key = self.peer_key
-        if self.outbox is None:
+        if not self.outbound:
             self.queue.push(frame)
-        else:
+        elif self.outbox is not None:
             self.outbox.add_frame(frame)
 
     def _fly(self, frame: Frame, now: i64, done: i64) -> None:
@@ -318,7 +319,7 @@ class Port(LinkEnd):
             return
         if self.free_ps <= now:
             self.serve(now)
-        elif self.marked_ps == self.free_ps and self._may_put_off():
+        elif self.marked and self._may_put_off():
             self.put_off()
         else:
             self.crowded = self.defers
@@ -373,6 +374,7 @@ class Port(LinkEnd):
             self.leaving = None  # it is over
             return False
         self.free_ps = leaving.last_ps + leaving.gap_ps
+        self.marked = False
         frame.followed = -self.as_left
         self.put_off()
         return True
@@ -571,8 +573,8 @@ class Port(LinkEnd):
         """The port's state."""
         return [
             save_fields(self, _FIELDS),
-            save_integers(self.down_starts),
-            save_integers(self.down_ends),
+            list[Plain](self.down_starts),
+            list[Plain](self.down_ends),
             None if self.pfc is None else self.pfc.save(),
             None if self.errors is None else self.errors.stream.counter,
             None if self.credits is None else self.credits.save(),
@@ -590,15 +592,15 @@ class Port(LinkEnd):
         load_fields(self, _FIELDS, fields)
         self.leaving = None
         self.coming = None
-        self.marked_ps = 0
+        self.marked = False
         taps = self.taps
         self.taps = []
         self._recorded = as_list(captured)
         for tap in taps:
             self.set_tap(tap)
         self.set_rate(self.rate_bps)
-        self.down_starts = load_integers(starts)
-        self.down_ends = load_integers(ends)
+        self.down_starts = [as_int(start_ps) for start_ps in as_list(starts)]
+        self.down_ends = [as_int(end_ps) for end_ps in as_list(ends)]
         if self.pfc is not None:
             self.pfc.load(pfc)
         if self.credits is not None:

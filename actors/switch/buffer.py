@@ -79,15 +79,16 @@ class PriorityGroup:
     """What one priority of one ingress port may hold, and holds."""
 
     def __init__(self, priority: int, lossless: bool, reserve_bytes: int, headroom_bytes: int) -> None:
-        # What every frame that is held writes comes first, in one cache line; then what else admission reads.
+        # What every frame that is held reads and writes comes first, in one cache line; then the thresholds.
         self.lossless: bool = lossless
         self.stopped: bool = False
-        self.reserve_used_bytes: i64 = 0
+        self.reserve_left_bytes: i64 = reserve_bytes
         self.shared_bytes: i64 = 0
-        self.headroom_used_bytes: i64 = 0
         self.held_bytes: i64 = 0
-        self.reserve_bytes: i64 = reserve_bytes
         self.peak_bytes: i64 = 0
+        self.headroom_used_bytes: i64 = 0
+        """Where this is above 0, the sender is stopped."""
+        self.reserve_bytes: i64 = reserve_bytes
         self.xoff_bytes: i64 = 0
         """The static threshold; 0 for a dynamic one."""
         self.alpha_fixed: i64 = -1
@@ -116,6 +117,15 @@ class PriorityGroup:
         self.xoff_bytes = xoff_bytes
         self.xon_bytes = xon_bytes
         self.xon_offset_bytes = xon_offset_bytes
+
+    @property
+    def reserve_used_bytes(self) -> i64:
+        """What of its reserve is taken."""
+        return self.reserve_bytes - self.reserve_left_bytes
+
+    @reserve_used_bytes.setter
+    def reserve_used_bytes(self, value: i64) -> None:
+        self.reserve_left_bytes = self.reserve_bytes - value
 
 
 class Buffer:
@@ -198,8 +208,8 @@ class Buffer:
     def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:
         """Take a frame in: ADMITTED, or the reason why it is dropped."""
         group = self.groups[number]
-        if group.reserve_used_bytes + size_bytes <= group.reserve_bytes:
-            group.reserve_used_bytes += size_bytes
+        if size_bytes <= group.reserve_left_bytes:
+            group.reserve_left_bytes -= size_bytes
         elif not group.lossless:
             if (
                 group.shared_bytes + size_bytes > self.threshold_bytes(group)
@@ -263,7 +273,7 @@ class Buffer:
 
     def _fits(self, group: PriorityGroup, size_bytes: i64, more_bytes: i64) -> bool:
         """Whether a group may hold one frame more, the last of so many bytes more in the pool."""
-        if size_bytes <= group.reserve_bytes - group.reserve_used_bytes:
+        if size_bytes <= group.reserve_left_bytes:
             return True
         self.shared_used_bytes += more_bytes
         fits: bool = (
@@ -279,7 +289,7 @@ class Buffer:
         group.held_bytes -= size_bytes
         self.held_bytes -= size_bytes
         left: i64 = size_bytes
-        if group.headroom_used_bytes > 0:
+        if group.stopped and group.headroom_used_bytes > 0:
             part: i64 = group.headroom_used_bytes
             if part > left:
                 part = left
@@ -293,8 +303,8 @@ class Buffer:
             group.shared_bytes -= shared
             self.shared_used_bytes -= shared
             left -= shared
-        group.reserve_used_bytes -= left
-        assert group.reserve_used_bytes >= 0, (number, group.reserve_used_bytes, size_bytes)
+        group.reserve_left_bytes += left
+        assert group.held_bytes >= 0, (number, group.held_bytes, size_bytes)
         if group.stopped and group.headroom_used_bytes == 0:
             limit: i64 = self.threshold_bytes(group) - group.xon_offset_bytes
             if limit < group.xon_bytes:

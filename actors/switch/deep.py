@@ -419,7 +419,8 @@ class DeepSwitch(Switch):
         if not out.up:
             out.lose(frame)
             return
-        if (out.discarding >> priority) & 1:
+        discarding: int = out.discarding
+        if (discarding >> priority) & 1:
             out.drop(frame, WATCHDOG_DROP)
             return
         if out.limited and not self.buffer.groups[place].lossless:
@@ -467,7 +468,7 @@ class DeepSwitch(Switch):
             if kind == LINK_STATE and not out.up:
                 self._drop_for(port, ALL_CLASSES, LINK_DOWN_DROP, now)
             elif kind == WATCHDOG and out.discarding != 0:
-                self._drop_for(port, out.discarding, WATCHDOG_DROP, now)
+                self._drop_for(port, i64(out.discarding), WATCHDOG_DROP, now)
             self._grant(port, now)
             return effect
         if subject == 0:

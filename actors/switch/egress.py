@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from actors.kernel.cache import fetch_behind
 from actors.kernel.device import Device, Plain, Tally
@@ -41,6 +41,8 @@ class EgressQueue:
         self.tail: Frame | None = None
         self.queued_bytes: i64 = 0
         self.peak_bytes: i64 = 0
+        self.filling: tuple[i64, i64, i64, i64, i64, i64] = (0, 0, 0, 0, 0, 0)
+        """Nothing, so that it begins with a cache line: 128 bytes with the collector's header, as a frame."""
 
 
 class SwitchPort(Port):
@@ -50,9 +52,11 @@ class SwitchPort(Port):
         self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, buffer: Buffer
     ) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps)
-        # What a frame that waits reads comes first, behind `leaving`.
+        # What a frame that waits reads comes first.
         self.limited: bool = False
         """Whether queues have limits of their own, or lossy ones an AQM that drops."""
+        self.behind_voqs: bool = False
+        """Whether frames wait at their ingress for this port (`actors.switch.deep`), and are marked there."""
         self.buffer: Buffer = buffer
         self.queues: vec[EgressQueue] = vec[EgressQueue]([EgressQueue() for _ in range(PRIORITIES)])
         """By priority."""
@@ -60,31 +64,24 @@ class SwitchPort(Port):
         """The priorities whose queues have an AQM (a mask)."""
         self.dropped: vec[i64] = vec[i64]([0] * DROP_COUNTERS)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
-        self.egress_limit_bytes: vec[i64] = vec[i64]([0, 0])
-        """What a lossy queue and a lossless one may hold, in bytes on the wire; 0 for no such limit."""
-        self.egress_alpha_fixed: vec[i64] = vec[i64]([0, 0])
-        """The share of what is left of the shared pool that either may hold; 0 for no such limit."""
+        self.limits: list[int] = [0, 0, 0, 0]
+        """What a lossy queue and a lossless one may hold, in bytes on the wire, and what share of what is
+        left of the shared pool; 0 for no such limit."""
         self.dropping: i64 = 0
         """Those whose AQM drops frames, too."""
         self.aqms: list[Aqm] = []
         """By priority, if any queue has one."""
-        self.behind_voqs: bool = False
-        """Whether frames wait at their ingress for this port (`actors.switch.deep`), and are marked there."""
         self.voq_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         """What waits there, by priority, on the wire."""
 
     def set_limits(self, limits_bytes: list[int], alphas_fixed: list[int]) -> None:
         """Limits of lossy queues and of lossless ones: bytes, and shares of the free pool; 0 for none."""
-        self.egress_limit_bytes = vec[i64](limits_bytes)
-        self.egress_alpha_fixed = vec[i64](alphas_fixed)
+        self.limits = limits_bytes + alphas_fixed
         self.limited = self.has_limits() or self.dropping != 0
 
     def has_limits(self) -> bool:
         """Whether some queue has a limit of its own."""
-        for kind in range(2):
-            if self.egress_limit_bytes[kind] > 0 or self.egress_alpha_fixed[kind] > 0:
-                return True
-        return False
+        return max(self.limits) > 0
 
     def add_aqm(self, aqm: Aqm, managed: bool) -> None:
         """The AQM of the next priority, and whether its queue is managed at all."""
@@ -107,10 +104,10 @@ class SwitchPort(Port):
     def over_limit(self, frame: Frame, lossless: i64) -> bool:
         """Whether a frame would take its queue over a limit; `lossless` is 1 for a lossless queue, else 0."""
         held: i64 = self.queues[i64(frame.priority)].queued_bytes + i64(frame.wire_bytes)
-        limit_bytes: i64 = self.egress_limit_bytes[lossless]
+        limit_bytes: i64 = self.limits[lossless]
         if limit_bytes > 0 and held > limit_bytes:
             return True
-        alpha_fixed: i64 = self.egress_alpha_fixed[lossless]
+        alpha_fixed: i64 = self.limits[lossless + 2]
         if alpha_fixed == 0:
             return False
         return held > self.buffer.share_bytes(alpha_fixed)
@@ -264,7 +261,7 @@ class SwitchPort(Port):
             [int(queue.peak_bytes) for queue in self.queues],
             save_integers(self.dropped),
         ]
-        own.append(self.discarding)
+        own.append(int(self.discarding))
         for aqm in self.aqms:
             own += [aqm.marked, aqm.stream.counter, aqm.save()]
         return [super().save(), own]
@@ -274,7 +271,7 @@ class SwitchPort(Port):
         base, own = as_list(state)
         super().load(base)
         queues, peaks, dropped, discarding, *marks = as_list(own)
-        self.discarding = as_int(discarding)
+        self.discarding = u8(as_int(discarding))
         for place, aqm in enumerate(self.aqms):
             marked, counter, kept = marks[3 * place : 3 * place + 3]
             aqm.marked, aqm.stream.counter = as_int(marked), as_int(counter)

@@ -510,7 +510,8 @@ class Switch(Device):
         if not out.up:
             out.lose(frame)
             return
-        if (out.discarding >> priority) & 1:
+        discarding: int = out.discarding
+        if (discarding >> priority) & 1:
             out.drop(frame, WATCHDOG_DROP)
             return
         frame.ingress = i32(place)

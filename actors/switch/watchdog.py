@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from actors.kernel.device import Plain
 from actors.kernel.event import WATCHDOG
@@ -89,14 +89,14 @@ class PauseWatch:
             self.pfc.ignore(priority, now)
             port.kick(now)
         else:
-            port.discarding |= bit
+            port.discarding |= u8(bit)
             port.discard(priority, now)
         self._look_again(priority, now + self.restoration_ps)
 
     def _restore(self, priority: i64, now: i64) -> None:
         bit: i64 = 1 << priority
         self.stormy &= ~bit
-        self.port.discarding &= ~bit
+        self.port.discarding &= u8(0xFF & ~bit)
         self.pfc.ignored &= ~bit
         self.port.kick(now)
 
