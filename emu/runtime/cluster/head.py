@@ -1,14 +1,14 @@
 """Ray's processes of this machine, started by a program of their own, so that whoever needs them can go on.
 
-`python head.py DIRECTORY CPUS OBJECT_STORE_BYTES [lean]` starts Ray as `ray.init` does but connects to
+`python head.py DIRECTORY CPUS OBJECT_STORE_BYTES [WITHOUT...]` starts Ray as `ray.init` does but connects to
 nothing, prints a line of JSON (`address`, or `error`), and ends; the processes stay. It imports Ray alone.
 
-*Lean* is without what a run has no use for, each a Python process that Ray waits for or that takes half a
-second of CPU: the dashboard and its agent (metrics, which have pages of their own here), the autoscaler, the
-log monitor (nothing is printed of workers) and the agent for runtime environments (a cluster of this machine
-has one environment). Ray's node waits until its agents have said at which ports they listen; -1 is Ray's own
-word for none, which is written for them. There is no public way; where a version of Ray has other names,
-Ray starts as it comes.
+WITHOUT names what is left out that a run has no use for, each a Python process that Ray waits for or that
+takes half a second of CPU. `dashboard`: that and its agent (metrics, which have pages of their own here), the
+autoscaler, and the log monitor (nothing is printed of workers). `environments`: the agent for runtime
+environments, of which a run has none; whoever has a session may ask Ray for some. Ray's node waits until its
+agents have said at which ports they listen; -1 is Ray's own word for none, which is written for them. There
+is no public way; where a version of Ray has other names, Ray starts as it comes.
 """
 
 import importlib
@@ -18,14 +18,17 @@ import os
 import sys
 from typing import Any, Final
 
-AGENTS: Final = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
+AGENTS: Final = {"dashboard": "--dashboard_agent_command=", "environments": "--runtime_env_agent_command="}
 """Options of the raylet, which ends where an agent does."""
 IN_PLACE: Final = '/bin/sh -c "exec sleep 1000000000"'
 """Takes any arguments."""
-PORTS: Final = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN", "RUNTIME_ENV_AGENT")
+PORTS: Final = {
+    "dashboard": ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN"),
+    "environments": ("RUNTIME_ENV_AGENT",),
+}
 
 
-def main(directory: str, cpus: str, store_bytes: str, *how: str) -> None:
+def main(directory: str, cpus: str, store_bytes: str, *without: str) -> None:
     """Start Ray, and say where."""
     sys.path.pop(0)  # the directory of this file, whose names are no one else's
     import ray  # noqa: PLC0415  here alone
@@ -36,8 +39,8 @@ def main(directory: str, cpus: str, store_bytes: str, *how: str) -> None:
     own: Any = node.Node
     own.start_reaper_process = _nothing
     worker.connect = _tell
-    if "lean" in how:
-        _without_agents(node, services)
+    if without:
+        _leave_out(without, node, services)
     try:
         ray.init(
             address="local",
@@ -64,11 +67,12 @@ def _say(what: str, value: str) -> None:
     os._exit(0)
 
 
-def _without_agents(node: Any, services: Any) -> None:
+def _leave_out(without: tuple[str, ...], node: Any, services: Any) -> None:
     """Have Ray start without them; as it comes where this version has other names."""
     compiled: Any = importlib.import_module("ray._raylet")
     try:
-        names = [getattr(compiled, f"{one}_PORT_NAME") for one in PORTS]
+        names = [getattr(compiled, f"{one}_PORT_NAME") for what in without for one in PORTS[what]]
+        agents = tuple(AGENTS[what] for what in without)
         persist, start = compiled.persist_port, services.start_ray_process
         start_raylet = node.Node.start_raylet
         _ = node.Node.start_monitor, node.Node.start_log_monitor, node.Node.start_api_server
@@ -82,7 +86,7 @@ def _without_agents(node: Any, services: Any) -> None:
 
     def quiet_process(command: list[str], *arguments: Any, **named: Any) -> Any:
         for place, word in enumerate(command):
-            if word.startswith(AGENTS):
+            if word.startswith(agents):
                 command[place] = word.partition("=")[0] + "=" + IN_PLACE
         return start(command, *arguments, **named)
 

@@ -25,7 +25,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -73,6 +73,8 @@ OF_HEAD: Final = {
 there is a worker; and nothing listens on more than the loopback, as on desktops."""
 LOOPBACK: Final = "ENABLE_RAY_CLUSTER"
 """What Ray calls whether nodes are to be reached from other machines."""
+ALL: Final = ("dashboard", "environments")
+"""What a cluster for a run is without, as `head.py` calls it."""
 STARTS: Final = 2
 """How often it is tried to start a cluster here, the last time with all that Ray has: Ray gives a node 30 s
 to come up, whatever is said."""
@@ -87,7 +89,7 @@ _CHOSEN: Final = any(
 class Head:
     """A cluster of this machine for so many CPUs, from its first process on: `head.py` starts the others."""
 
-    def __init__(self, cpus: int, *, lean: bool = True) -> None:
+    def __init__(self, cpus: int, without: Sequence[str] = ALL) -> None:
         """Raises RuntimeFailure."""
         import subprocess  # noqa: PLC0415  processes, only on Ray
 
@@ -96,7 +98,7 @@ class Head:
         _set_environment(ENVIRONMENT)
         self.directory = private_directory(inhabited=True)
         _set_token(self.directory)
-        words = [str(self.directory), str(cpus), str(OBJECT_STORE_BYTES), *(["lean"] if lean else [])]
+        words = [str(self.directory), str(cpus), str(OBJECT_STORE_BYTES), *without]
         with started_for(self.directory), _build_carried():
             self._program = subprocess.Popen(  # noqa: S603  our own
                 [sys.executable, str(PROGRAM), *words],
@@ -152,23 +154,29 @@ def drop_begun() -> None:
 
 @contextmanager
 def ray_session(
-    address: str | None, cpus: int, unprotected: bool = False, wheel: Path | None = None
+    address: str | None,
+    cpus: int,
+    unprotected: bool = False,
+    wheel: Path | None = None,
+    without: Sequence[str] = ALL,
 ) -> Iterator[None]:
-    """Ray, connected. `wheel` is the package for nodes of the cluster that lack it.
+    """Ray, connected. `wheel` is the package for nodes of the cluster that lack it; `without` says what one
+    that is started here lacks.
 
     Raises RuntimeFailure in one line if that cannot be had, and UsageError for a cluster of other machines
     that asks nobody for a token, unless it is to be used `unprotected`.
     """
+    if address is not None:
+        _check_reachable(address)
+        if not unprotected and not _has_token() and not _is_here(address):
+            raise UsageError(f"{address}: {UNPROTECTED}")
     if _is_connected():
         yield
         return
     if address is None:
-        with _own_cluster(cpus), _quiet_standard_output():
+        with _own_cluster(cpus, without), _quiet_standard_output():
             yield
         return
-    _check_reachable(address)
-    if not unprotected and not _has_token() and not _is_here(address):
-        raise UsageError(f"{address}: {UNPROTECTED}")
     _set_environment(ENVIRONMENT | REACH_ENVIRONMENT)
     with endable():
         import ray  # noqa: PLC0415  takes a third of a second, which only runs on Ray pay
@@ -191,7 +199,7 @@ def ray_session(
 
 
 @contextmanager
-def _own_cluster(cpus: int) -> Iterator[None]:
+def _own_cluster(cpus: int, without: Sequence[str]) -> Iterator[None]:
     """A cluster of this machine alone, connected. Raises RuntimeFailure."""
     head: Head | None = None
     try:
@@ -199,7 +207,7 @@ def _own_cluster(cpus: int) -> Iterator[None]:
             for left in reversed(range(STARTS)):
                 if _begun and _begun[0].cpus < cpus:
                     drop_begun()
-                head = _begun.pop() if _begun else Head(cpus, lean=left > 0)
+                head = _begun.pop() if _begun else Head(cpus, without if left else ())
                 import ray  # noqa: PLC0415  as above
 
                 try:

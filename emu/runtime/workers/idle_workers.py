@@ -57,7 +57,7 @@ def session(
     address: str | None = None, *, unprotected: bool = False, wheel: Path | None = None
 ) -> Iterator[None]:
     """Keep Ray and the workers between the runs inside; without an address Ray is started on this machine.
-    `unprotected` and `wheel` are as of `RunOptions`. A Ray of this machine takes no runtime environments.
+    `unprotected` and `wheel` are as of `RunOptions`.
 
     Raises RuntimeFailure if Ray cannot be had, and UsageError in a session.
     """
@@ -65,7 +65,7 @@ def session(
         raise UsageError("a session is open already")
     from emu.runtime.cluster.session import ray_session  # noqa: PLC0415 - only where Ray is started
 
-    with ray_session(address, os.cpu_count() or 1, unprotected, wheel):
+    with ray_session(address, os.cpu_count() or 1, unprotected, wheel, without=("dashboard",)):
         worker_pool = WorkerPool()
         _open.append(worker_pool)
         try:
