@@ -184,6 +184,10 @@ _SEND_FIELDS: Final = (
 _RECEIVE_FIELDS: Final = ("channel", "limit", "expected", "cleared", "ready", "taken", "recycled", "unmade")
 
 
+_NO_DATA: Final[list[bytes | None]] = []
+"""One for all that carry sizes."""
+
+
 class End:
     """What either end of a connection knows of it; clear-to-sends have the queue pair `control`, -1 where
     admission is `none`.
@@ -238,7 +242,7 @@ class SendEnd(End):
         """Since when a slice waits for its CTS, -1 if none does; kept where the host has an event log."""
         self.slot_bytes: vec[i64] = vec[i64]([0] * slots)
         """Size of the slice in each slot."""
-        self.slot_data: list[bytes | None] = [None] * slots
+        self.slot_data: list[bytes | None] = _NO_DATA
         """What is in each slot, until it is posted, where payload is real."""
         self.carries: bool = False
         """Whether there was anything."""
@@ -255,7 +259,9 @@ class SendEnd(End):
     def on_filled(self, host: Host, data: bytes | None = None) -> None:
         """The GPU copied the oldest slice that was issued, which is `data` where payload is real."""
         if data is not None:
-            self.carries = True
+            if not self.carries:
+                self.carries = True
+                self.slot_data = [None] * int(self.slots)
             self.slot_data[self.filled % self.slots] = data
         self.filled += 1
         self.post(host)
@@ -317,7 +323,7 @@ class SendEnd(End):
         """Take the state that `save` returned."""
         fields, sender = as_list(state)
         load_fields(self, _SEND_FIELDS, fields)
-        self.carries = True
+        self.carries = len(self.slot_data) > 0
         self.sender.load(sender)
 
 

@@ -212,6 +212,10 @@ _FIELDS: Final = (
 )
 
 
+_NO_PIECES: Final[list[bytes]] = []
+"""One for all: where payload is real, the first piece of a message begins a list of its own."""
+
+
 class QueuePair(Connection):
     """One end of a reliable connection."""
 
@@ -330,7 +334,7 @@ class QueuePair(Connection):
         """When the scheme is to be called; 0 for not at all."""
         self.receives: i64 = 0
         """Receives that are posted and not taken."""
-        self.pieces: list[bytes] = []  # of the message being received, where payload is real
+        self.pieces: list[bytes] = _NO_PIECES  # of the message being received, where payload is real
 
     def post(self, number: i64, size_bytes: i64, flags: i64, immediate: i64) -> WorkRequest:
         """Queue a work request of `size_bytes` (0 is one empty packet); `flags` are POST_*."""
