@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from actors.control.traffic_engineering import EngineeringKnobs
 from actors.fabric.model import INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
 from actors.fabric.routes import equal_cost_groups, host_groups, local_ports
@@ -382,6 +384,7 @@ def fabric_ports(device: Switch | Nic) -> list[Port]:
     return list(device.ports) if isinstance(device, Switch) else list(device.ports())
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GraphRoutes(Routes):
     """Groups read off the topology, each distinct one shared by the prefixes that have it."""
 
