@@ -65,6 +65,15 @@ class Bundle:
         self.places = append(self.places, place)
         return many
 
+    def lengths(self) -> list[int]:
+        """How many links each way has."""
+        found: list[int] = []
+        before: i64 = 0
+        for end in self.ends:
+            found.append(int(end - before))
+            before = end
+        return found
+
     def add_to(self, total: Amounts, amounts: list[int]) -> None:
         """Add to each link what is sent by the ways that use it, on each so much by its place."""
         each: vec[i64] = vec[i64](amounts)

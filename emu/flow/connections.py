@@ -126,13 +126,16 @@ def _load_of(counts: dict[int, int], mtu_bytes: int, ack_every: int, *, pathed: 
     return total
 
 
+OnLinks = tuple[tuple[int, tuple[int, ...], int, int], ...]
+"""Bits on paths of links, of which kind they are for `actors.flow.filling`, and of which pair."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """One connection in one operation. Times in ps, `bits` on the wire."""
 
     bits: int
-    loads: tuple[tuple[int, tuple[int, ...], int, int], ...]
-    """Bits on paths of links, of which kind they are for `actors.flow.filling`, and of which pair."""
+    loads: OnLinks
     pairs: int
     line_kbps: int
     """Rate of the slowest link."""
@@ -196,12 +199,8 @@ class Connection:
 class Connections:
     """Makes the connections of one job."""
 
-    def __init__(
-        self, scenario: Scenario, fabric: FlowFabric, delays: Delays, *, counted: bool = True
-    ) -> None:
+    def __init__(self, scenario: Scenario, fabric: FlowFabric, delays: Delays) -> None:
         self.scenario = scenario
-        self._counted = counted
-        """Whether what they carry is counted on links."""
         self._fabric = fabric
         self._delays = delays
         self._unloaded = Unloaded(delays, fabric.topology, int(CTS_BYTES))
@@ -220,19 +219,50 @@ class Connections:
         copy_ps = self.copy_ps(largest, protocol)
         if send.inside:
             return self._inside(send, slices, slots, copy_ps, protocol)
-        fabric, settings = self._fabric, self.scenario.ncclx
+        fabric, policy = self._fabric, self.scenario.ncclx.qp_policy
         key = (send.group, send.channel, rank, send.peer, send.lane)
         first = self._posted.get(key, 0)
         self._posted[key] = first + slices.count
         mtu_bytes = fabric.mtu_bytes(send.nic, send.peer_nic)
         loads = slices.loads(
-            first, len(send.pairs), settings.qp_policy, mtu_bytes, fabric.ack_every, pathed=fabric.pathed
+            first, len(send.pairs), policy, mtu_bytes, fabric.ack_every, pathed=fabric.pathed
         )
+        way = fabric.way(send.nic, send.pairs[0])
+        packets = [-(-load.payload_bytes // mtu_bytes) for load in loads]
+        found, hops = self._sent(send, loads, packets)
+        clear_ps = 0
+        if receive.control >= 0:
+            clear_ps = self._clear_ps(receive)
+            one = message_load(
+                int(CTS_BYTES), mtu_bytes, fabric.ack_every, immediate=True, send=False, pathed=fabric.pathed
+            )
+            found = (*found, *self._cleared(receive, one, slices.count))
+        bits = sum(load.wire_bytes for load in loads) * 8
+        share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
+        return Connection(
+            bits,
+            found,
+            len(loads),
+            way.line_kbps,
+            share,
+            self._fixed_ps(send, way, largest, mtu_bytes),
+            copy_ps,
+            clear_ps,
+            slots,
+            send.nic,
+            first,
+            hops,
+        )
+
+    def _sent(self, send: Side, loads: Sequence[Load], packets: Sequence[int]) -> tuple[OnLinks, int]:
+        """What loads of queue pairs put on links, where it is counted, and their packets by the links that
+        they cross."""
         found: list[tuple[int, tuple[int, ...], int, int]] = []
-        ways = [fabric.way(send.nic, index) for index in send.pairs]
-        for way, load in zip(ways, loads, strict=True):
-            if self._counted:
-                fabric.count(way, load)
+        hops = 0
+        for index, load, many in zip(send.pairs, loads, packets, strict=True):
+            way = self._fabric.way(send.nic, index)
+            hops += many * len(way.ends)
+            self._fabric.count(way, load)
             self.used.update(link for path in way.there for link in path.links)
             for bits, paths, kind in (
                 (load.wire_bytes * 8, way.there, PAUSING),
@@ -242,41 +272,18 @@ class Connections:
                     (part, path.links, kind, way.pair)
                     for part, path in zip(parted(bits, paths), paths, strict=True)
                 ]
-        clear_ps = 0
-        if receive.control >= 0:
-            clear_ps = self._clear_ps(receive)
-            one = message_load(
-                int(CTS_BYTES), mtu_bytes, fabric.ack_every, immediate=True, send=False, pathed=fabric.pathed
-            )
-            control = fabric.way(receive.nic, receive.control)
-            if self._counted:
-                fabric.count(control, Load().plus(one, slices.count))
-            if control.pair >= 0:
-                each = parted(one.wire_bytes * slices.count * 8, control.there)
-                found += [
-                    (part, path.links, LIGHT, control.pair | CONTROL)
-                    for part, path in zip(each, control.there, strict=True)
-                ]
-        bits = sum(load.wire_bytes for load in loads) * 8
-        line = ways[0].line_kbps
-        share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
-        fixed_ps = self._fixed_ps(send, ways[0], largest, mtu_bytes)
-        return Connection(
-            bits,
-            tuple(found),
-            len(ways),
-            line,
-            share,
-            fixed_ps,
-            copy_ps,
-            clear_ps,
-            slots,
-            send.nic,
-            first,
-            sum(
-                -(-load.payload_bytes // mtu_bytes) * len(way.ends)
-                for way, load in zip(ways, loads, strict=True)
-            ),
+        return tuple(found), hops
+
+    def _cleared(self, receive: Side, one: Load, count: int) -> OnLinks:
+        """What so many clear-to-sends put on links, where it may change; it is counted on them."""
+        control = self._fabric.way(receive.nic, receive.control)
+        self._fabric.count(control, Load().plus(one, count))
+        if control.pair < 0:
+            return ()
+        each = parted(one.wire_bytes * count * 8, control.there)
+        return tuple(
+            (part, path.links, LIGHT, control.pair | CONTROL)
+            for part, path in zip(each, control.there, strict=True)
         )
 
     def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int, protocol: int) -> Connection:
@@ -289,10 +296,10 @@ class Connections:
         bits = slices.inside_bits
         pair = self._fabric.inside[send.nic][send.pairs[0]]
         shares = pair.leaving, pair.arriving
-        for link, share in zip(links, shares, strict=True) if self._counted else ():
-            self._fabric.payload_bytes[link] += slices.shared_bytes(share or int(SHARE))
+        for link, share in zip(links, shares, strict=True):
+            self._inside_bytes(link, slices.shared_bytes(share or int(SHARE)))
         if shares == (0, 0):
-            loads: tuple[tuple[int, tuple[int, ...], int, int], ...] = ((bits, links, QUIET, -1),)
+            loads: OnLinks = ((bits, links, QUIET, -1),)
         else:
             taken = self._fabric.nvlink_shares(shares)
             loads = tuple(
@@ -323,6 +330,10 @@ class Connections:
             block=block,
             block_kbps=block_kbps,
         )
+
+    def _inside_bytes(self, link: int, sent_bytes: int) -> None:
+        """Count what an NVLink carries."""
+        self._fabric.payload_bytes[link] += sent_bytes
 
     def copy_ps(self, size_bytes: int, protocol: int) -> int:
         """Time of a GPU's copy, from when it is asked until it answers."""

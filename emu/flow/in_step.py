@@ -13,11 +13,12 @@ bytes off. Links that no other groups use are solved once: such a call takes a f
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
 from actors.fabric.paths import Delays
-from actors.flow.bundles import Amounts, Bundle, Grounds
+from actors.flow.bundles import Amounts, Bundle, Grounds, PairWays
 from actors.flow.filling import LIGHT, PAUSING, QUIET
 from actors.flow.footprints import ACKS, DATA, INSIDE, KINDS, Footprint, Ground, Transfer
 from actors.flow.progress import Link, Progress, Shape, Strand, Together
@@ -25,7 +26,7 @@ from actors.ncclx.operations import Operation
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side, WiredJob
 from emu.flow.calls import Calls, Launch, Leg, has_closed_form
-from emu.flow.connections import PS_OF_BIT_AT_KBPS, Connection, Connections, Slices
+from emu.flow.connections import PS_OF_BIT_AT_KBPS, Connection, Connections, OnLinks, Slices
 from emu.flow.equal_ranks import EqualRanks
 from emu.flow.group_samples import Cut, Samples
 from emu.flow.isolated import Result
@@ -54,10 +55,12 @@ def goes_in_step(scenario: Scenario, job: WiredJob) -> bool:
 
 
 class _Sampled(Connections):
-    """Connections of a group that stands for others: they count nothing, but keep the slices asked for."""
+    """Connections of a group that stands for others: they count nothing, and keep the slices asked for and
+    not the links."""
 
-    def __init__(self, scenario: Scenario, fabric: FlowFabric, delays: Delays) -> None:
-        super().__init__(scenario, fabric, delays, counted=False)
+    def __init__(self, scenario: Scenario, fabric: FlowFabric, delays: Delays, ways: PairWays) -> None:
+        super().__init__(scenario, fabric, delays)
+        self._walked = ways
         self.seen: dict[int, tuple[Slices, bool]] = {}
         """By channel, those of the first connection, and whether some go between servers."""
         self.ways = 0
@@ -74,6 +77,20 @@ class _Sampled(Connections):
         found = super().connection(send, receive, rank, slices, slots, protocol)
         self.hops += found.hops
         return found
+
+    def _sent(self, send: Side, loads: Sequence[Load], packets: Sequence[int]) -> tuple[OnLinks, int]:
+        there, back = Bundle(self._walked.walks), Bundle(self._walked.walks)
+        walk(self._walked, there, back, 0, send.nic, send.pairs)
+        hops = sum(many * links for many, links in zip(packets, there.lengths(), strict=True))
+        each = [((load.wire_bytes * 8, PAUSING), (load.ack_bytes * 8, LIGHT)) for load in loads]
+        return tuple((bits, (), kind, -1) for both in each for bits, kind in both), hops
+
+    def _cleared(self, receive: Side, one: Load, count: int) -> OnLinks:
+        del receive, one, count
+        return ()
+
+    def _inside_bytes(self, link: int, sent_bytes: int) -> None:
+        del link, sent_bytes
 
 
 @dataclass
@@ -109,6 +126,8 @@ class _Recipe(NamedTuple):
     slices: dict[int, tuple[Slices, bool]]
     cut: Cut | None
     """What of it runs alone."""
+    racks: set[int]
+    """Where that meets others."""
 
 
 class InStepCalls:
@@ -125,10 +144,10 @@ class InStepCalls:
         self._requests: Requests | None = None
         self.closed = False
         """Whether a call was too large to run alone."""
-        self._sampled = _Sampled(scenario, fabric, delays)
+        self._ways = fabric.pair_ways()
+        self._sampled = _Sampled(scenario, fabric, delays, self._ways)
         self._calls = Calls(job, self._sampled, None, delays)
         self._recipes: dict[tuple[int, Operation], _Recipe | None] = {}
-        self._ways = fabric.pair_ways()
         self._many = [self._bundled(groups) for groups in self._connections()]
         self.footprints, self.ground, self._apart = _grounds(self._many, capacities_kbps(fabric.topology))
 
@@ -166,8 +185,7 @@ class InStepCalls:
         return many
 
     def _walk(self, many: _Many, place: int, nic: int, pairs: Sequence[int]) -> int:
-        step = pairs[1] - pairs[0] if len(pairs) > 1 else 1
-        return self._ways.add(many.there, many.back, place, 1, nic, pairs[0], step, len(pairs))
+        return walk(self._ways, many.there, many.back, place, nic, pairs)
 
     def _nvlinks(self, side: Side) -> tuple[int, ...]:
         topology = self._fabric.topology
@@ -214,11 +232,12 @@ class InStepCalls:
         self._requests.ask(
             Request(
                 (number, turn, cut, *kind),
-                self._samples.racks(cut),
+                recipe.racks,
                 cut.hops,
                 cut.pairs,
                 needed=False,
-                parts=self._samples.parts(operation, cut, turn),
+                parts=partial(self._samples.parts, operation, cut, turn),
+                slices=cut.slices,
                 answer=lambda result: launch(self._launch(number, recipe.leg, result)),
                 kind=kind,
                 sampled=True,
@@ -287,7 +306,8 @@ class InStepCalls:
             connections.hops,
             self._many[number].pairs,
         )
-        return _Recipe(self._fixed(number, leg), connections.seen, cut)
+        racks = set() if cut is None else self._samples.racks(cut)
+        return _Recipe(self._fixed(number, leg), connections.seen, cut, racks)
 
     # ---- bytes
 
@@ -323,6 +343,13 @@ class InStepCalls:
         wire.add_to(self._fabric.wire_bytes)
 
 
+def walk(ways: PairWays, there: Bundle, back: Bundle, place: int, nic: int, pairs: Sequence[int]) -> int:
+    """Add the ways of queue pairs of a NIC, under places from one on, and of their acknowledgements; returns
+    how many links all ways there have."""
+    step = pairs[1] - pairs[0] if len(pairs) > 1 else 1
+    return ways.add(there, back, place, 1, nic, pairs[0], step, len(pairs))
+
+
 def transfer_of(footprints: Sequence[Footprint], shape: Shape) -> Transfer:
     """A shape of this module as a transfer on the ground."""
     footprint = footprints[shape.strands[0].links[0]]
@@ -335,11 +362,14 @@ class InStepProgress(Progress):
     def __init__(self, calls: InStepCalls) -> None:
         super().__init__([])
         self._calls = calls
+        self._alone: dict[Shape, int] = {}
 
     def alone_kbps(self, shape: Shape) -> int:
         """The rate of a transfer while nobody else sends."""
-        (rate,) = self._calls.ground.rates([transfer_of(self._calls.footprints, shape)])
-        return max(rate, 1)
+        if shape not in self._alone:
+            (rate,) = self._calls.ground.rates([transfer_of(self._calls.footprints, shape)])
+            self._alone[shape] = max(rate, 1)
+        return self._alone[shape]
 
     def _loads_of(self, shape: Shape) -> dict[int, int]:
         """Footprints are all over the fabric: all are coupled."""

@@ -48,7 +48,10 @@ class Request:
     """Queue pairs that send in it."""
     needed: bool
     """Whether it has no closed form."""
-    parts: Sequence[Part]
+    parts: Callable[[], Sequence[Part]]
+    """Tells what is run, if it is."""
+    slices: int
+    """Slices of one part, where the run may be broken off; else 0."""
     answer: Callable[[Result | None], None]
     """To be called with the result; None: it is too large."""
     longer: Sequence[Part] = ()
@@ -67,7 +70,7 @@ class Request:
         """Whether it can be run, in part at least."""
         if self.needed:
             return True
-        return self.pairs <= MOST_PAIRS and (self.hops <= MOST_HOPS or self.parts[0].slices > 0)
+        return self.pairs <= MOST_PAIRS and (self.hops <= MOST_HOPS or self.slices > 0)
 
     def of_parts(self, part: Result, longer: Result) -> Result:
         """The result of the call, by those of two parts of it."""
@@ -107,9 +110,7 @@ class Requests:
         found: dict[int, Result] = {}
         for together in _sharing(requests):
             asked = [requests[one] for one in together]
-            rings = (
-                all(one.parts[0].slices for one in asked) and sum(one.pairs for one in asked) <= MOST_PAIRS
-            )
+            rings = all(one.slices for one in asked) and sum(one.pairs for one in asked) <= MOST_PAIRS
             if rings or sum(one.hops for one in asked) <= MOST_HOPS:
                 self._run(requests, together, found)
                 continue
@@ -131,10 +132,13 @@ class Requests:
         if known is None:
             if self._events > MOST_IN_ALL and not any(one.needed for one in asked):
                 return
-            short = self._results(asked, [one.parts for one in asked])
+            parts = [one.parts() for one in asked]
+            short = self._results(asked, parts)
             long = short
             if any(one.longer for one in asked):
-                long = self._results(asked, [one.longer or one.parts for one in asked])
+                long = self._results(
+                    asked, [one.longer or own for one, own in zip(asked, parts, strict=True)]
+                )
             known = self._known[key] = list(zip(short, long, strict=True))
             self._first_of_kind.setdefault(kind, known)
         for one, both in zip(together, known, strict=True):
@@ -147,7 +151,7 @@ class Requests:
         sampled = any(one.sampled for one in asked)
         room = self._events + EVENTS_OF_HOP * hops <= MOST_IN_ALL
         whole = hops <= MOST_WHOLE_HOPS and room and not sampled
-        large = hops > MOST_HOPS and not whole and all(one.parts[0].slices for one in asked)
+        large = hops > MOST_HOPS and not whole and all(one.slices for one in asked)
         least = LEAST_EVENTS if large else 0
         most = LEAST_EVENTS if sampled else min(MOST_EVENTS, MOST_IN_ALL - self._events)
         self.broken_off = self.broken_off or large

@@ -53,7 +53,7 @@ INSIDE_US: Final = 1.5
 """A message over NVLink, with its copies."""
 SAMPLE_US: Final = 0.8
 """A device in a sample: reading, comparing, writing."""
-START_S: Final = 0.24
+START_S: Final = 0.14
 """The process: imports, the scenario, results."""
 DEVICE_US: Final = 200
 """Building a device."""
