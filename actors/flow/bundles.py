@@ -114,10 +114,10 @@ class PairWays:
         self.frame: Frame = Frame(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
     def add(
-        self, there: Bundle, back: Bundle, place: i64, apart: i64, nic: int, first: i64, step: i64, count: i64
+        self, there: Bundle, back: Bundle, place: i64, nic: int, first: i64, step: i64, count: i64
     ) -> int:
         """Add the ways of so many queue pairs of a NIC, from an index on and so far apart there, under places
-        that are `apart`, and of their acknowledgements; returns how many links all ways there have.
+        from one on, and of their acknowledgements; returns how many links all ways there have.
         """
         frame = self.frame
         own = self.pairs[nic]
@@ -154,7 +154,7 @@ class PairWays:
             )
             back.add(place, peer, peer_ports[other.turns[answering] % len(peer_ports)], frame)
             first += step
-            place += apart
+            place += 1
             count -= 1
         return int(links)
 

@@ -347,7 +347,7 @@ def walk(ways: PairWays, there: Bundle, back: Bundle, place: int, nic: int, pair
     """Add the ways of queue pairs of a NIC, under places from one on, and of their acknowledgements; returns
     how many links all ways there have."""
     step = pairs[1] - pairs[0] if len(pairs) > 1 else 1
-    return ways.add(there, back, place, 1, nic, pairs[0], step, len(pairs))
+    return ways.add(there, back, place, nic, pairs[0], step, len(pairs))
 
 
 def transfer_of(footprints: Sequence[Footprint], shape: Shape) -> Transfer:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from actors.kernel.counters import PORT_DROPPED_FRAMES
 from actors.kernel.device import Series
@@ -70,6 +70,32 @@ class DeviceRecord:
         if self.idle:
             return iter(())
         return compress(zip(self.series, self.counters, strict=True), self.counters)
+
+
+T = TypeVar("T")
+
+
+class ByCounters(Generic[T]):
+    """What is worked out once for all devices that have the same counters: thousands share few lists of
+    them, which are told apart by identity, and then by what is in them."""
+
+    def __init__(self, make: Callable[[tuple[Series, ...]], T]) -> None:
+        self._make = make
+        self._of_list: dict[int, T] = {}
+        self._held: list[Sequence[Series]] = []
+        """What has these identities."""
+        self._of_counters: dict[tuple[Series, ...], T] = {}
+
+    def of(self, series: Sequence[Series]) -> T:
+        """It, for these counters."""
+        at = id(series)
+        if at not in self._of_list:
+            equal = tuple(series)
+            if equal not in self._of_counters:
+                self._of_counters[equal] = self._make(equal)
+            self._of_list[at] = self._of_counters[equal]
+            self._held.append(series)
+        return self._of_list[at]
 
 
 class EngineFacts(NamedTuple):

@@ -16,7 +16,7 @@ from actors.kernel.counters import (
     VOQ_PEAK_BYTES,
 )
 from actors.kernel.device import Series
-from emu.measure.collected import DROPPED, DeviceRecord
+from emu.measure.collected import DROPPED, ByCounters, DeviceRecord
 from emu.results.metrics import DROP_REASONS, METRIC_OF
 
 BY_PRIORITY: Final = frozenset({INGRESS_PEAK_BYTES, QUEUE_MARKED_FRAMES})
@@ -71,19 +71,13 @@ class Counts:
         """(device, port, reason): of counters that have a reason, where they are not 0."""
         self.busy: dict[int, Counted] = {}
         """The devices that counted something, in the order of their records."""
-        self._layouts: dict[tuple[Series, ...], Layout] = {}
-        self._seen: dict[int, Layout] = {}
-        """By the identity of a device's counters: those that are alike share few."""
-        self._held: list[Sequence[Series]] = []
-        """What has these identities."""
+        self._layouts = ByCounters(self._begun)
         for record in records:
             self.add(record.number, record.series, () if record.idle else record.counters)
 
     def add(self, number: int, series: Sequence[Series], counters: Sequence[int]) -> None:
         """What one more device counted; no `counters` where all are 0."""
-        layout = self._seen.get(id(series))
-        if layout is None:
-            layout = self._layout(series)
+        layout = self._layouts.of(series)
         if len(counters) == 0:
             return
         assert len(layout.series) == len(counters), number
@@ -101,21 +95,16 @@ class Counts:
                 if layout.split[at]:
                     self._split(number, layout.series[at], value)
 
-    def _layout(self, series: Sequence[Series]) -> Layout:
-        equal = tuple(series)
-        layout = self._layouts.get(equal)
-        if layout is None:
-            layout = self._layouts[equal] = Layout(equal)
-            for one in equal:
-                metric: str = one.metric
-                assert metric in METRIC_OF, f"a device counts {metric!r}, which emu.results.metrics lacks"
-                self.of_metric.setdefault(metric, 0)
-                if metric == DROPPED:
-                    assert one.reason in DROP_REASONS, one.reason
-                    self.of_reason.setdefault(one.reason, 0)
-        self._seen[id(series)] = layout
-        self._held.append(series)
-        return layout
+    def _begun(self, series: tuple[Series, ...]) -> Layout:
+        """A layout, whose counters are known from now on."""
+        for one in series:
+            metric: str = one.metric
+            assert metric in METRIC_OF, f"a device counts {metric!r}, which emu.results.metrics lacks"
+            self.of_metric.setdefault(metric, 0)
+            if metric == DROPPED:
+                assert one.reason in DROP_REASONS, one.reason
+                self.of_reason.setdefault(one.reason, 0)
+        return Layout(series)
 
     def _split(self, number: int, series: Series, value: int) -> None:
         metric: str = series.metric

@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 from librt.strings import BytesWriter
 
 from actors.fabric.model import Topology
-from actors.kernel.device import Series
 from emu.base.errors import UsageError
-from emu.measure.collected import DeviceRecord, Rows
+from emu.measure.collected import ByCounters, DeviceRecord, Rows
 from emu.measure.device_lines import CounterLines
 
 TABLES: Final[dict[str, tuple[str, ...]]] = {
@@ -110,18 +109,11 @@ def shown_lines(topology: Topology, records: Iterable[DeviceRecord]) -> bytes:
     """
     place = 0
     pieces: list[bytes] = []
-    known: dict[int, CounterLines] = {}
-    layouts: dict[Sequence[Series], CounterLines] = {}
+    lines = ByCounters(CounterLines)
     out = BytesWriter()
     for record in records:
-        layout = known.get(id(record.series))
-        if layout is None:
-            equal = tuple(record.series)
-            if equal not in layouts:
-                layouts[equal] = CounterLines(equal)
-            layout = known[id(record.series)] = layouts[equal]
         tables = tables_of(record)
-        counts = layout.write(out, () if record.idle else record.counters)
+        counts = lines.of(record.series).write(out, () if record.idle else record.counters)
         if counts or tables or record.number == topology.controller:
             name = _compact(topology.nodes[record.number].name)
             begin = f'{{"line":{place},"device":{record.number},"name":{name},"counters":'

@@ -45,9 +45,8 @@ from librt.strings import BytesWriter
 
 from actors.fabric.model import Topology
 from actors.kernel.counters import DEVICE_METRICS, Kind
-from actors.kernel.device import Series
 from emu.base.errors import RuntimeFailure, UsageError
-from emu.measure.collected import Changed, DeviceRecord
+from emu.measure.collected import ByCounters, Changed, DeviceRecord
 from emu.measure.device_lines import PortCells
 from emu.measure.device_state import shown_lines
 from emu.measure.run_directory.recorded import Cell, csv_text, event_records, trace_csv
@@ -80,20 +79,14 @@ def ports_csv(topology: Topology, records: Iterable[DeviceRecord]) -> str:
     header = ["device", "port", "peer", "peer_port", "link", "rate_bps", *columns]
     column_of = {column: place for place, column in enumerate(columns)}
     gauges = frozenset(one.key for one in DEVICE_METRICS if one.kind is Kind.GAUGE)
-    known: dict[int, PortCells] = {}
-    layouts: dict[tuple[Series, ...], PortCells] = {}
+    cells_of = ByCounters(lambda series: PortCells(series, column_of, gauges))
     names = [_csv_cell(node.name) for node in topology.nodes]
     out = BytesWriter()
     out.write(csv_text(header, ()).encode())
     for record in sorted(records, key=lambda one: one.number):
         if record.idle:
             continue
-        cells = known.get(id(record.series))
-        if cells is None:
-            equal = tuple(record.series)
-            if equal not in layouts:
-                layouts[equal] = PortCells(equal, column_of, gauges)
-            cells = known[id(record.series)] = layouts[equal]
+        cells = cells_of.of(record.series)
         cells.read(record.counters)
         name = names[record.number]
         for port, end in enumerate(topology.ports(record.number)):
