@@ -28,7 +28,9 @@ class Part(Record):
             wrong = [name for name in {**held, **making.names} if (name in held) != (name in making.names)]
             raise TypeError(f"{cls.__name__} is made of other values: {', '.join(wrong)}")
         for name, read in making.numbers:
-            held[name] = read(held[name])
+            value = held[name]
+            if value is not None and type(value) is not float:
+                held[name] = read(value)
 
 
 class _Making(NamedTuple):
