@@ -665,7 +665,9 @@ def _several(origin: type, kinds: tuple[Any, ...], limits: Limits) -> Reader:
             except MistakesError as error:
                 mistakes += [wrong.below(at) for wrong in error.mistakes]
         if fixed:
-            mistakes += [Mistake((at,), "is required") for at in range(count, len(readers))]
+            mistakes += [
+                Mistake((at,), "is required", accepted_by(kinds[at])) for at in range(count, len(readers))
+            ]
         if mistakes:
             raise MistakesError(mistakes)
         return values if origin is list else tuple(values)
