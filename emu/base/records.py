@@ -160,6 +160,12 @@ class RecordField(NamedTuple):
         """Whether it has no default."""
         return self.default is MISSING and self.default_factory is None and self.default_from is None
 
+    def usual(self, held: dict[str, Any]) -> Any:
+        """Its default beside the fields before it, by attribute; MISSING if there is none."""
+        if self.default_factory is not None:
+            return self.default_factory()
+        return self.default if self.default_from is None else self.default_from(held)
+
 
 class _Fields:
     """Fields of a class by attribute, read when they are first asked for."""
@@ -287,12 +293,8 @@ class Record:
                 held[name] = values[name]
             elif field.alias in values:
                 held[name] = values[field.alias]
-            elif field.default_factory is not None:
-                held[name] = field.default_factory()
-            elif field.default_from is not None:
-                held[name] = field.default_from(held)
-            elif field.default is not MISSING:
-                held[name] = field.default
+            elif not field.is_required():
+                held[name] = field.usual(held)
         held["model_fields_set"] = set(values)
         return record
 
@@ -382,12 +384,10 @@ def _read(record: Record, written: dict[str, Any]) -> None:
         if value is MISSING or (value is None and absent):
             if field.default is not MISSING:
                 held[name] = field.default
-            elif field.default_factory is not None:
-                held[name] = field.default_factory()
-            elif field.default_from is None:
+            elif field.is_required():
                 mistakes.append(Mistake((key,), "is required", accepted_by(field.annotation, field.metadata)))
             elif not mistakes:
-                held[name] = field.default_from(held)
+                held[name] = field.usual(held)
             continue
         set_.add(name)
         try:

@@ -41,16 +41,12 @@ def left_of(place: Path) -> list[str]:
     return found
 
 
-@pytest.mark.provokes("SIGINT (Ctrl-C) or SIGTERM reaches `emu`")
-@pytest.mark.provokes("`emu` itself is killed")
-@pytest.mark.parametrize("turn", range(RUNS))
-def test_nothing_is_left_of_a_run_that_is_ended_at_any_moment(turn: int) -> None:
-    draw = Stream(turn, 1, 4)
-    place = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
-    (place / "long.yaml").write_text(SCENARIO, encoding="utf-8")
-    command = [sys.executable, "-m", "emu.cli.main", "run", str(place / "long.yaml"), "--workers=2"]
-    process = subprocess.Popen(
-        [*command, "--quiet", "--snapshot-every=300ms", "--out", str(place / "out")],
+def started(place: Path, text: str, *options: str) -> subprocess.Popen[str]:
+    """`emu run` of a scenario, on a Ray of its own."""
+    (place / "long.yaml").write_text(text, encoding="utf-8")
+    words = ["run", str(place / "long.yaml"), "--workers=2", "--quiet", "--out", str(place / "out"), *options]
+    return subprocess.Popen(
+        [sys.executable, "-m", "emu.cli.main", *words],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(place)},
         stdout=subprocess.PIPE,
@@ -58,6 +54,15 @@ def test_nothing_is_left_of_a_run_that_is_ended_at_any_moment(turn: int) -> None
         text=True,
         start_new_session=True,
     )
+
+
+@pytest.mark.provokes("SIGINT (Ctrl-C) or SIGTERM reaches `emu`")
+@pytest.mark.provokes("`emu` itself is killed")
+@pytest.mark.parametrize("turn", range(RUNS))
+def test_nothing_is_left_of_a_run_that_is_ended_at_any_moment(turn: int) -> None:
+    draw = Stream(turn, 1, 4)
+    place = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    process = started(place, SCENARIO, "--snapshot-every=300ms")
     number = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)[turn % 3]
     with suppress(subprocess.TimeoutExpired):
         process.wait(1 + draw.below(12_000) / 1000)

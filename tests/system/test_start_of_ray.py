@@ -19,7 +19,7 @@ import pytest
 from emu import api
 from tests.runtime.patience import PATIENCE_S, until
 from tests.scenarios_run.small import ROOT
-from tests.system.test_clean_end import SCENARIO, left_of
+from tests.system.test_clean_end import SCENARIO, left_of, started
 
 pytestmark = [pytest.mark.ray]
 SMALL = SCENARIO.replace("1TiB", "1MiB").replace("1GiB", "64KiB")
@@ -31,21 +31,6 @@ def place() -> Iterator[Path]:
     found = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     yield found
     shutil.rmtree(found, ignore_errors=True)
-
-
-def started(place: Path, text: str, *options: str) -> subprocess.Popen[str]:
-    """`emu run` of a scenario, on a Ray of its own."""
-    (place / "long.yaml").write_text(text, encoding="utf-8")
-    words = ["run", str(place / "long.yaml"), "--workers=2", "--quiet", "--out", str(place / "out"), *options]
-    return subprocess.Popen(
-        [sys.executable, "-m", "emu.cli.main", *words],
-        cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(place)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
 
 
 @pytest.mark.parametrize(
