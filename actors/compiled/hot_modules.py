@@ -34,6 +34,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.kernel.block",
     "actors.kernel.kernel",
     "actors.kernel.state",
+    "emu.build.link_ends",
     "emu.build.switches",
     "emu.build.nics",
     "emu.base.json_text",

@@ -28,16 +28,12 @@ from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
 from emu.build.captures import give_captures
 from emu.build.drawing import Blueprint
 from emu.build.hosts import build_gpu, build_host, build_nvswitch
+from emu.build.link_ends import OutboxFor, cuts_through
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
 from emu.build.recorders import give_recorders
 from emu.build.sleeping import IdleKinds, Sleeping
-from emu.build.switches import (
-    OutboxFor,
-    build_switch,
-    cuts_through,
-    engineering_knobs,
-)
+from emu.build.switches import build_switch, engineering_knobs
 from emu.scenario.faults.convergence import Convergence
 from emu.scenario.faults.events import all_events
 

@@ -29,8 +29,8 @@ from actors.ncclx.payload import contents_of
 from actors.ncclx.rank.sm_share import GpuSms
 from actors.ncclx.scripted import add_ranks
 from actors.port.link import MANAGEMENT_PORT, MessagePort
+from emu.build.link_ends import OutboxFor
 from emu.build.plan import ClientsWork, JobWork, Plan
-from emu.build.switches import OutboxFor
 from emu.scenario.schema import Scenario
 from emu.topology.front_end import METADATA, STORAGE, front_end_nic
 

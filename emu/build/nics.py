@@ -40,8 +40,8 @@ from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.base.units import format_rate, format_time
 from emu.build.buffer_sizes import kept, needed_headroom_bytes
+from emu.build.link_ends import OutboxFor, link_ends
 from emu.build.round_trip import loaded_round_trip_ps, longest_round_trip_ps, settled
-from emu.build.switches import OutboxFor, give_credits, give_debounce, give_errors, give_pfc, has_pfc, wire_of
 from emu.scenario.knobs import PolicySection
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
@@ -148,9 +148,10 @@ def build_nic(
         nic: Nic = LaneNic(number, queue, host, settings, recovery)
     else:
         nic = (CreditNic if scenario.credited else Nic)(number, queue, host, settings, recovery)
+    far = link_ends(scenario, topology)
     ports: list[NicPort] = []
     for index, end in enumerate(fabric):
-        wire = wire_of(scenario, topology, end, outbox_for)
+        wire = far.wire(end, outbox_for)
         latency_ps, timeout_ps = section.latency_ps, nic.first_timeout_ps
         arbiter = arbiter_of(section.arbiter, scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES)
         if isinstance(recovery, Transport):
@@ -159,14 +160,11 @@ def build_nic(
             port = NicPort(nic, index, wire, latency_ps, timeout_ps, recovery)
         else:
             port = ArbitratedPort(nic, index, wire, latency_ps, timeout_ps, recovery, arbiter)
-        if has_pfc(scenario, topology, number, end.peer):
-            port.pfc = give_pfc(scenario, topology, number, end.peer, port)
         if section.ttl != FIRST_TTL or section.dscp != SELECTED:
             port.set_stamp(section.ttl, list(section.dscp))
         if scenario.credited:
-            give_credits(scenario, port)
-        give_errors(port, scenario, topology, end)
-        give_debounce(port, scenario, topology, end)
+            far.credits(port)
+        far.give(port, number, end)
         ports.append(port)
     if section.jitter_ps:
         nic.jitter_ps, nic.dice = section.jitter_ps, Stream(scenario.seed, number, START_PURPOSE)
@@ -257,9 +255,6 @@ def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
     section = own.nic
     fabric = [end for end in topology.ports(number) if end.kind == FABRIC]
     receive = section.receive
-    classes = [own.switch.pfc.priorities if port.pfc is not None else () for port in ports]
-    headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
-
     disks = disk_limits(scenario, topology, number)
     limits = [*memory_limits(own, topology.nodes[number]), *disks]
     if disks:
@@ -270,6 +265,8 @@ def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
     def make_receive() -> ReceiveBuffer:
         """The receive buffer of this NIC, as the scenario has it."""
         rate_bps = min(limits, default=NO_BOTTLENECK_BPS if contexts else receive.rate_bps)
+        classes = [own.switch.pfc.priorities if port.pfc is not None else () for port in ports]
+        headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
         made = receive_buffer(nic, receive, classes, headrooms, scenario.largest_frame_bytes, rate_bps)
         made.contexts = contexts
         return made
@@ -323,6 +320,7 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     if scenario.credited:
         return []
     worst, worst_bytes, key, buffer_bytes = "", 0, "", 0
+    ends = link_ends(scenario, topology)
     for nic in topology.nics:
         name = topology.nodes[nic].name
         own = scenario.at(topology, nic)
@@ -330,7 +328,7 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
         if not memory_limits(own, topology.nodes[nic]) and not own.nic.context_cache.entries:
             continue
         for end in topology.ports(nic):
-            if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):
+            if end.kind != FABRIC or not ends.has_pfc(nic, end.peer):
                 continue
             needed = needed_headroom_bytes(scenario, topology, nic, end)
             found = thresholds_of(section, needed, scenario.largest_frame_bytes)

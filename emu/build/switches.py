@@ -15,26 +15,23 @@ needs neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import gcd
 from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
 from actors.control.traffic_engineering import EngineeringKnobs
-from actors.fabric.model import INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
+from actors.fabric.model import INDEX_BITS, INDEX_MASK, Topology
 from actors.fabric.routes import equal_cost_groups, host_groups, local_ports
 from actors.host.host import MANAGEMENT_RATE_BPS
-from actors.kernel.block import Outbox
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import hash_seed
-from actors.port.credits import Credits
-from actors.port.impairments import RATE_BITS, BitErrors
 from actors.port.link import MANAGEMENT_PORT, PRIORITIES, MessagePort, Wire
-from actors.port.pfc import ALL_CLASSES, Pfc
-from actors.port.port import ERRORS_PURPOSE, Port
+from actors.port.pfc import Pfc
+from actors.port.port import Port
 from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.switch.buffer import Buffer, PolicedBuffer, PriorityGroup
 from actors.switch.deep import DeepBuffer, DeepSwitch
@@ -49,15 +46,13 @@ from emu.build.buffer_sizes import (
     asic_of,
     auto_headrooms_bytes,
     fixed_alpha,
-    ingress_latency_ps,
     is_deep,
-    kept,
-    pause_response_ps,
     port_pools_bytes,
     shared_headroom_bytes,
     shared_pool_bytes,
     shares_of,
 )
+from emu.build.link_ends import OutboxFor, cuts_through, link_ends
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import HashedSection, RoutingSection
@@ -70,7 +65,6 @@ from emu.scenario.sections.switch import (
     StaticRoute,
     SwitchSection,
 )
-from emu.scenario.yaml.values import names
 
 ROUTING_PURPOSE: Final = 5
 """Names the random stream of a switch's routing policy."""
@@ -124,71 +118,6 @@ def give_policy(
 ECN_PURPOSE = 1 << 20
 """Names the random streams of queues with an AQM: this, plus the queue's number."""
 
-OutboxFor = Callable[[int], Outbox | None]
-
-
-def wire_of(scenario: Scenario, topology: Topology, end: Attachment, outbox_for: OutboxFor) -> Wire:
-    """The wire behind a fabric port."""
-    peer = topology.nodes[end.peer]
-    own = id(scenario.at(topology, end.peer))
-    shared = kept(scenario, topology)
-    alike = ("far end", peer.role, peer.model, peer.tier, own, end.rate_bps)
-    far: tuple[int, int, bool] | None = shared.get(alike)
-    if far is None:
-        far = shared[alike] = (
-            ingress_latency_ps(scenario, topology, end.peer),
-            pause_response_ps(scenario, topology, end.peer, end.rate_bps),
-            cuts_through(scenario, topology, end.peer),
-        )
-    outbox = outbox_for(end.peer)
-    return Wire(end.rate_bps, end.delay_ps, end.peer, end.peer_port, far[0], far[1], outbox, far[2])
-
-
-def cuts_through(scenario: Scenario, topology: Topology, node: int) -> bool:
-    """Whether a device acts on the head of a frame."""
-    if topology.nodes[node].role is not Role.SWITCH or is_deep(scenario, topology, node):
-        return False
-    return scenario.at(topology, node).switch.forwarding == "cut_through"
-
-
-def has_pfc(scenario: Scenario, topology: Topology, one: int, other: int) -> bool:
-    """Whether the link between two devices has flow control."""
-    if scenario.credited:
-        return False
-    return all(scenario.at(topology, end).switch.pfc.enabled for end in (one, other))
-
-
-def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, port: Port) -> Pfc:
-    """The flow control of a port, whole or half."""
-    own = scenario.at(topology, number)
-    pfc = own.switch.pfc
-    made = Pfc(port, pfc.quanta)
-    made.silent = names(pfc.silent_to, topology.nodes[peer].name)
-    made.ignored = ALL_CLASSES if names(pfc.ignores, topology.nodes[peer].name) else 0
-    shared, role, rate_bps = kept(scenario, topology), topology.nodes[number].role, int(port.rate_bps)
-    alike = ("pause", role, id(own), rate_bps)
-    held: tuple[int, int, int] | None = shared.get(alike)
-    if held is None:
-        lossless = pfc.priorities
-        if role is Role.SWITCH:
-            stops = own.switch.qos.pfc_priority_to_queue
-            lossless = tuple(stops[priority] for priority in lossless)
-        held = shared[alike] = (
-            sum(1 << priority for priority in lossless),
-            scenario.largest_frame_bytes + PREAMBLE_GAP_BYTES,
-            pause_response_ps(scenario, topology, number, rate_bps),
-        )
-    made.hold_after_link_up(*held)
-    return made
-
-
-def give_credits(scenario: Scenario, port: Port) -> Credits:
-    """Give a port credits for flow control."""
-    lanes = Credits(port, *scenario.credit_blocks(scenario.largest_frame_bytes))
-    port.credits = lanes
-    port.measuring = True
-    return lanes
-
 
 def build_switch(
     scenario: Scenario, topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor
@@ -232,29 +161,30 @@ def build_switch(
     headrooms = auto_headrooms_bytes(scenario, topology, number, asic_of(scenario, topology, number))
     cuts = cuts_through(scenario, topology, number)
     limits = EgressLimits.of(section.buffer)
+    ends = link_ends(scenario, topology)
+    stops = pfc.priorities
     for index, end in enumerate(topology.ports(number)):
-        wire = wire_of(scenario, topology, end, outbox_for)
-        port = _switch_port(scenario, topology, section, switch, index, wire, buffer, limits)
+        port = _switch_port(
+            scenario, topology, section, switch, index, ends.wire(end, outbox_for), buffer, limits
+        )
         if lanes is not None:
-            lanes.add_port(give_credits(scenario, port))
-        if has_pfc(scenario, topology, number, end.peer):
-            port.pfc = give_pfc(scenario, topology, number, end.peer, port)
+            lanes.add_port(ends.credits(port))
+        ends.give(port, number, end)
         if pfc.watchdog.enabled:
             switch.watches.append(_watch_of(port, pfc))
         tells = port.pfc is not None and not port.pfc.silent
-        auto = headrooms[index]
         for priority, share in enumerate(shares):
-            lossless = scenario.credited or (tells and priority in pfc.priorities)
-            headroom = auto if share.headroom_bytes is None else share.headroom_bytes
-            group = PriorityGroup(priority, lossless, share.reserve_bytes, headroom if lossless else 0)
+            # Taken apart: to ask for each field by its name takes a tenth of what a switch takes to be built.
+            alpha_fixed, xoff_bytes, xon_bytes, offset_bytes, reserve_bytes, headroom = share
+            lossless = lanes is not None or (tells and priority in stops)
+            headroom_bytes = 0
+            if lossless:
+                headroom_bytes = headrooms[index] if headroom is None else headroom
+            group = PriorityGroup(priority, lossless, reserve_bytes, headroom_bytes)
             if lanes is None:
-                group.set_thresholds(
-                    share.alpha_fixed, share.xoff_bytes, share.xon_bytes, share.xon_offset_bytes
-                )
+                group.set_thresholds(alpha_fixed, xoff_bytes, xon_bytes, offset_bytes)
             group.pfc = port.pfc
             buffer.add(group)
-        give_errors(port, scenario, topology, end)
-        give_debounce(port, scenario, topology, end)
         switch.cuts_through = port.apart = port.cuts = cuts
         switch.add_port(port)
         if isinstance(switch, DeepSwitch) and (scheduler := _scheduler(scenario, section)) is not None:
@@ -357,28 +287,6 @@ def scheduler_of(section: SchedulingSection, largest_frame_bytes: int) -> Schedu
     return made
 
 
-def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:
-    """Let the link behind a port spoil frames, if it has bit errors."""
-    shared = kept(scenario, topology)
-    errs: bool | None = shared.get("bit errors")
-    if errs is None:
-        errs = shared["bit errors"] = any(one.link.bit_error_rate for one in scenario.every)
-    if not errs:
-        return
-    if any(one.switch.forwarding == "cut_through" for one in scenario.every):
-        port.check_fcs()
-    rate = scenario.link_at(topology, end.link).bit_error_rate
-    if rate:
-        stream = Stream(scenario.seed, port.owner.number, ERRORS_PURPOSE + port.number)
-        port.set_errors(BitErrors(int(rate * (1 << RATE_BITS)), stream))
-
-
-def give_debounce(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:
-    """Tell a port how long its link must have been without a signal, or have one again."""
-    section = scenario.link_at(topology, end.link)
-    port.down_debounce_ps, port.up_debounce_ps = section.down_debounce_ps, section.up_debounce_ps
-
-
 def fabric_ports(device: Switch | Nic) -> list[Port]:
     """The fabric ports of a switch or NIC, in order."""
     return list(device.ports) if isinstance(device, Switch) else list(device.ports())
@@ -452,15 +360,26 @@ class GraphRoutes(Routes):
         shared: dict[tuple[tuple[int, ...], tuple[int, ...]], Group] = {}
         current = equal_cost_groups(self._topology, switch, out_of_use)
         built = equal_cost_groups(self._topology, switch) if self._buckets else current
-        # Prefixes that are reached alike have the same tuple of ports, so a group is looked up by which tuple
-        # it is: to hash its ports for every prefix of every switch takes ten times as long.
-        same = list(zip(map(id, current), map(id, built), strict=True))
+        # Prefixes that are reached alike have the same tuple of ports, mostly one after the other, so a group
+        # is looked up by which tuple it is: to hash its ports for every prefix takes ten times as long.
         made: dict[tuple[int, int], Group] = {}
-        for which, both in dict(zip(same, zip(current, built, strict=True), strict=True)).items():
-            if both not in shared:
-                shared[both] = Group(self._members(switch, *both), by_address=False)
-            made[which] = shared[both]
-        result = list(map(made.__getitem__, same))
+        result: list[Group] = []
+        last: tuple[int, ...] | None = None
+        usual: tuple[int, ...] | None = None
+        group: Group | None = None
+        for at, ports in enumerate(current):
+            when_up = built[at]
+            if ports is not last or when_up is not usual or group is None:
+                last, usual = ports, when_up
+                which = id(ports), id(when_up)
+                group = made.get(which)
+                if group is None:
+                    both = ports, when_up
+                    group = shared.get(both)
+                    if group is None:
+                        group = shared[both] = Group(self._members(switch, ports, when_up), by_address=False)
+                    made[which] = group
+            result.append(group)
         by_address: dict[int, dict[int, int]] = {}
         for address, port in local_ports(self._topology, switch, out_of_use).items():
             by_address.setdefault(address >> INDEX_BITS, {})[address & INDEX_MASK] = port
