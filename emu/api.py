@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import product
@@ -458,7 +458,7 @@ def _run_recorded(
         if options.resume_ps < 0 or not directory.resumed:
             _begin(directory, prepared)
         directory.name_devices(topology)
-        options = replace(options, directory=directory.path)
+        options = options._replace(directory=directory.path)
     flows = scenario.fidelity == "flow"
     diagnose = diagnose or of_diagnosis(one.value for one in scenario.expect if isinstance(one, Expectation))
     try:

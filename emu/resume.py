@@ -22,7 +22,7 @@ Where the parent has no snapshot at `at_ps`, it is run there first, from the las
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Self
@@ -259,8 +259,7 @@ def _snapshot_at(path: Path, at_ps: int, run: StoredRun, parent: Prepared, optio
         there = SnapshotFiles(place / SNAPSHOTS, fingerprint(scenario))
         if found is not None:
             there.put(found)
-        until = replace(
-            options,
+        until = options._replace(
             directory=place,
             snapshot_every_s=0.0,
             snapshot_at_ps=(),

@@ -28,7 +28,6 @@ Not modelled on `importlib.machinery.PathFinder`: that one prefers an extension 
 without looking at either's content, which is the trap this file exists to avoid.
 """
 
-import hashlib
 import importlib
 import json
 import os
@@ -77,16 +76,21 @@ def source_path(root: Path, module: str) -> Path | None:
 
 def content_hash(path: Path) -> str:
     """SHA-256 of a file's bytes, in hex; the empty string if it is not there."""
+    import hashlib  # noqa: PLC0415  it loads a library of its own, and nearly always nothing is hashed
+
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return ""
 
 
-def stamp(path: Path) -> tuple[int, ...]:
-    """A file's size in bytes, and when it was changed in ns; nothing if it is not there."""
+def stamp(path: str) -> tuple[int, ...]:
+    """A file's size in bytes, and when it was changed in ns; nothing if it is not there.
+
+    Of a string: to put together hundreds of paths as objects takes longer than to look at the files.
+    """
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116
     except OSError:
         return ()
     return found.st_size, found.st_mtime_ns
@@ -122,11 +126,11 @@ class Build:
         A file with the size and the time of change that it had when it was compiled is taken for the same;
         of the others the contents count. Reading all of them takes a twentieth of a short command.
         """
-        stamps = self._stamps()
-        return self.modules == present_hot_modules(root) and all(
-            stamp(root / name) == stamps.get(name) or content_hash(root / name) == digest
+        stamps, compiled = self._stamps(), frozenset(self.modules)
+        return all(
+            stamp(f"{root}/{name}") == stamps.get(name) or content_hash(root / name) == digest
             for name, digest in self.sources.items()
-        )
+        ) and all(module in compiled or source_path(root, module) is None for module in HOT_MODULES)
 
     def _stamps(self) -> dict[str, tuple[int, ...]]:
         """What `keep_stamps` kept; nothing if it cannot be read."""
@@ -146,7 +150,9 @@ class Build:
         kept = {
             name: found
             for name, digest in self.sources.items()
-            if (found := stamp(root / name)) and found[1] < settled_ns and content_hash(root / name) == digest
+            if (found := stamp(f"{root}/{name}"))
+            and found[1] < settled_ns
+            and content_hash(root / name) == digest
         }
         (self.directory / STAMPS_NAME).write_text(json.dumps(kept) + "\n", encoding="utf-8")
 

@@ -116,6 +116,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.flow.bundles",
     "actors.control.store",
     "actors.control.controller",
+    "emu.runtime.device_inspection",
     "emu.runtime.sync.partition",
     "emu.runtime.sync.rounds",
     "emu.runtime.sync.window",

@@ -94,7 +94,7 @@ def beginning(call: Call, rank: int) -> list[tuple[Extent, int, int]]:
     if call.op in ("broadcast", "scatter") and rank != call.root:
         return []
     if call.op in ("all_to_all", "all_to_allv"):
-        size = sum(call.count(rank, other) for other in range(call.ranks))
+        size = sum(call.bytes_between(rank, other) for other in range(call.ranks))
     origin = rank * MOST_NAMED if call.op in ("all_to_all", "all_to_allv", "sendrecv") else 0
     return [(Extent(DATA, 0, size), origin, mine)]
 
@@ -125,8 +125,8 @@ def ending(call: Call, rank: int) -> list[tuple[Extent, int, int]]:
         found = []
         at = 0
         for other in range(n):
-            there = sum(call.count(other, one) for one in range(rank))
-            count = call.count(other, rank)
+            there = sum(call.bytes_between(other, one) for one in range(rank))
+            count = call.bytes_between(other, rank)
             found.append((Extent(OUTPUT, at, count), other * MOST_NAMED + there, 1 << other))
             at += count
         return found

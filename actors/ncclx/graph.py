@@ -48,7 +48,6 @@ Not modelled: NCCL_CROSS_NIC 0 and 1, the order of a search over PCIe, NICs that
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import ClassVar, Final, NamedTuple
@@ -113,8 +112,7 @@ class Step(NamedTuple):
     after: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One operation as one channel sees it."""
 
     op: str
@@ -176,7 +174,7 @@ class Call:
             return ring_order(self.nodes, self.rings or self.channels, self.channel)
         return tuple(range(self.ranks))
 
-    def count(self, source: int, destination: int) -> int:
+    def bytes_between(self, source: int, destination: int) -> int:
         """Bytes that one rank has for another in all_to_all and all_to_allv."""
         if self.counts:
             return self.counts[source][destination]
@@ -186,12 +184,12 @@ class Call:
     def outgoing(self, source: int, destination: int) -> Extent:
         """The channel's share of what one rank has for another, in the sender's DATA."""
         at = sum(self.counts[source][:destination]) if self.counts else destination * self.block_bytes
-        start, size = self.share(self.count(source, destination))
+        start, size = self.share(self.bytes_between(source, destination))
         return Extent(DATA, at + start, size)
 
     def incoming(self, source: int, destination: int) -> Extent:
         """The same in the receiver's OUTPUT."""
-        count = self.count(source, destination)
+        count = self.bytes_between(source, destination)
         at = sum(row[destination] for row in self.counts[:source]) if self.counts else source * count
         start, size = self.share(count)
         return Extent(OUTPUT, at + start, size)

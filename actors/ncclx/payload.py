@@ -32,7 +32,6 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from typing import Final
 
@@ -212,8 +211,8 @@ class Part:
         )
 
     def _whole(self, operation: Operation) -> Call:
-        call = replace(self._schedule.call(operation, 0), channels=1)
-        return replace(call, op="broadcast") if call.op == TRANSFER else call
+        call = self._schedule.call(operation, 0)._replace(channels=1)
+        return call._replace(op="broadcast") if call.op == TRANSFER else call
 
     def orders(self, first_channel: int) -> Orders:
         """`first_channel` is the number of the group's first channel at its rank."""

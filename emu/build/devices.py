@@ -10,8 +10,8 @@ What breaks is in the blueprint too: every worker works out the events of all fa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from actors.control.controller import build_controller
 from actors.control.operator import Operator
@@ -38,8 +38,7 @@ from emu.scenario.faults.convergence import Convergence
 from emu.scenario.faults.events import all_events
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(NamedTuple):
     """The blocks of one worker (`actors.kernel.block`)."""
 
     block_of: tuple[int, ...]

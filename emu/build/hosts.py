@@ -65,7 +65,7 @@ def build_gpu(
             [
                 TransferPair(
                     _nvlink_place(topology, pair.peer),
-                    pair.index,
+                    pair.peer_index,
                     pair.flags,
                     pair.block,
                     pair.leaving,

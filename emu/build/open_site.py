@@ -209,7 +209,7 @@ class OpenSite:
                     there = topology.nvlink_end(end.peer)
                     assert there is not None, end
                     pair = TransferPair(
-                        there.peer_port, end.index, end.flags, end.block, end.leaving, end.arriving
+                        there.peer_port, end.peer_index, end.flags, end.block, end.leaving, end.arriving
                     )
                     gpu.domain.add(pair)
 

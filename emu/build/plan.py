@@ -10,8 +10,9 @@ NIC.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from actors.control.operator import OperatorPlan
@@ -284,14 +285,16 @@ class JobWork:
         return tuple(sorted(dict.fromkeys(hosts)))
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+NO_INSIDE: Final[Mapping[int, tuple[NvlinkPlan, ...]]] = MappingProxyType({})
+
+
+class Plan(NamedTuple):
     """Everything a scenario asks of its hosts and NICs."""
 
     pairs: Mapping[int, Sequence[QpPlan]]
     """The queue pairs of every NIC, by index."""
     jobs: tuple[JobWork, ...]
-    inside: dict[int, tuple[NvlinkPlan, ...]] = field(default_factory=dict)
+    inside: Mapping[int, tuple[NvlinkPlan, ...]] = NO_INSIDE
     """The NVLink pairs of GPUs, by index."""
     operator: OperatorPlan | None = None
     """Who tends a job."""

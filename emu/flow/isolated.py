@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, cast
 
@@ -145,7 +144,7 @@ class _Pairs:
     def _nvlink(self, gpu: int, index: int, numbers: Mapping[tuple[int, int], int]) -> NvlinkPlan:
         own = self._plan.inside[gpu][index]
         peer = self._inside[gpu, index]
-        return replace(own, peer=peer[0], index=numbers[peer])
+        return own._replace(peer=peer[0], peer_index=numbers[peer])
 
 
 class _Numbered(NamedTuple):

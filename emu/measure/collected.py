@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import compress
+from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from actors.kernel.counters import PORT_DROPPED_FRAMES
@@ -30,6 +30,7 @@ DROPPED: Final = PORT_DROPPED_FRAMES
 
 Rows = Mapping[str, Sequence[Sequence[int]]]
 """`Device.results()`: rows of integers under the name of their table."""
+NO_ROWS: Final[Rows] = MappingProxyType({})
 
 
 class CapturedRows(NamedTuple):
@@ -41,8 +42,7 @@ class CapturedRows(NamedTuple):
     rows: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRecord:
+class DeviceRecord(NamedTuple):
     """What one device counted and reported. `counters` are the values of `series`, in the same order."""
 
     number: int
@@ -54,12 +54,12 @@ class DeviceRecord:
     series: Sequence[Series]
     counters: Sequence[int]
     end_states: Sequence[int] = ()
-    results: Rows = field(default_factory=dict)
-    shown: Rows = field(default_factory=dict)
+    results: Rows = NO_ROWS
+    shown: Rows = NO_ROWS
     """What the device shows to an operator who asks at the end (`emu.runtime.device_inspection`)."""
     captured: Sequence[CapturedRows] = ()
     """No part of the digest."""
-    recorded: Rows = field(default_factory=dict)
+    recorded: Rows = NO_ROWS
     """What event log and trace have (`emu.build.recorders`); no part of the digest."""
     idle: bool = False
     """Whether nothing happened to it: all mixes are 0 then, and counters are what they were at the start."""

@@ -9,7 +9,6 @@ The report of a worker says how its thread ended: with the run, on request, or w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,8 +47,7 @@ class Ending(StrEnum):
     """A worker or a socket failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(NamedTuple):
     """How a scenario is to be run; nothing here changes its answer."""
 
     local: bool = False
@@ -179,8 +177,7 @@ class Observer:
         """A snapshot is about to count: what was heard so far must be on disk. Raises OSError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What is left of a run. After anything but FINISHED, STALLED and TIME_LIMIT it is partial."""
 
     ending: Ending
@@ -191,7 +188,7 @@ class Outcome:
     """Empty if partial: where an interrupted run stops is nobody's answer."""
     devices: tuple[DeviceRecord, ...]
     engine: EngineFacts
-    workers: tuple[WorkerRecord, ...] = field(default=())
+    workers: tuple[WorkerRecord, ...] = ()
     build_s: float = 0.0
     """Wall time from the call to the first window."""
 

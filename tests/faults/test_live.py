@@ -1,6 +1,5 @@
 """Does whatever repeats, forks or compares a live run have each fault that was injected into it?"""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def forked(run: Path, at_ps: int, out: Path) -> api.Result:
     options = api.RunOptions(local=True, metrics=False)
     with fork(run, at_ps, [], out, options) as again:
         return api.run_prepared(
-            again.prepared, replace(options, resume_ps=at_ps), None, again.directory, diagnose=False
+            again.prepared, options._replace(resume_ps=at_ps), None, again.directory, diagnose=False
         )
 
 

@@ -7,7 +7,6 @@ once, in the right place.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -59,7 +58,7 @@ def test_every_rank_ends_with_every_contribution_once(algorithm: str, op: str) -
         for channels, size in ((3, 2222), (1, 1000), (2, 5)) if ranks < 8 else ((3, 1111),):
             given = calls(op, ranks, channels, size, ranks // 2 if op in ROOTED else 0)
             if algorithm == "nvls":
-                given = [replace(one, nodes=(0,) * ranks) for one in given]
+                given = [one._replace(nodes=(0,) * ranks) for one in given]
             check(given, graphs(algorithm, given), SLICE_BYTES, SLOTS)
 
 
@@ -234,7 +233,7 @@ def test_a_tree_with_ll128_halves_its_chunk_while_there_are_few(size: int, serve
     nodes = tuple(rank * servers // 64 for rank in range(64))
     call = Call("all_reduce", 64, size, 16, 0, 576_000, 576_000, nodes=nodes, protocol=2)
     assert tree_chunk_bytes(call) == chunk
-    assert tree_chunk_bytes(replace(call, protocol=0)) == 576_000
+    assert tree_chunk_bytes(call._replace(protocol=0)) == 576_000
 
 
 @pytest.mark.parametrize(("algorithm", "op"), CASES)

@@ -19,7 +19,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +150,7 @@ def main() -> None:
             last = Witness([(end_ps // 3, behead)], lambda: None)
             headless = ""
             try:
-                run_scenario(plan.scenario, plan.topology, replace(options, directory=None), last)
+                run_scenario(plan.scenario, plan.topology, options._replace(directory=None), last)
             except RuntimeFailure as error:
                 headless = str(error)
         finally:

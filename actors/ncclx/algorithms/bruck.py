@@ -51,7 +51,7 @@ class Bruck(Algorithm):
 
     def _all_to_all(self, call: Call, rank: int, rounds: list[int], made: StepList) -> None:
         n = call.ranks
-        most = max(call.count(one, other) for one in range(n) for other in range(n))
+        most = max(call.bytes_between(one, other) for one in range(n) for other in range(n))
 
         def place(at: int, here: int, passed: int) -> Extent:
             """Where what goes `at` ranks on is kept by `here`, after the digits in `passed`."""
@@ -61,7 +61,7 @@ class Bruck(Algorithm):
                 return call.outgoing(origin, target)
             if at & ~passed == 0:
                 return call.incoming(origin, target)
-            start, size = call.share(call.count(origin, target))
+            start, size = call.share(call.bytes_between(origin, target))
             return Extent(SCRATCH, at * most + start, size)
 
         made.copy((call.outgoing(rank, rank),), (call.incoming(rank, rank),))

@@ -93,14 +93,14 @@ class Pxn(Algorithm):
     def steps(self, call: Call, rank: int) -> list[Step]:
         rails = Rails(call, rank)
         made = StepList(call.chunk_bytes)
-        most = max(call.count(one, other) for one in range(call.ranks) for other in range(call.ranks))
+        most = max(call.bytes_between(one, other) for one in range(call.ranks) for other in range(call.ranks))
         count, servers = len(rails.local), len(rails.servers)
 
         def kept(origin: int, target: int) -> Extent:
             """What this rank passes on for a neighbour; its own leaves from DATA."""
             if origin == rank:
                 return call.outgoing(origin, target)
-            start, size = call.share(call.count(origin, target))
+            start, size = call.share(call.bytes_between(origin, target))
             return Extent(SCRATCH, (origin * call.ranks + target) * most + start, size)
 
         made.copy((call.outgoing(rank, rank),), (call.incoming(rank, rank),))

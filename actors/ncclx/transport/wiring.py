@@ -73,12 +73,11 @@ class PlannedPairs(Sequence[QpPlan]):
         return len(self)
 
 
-@dataclass(frozen=True, slots=True)
-class NvlinkPlan:
+class NvlinkPlan(NamedTuple):
     """One end of a connection over NVLink: a pair of a GPU, and the pair of the other GPU."""
 
     peer: int
-    index: int
+    peer_index: int
     flags: bool
     """Whether it carries clear-to-sends."""
     block: int = -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,7 +49,7 @@ def command(
     """
     at_ps = positive_time_ps("--at", at)
     changes = [parse_override(text) for text in assignments]
-    options = replace(where, metrics=False)
+    options = where._replace(metrics=False)
     with fork(directory, at_ps, changes, out, options, force=force) as again:
         words = [REPEAT, str(directory), "--at", at, *(f"--set {one}" for one in assignments)]
-        return show_run(again.prepared, again.directory, replace(where, resume_ps=at_ps), words, **shown)
+        return show_run(again.prepared, again.directory, where._replace(resume_ps=at_ps), words, **shown)

@@ -8,7 +8,6 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -180,7 +179,7 @@ def command(
     for word, choices, flag in ((datatype, TYPES, "-d"), (op, REDUCTIONS, "-o")):
         if word not in choices:
             raise UsageError(f"{flag} {word!r} is not one of its names; accepted: {', '.join(choices)}")
-    options = replace(where, metrics=False)
+    options = where._replace(metrics=False)
     asked = ranks
     if (ngpus, nthreads, processes) != (None, None, None):
         asked = (ngpus or 1) * (nthreads or 1) * (processes or 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def command(run: Path, where: RunOptions, out: Path | None, force: bool, quiet: 
     `emu run`.
     """
     before = stored_run(run)
-    options = replace(where, end_ps=before.end_ps)
+    options = where._replace(end_ps=before.end_ps)
     prepared = prepare(as_loaded(before.scenario))
     changes = "1 change" if len(before.changes) == 1 else f"{len(before.changes)} changes"
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:

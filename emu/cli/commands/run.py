@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,7 @@ def command(
     expectation failed or a result is wrong, 2 bad input, 3 the fabric stalled or a job failed (unless an
     expectation asks for that ending, or for the job's status), 4 the runtime failed.
     """
-    options = replace(where, discovery_port=discovery_port, **recovery)
+    options = where._replace(discovery_port=discovery_port, **recovery)
     assignments = (*assignments, NO_EXPECT) if no_expect else assignments
     shown: dict[str, Any] = {"junit": junit, "page": not no_page}
     if resume is not None:
@@ -91,7 +90,7 @@ def command(
         from emu.resume import reopen  # noqa: PLC0415 - only of a run that broke off
 
         with ray_beside(options), reopen(resume) as again:
-            options = replace(options, resume_ps=again.from_ps)
+            options = options._replace(resume_ps=again.from_ps)
             words = ["emu", "run", str(again.directory.path / "scenario.yaml")]
             return show_run(
                 again.prepared, again.directory, options, words, as_json, quiet, again.broken, **shown

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
@@ -160,7 +159,7 @@ def command(
     A job that does not run keeps its queue pairs, so the others have the same paths. Faults happen in every
     run; `expect` is not judged. Exit status: the worst of the runs', as of `emu run`.
     """
-    options = replace(where, metrics=False)
+    options = where._replace(metrics=False)
     names = [
         job.name for job in load_scenario(scenario, assignments, seed, variant).scenario.jobs if job.enabled
     ]

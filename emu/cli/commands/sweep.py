@@ -372,7 +372,7 @@ def command(
     check_axes(axes, seeds)
     paths = _paths(shows, known=not kind)
     sweep = (_Weeks if kind else _Sweep)(
-        axes, seeds, paths, replace(where, metrics=False), out, force, quiet, at_once
+        axes, seeds, paths, where._replace(metrics=False), out, force, quiet, at_once
     )
     if kind:
         rows = list(sweep.rows(_weeks_loader(scenario, kind, no_expect=no_expect)))

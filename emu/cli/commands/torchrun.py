@@ -207,7 +207,7 @@ def command(
     words = ["emu", "torchrun", "--ranks", str(ranks), *(["--fabric", fabric] if fabric else []), *script]
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
         status = show_run(
-            prepared, directory, replace(where, metrics=False), words, as_json=False, quiet=quiet, page=False
+            prepared, directory, where._replace(metrics=False), words, as_json=False, quiet=quiet, page=False
         )
         if not quiet:
             _verdict(directory.path, name, played[0].record, times)
@@ -304,7 +304,7 @@ def _compare(
     for change, source in zip(changes, loaded, strict=True):
         prepared = prepare(source)
         with RunLeft(prepared.jobs) as left:
-            result = run_prepared(prepared, replace(where, metrics=False), left, diagnose=False)
+            result = run_prepared(prepared, where._replace(metrics=False), left, diagnose=False)
         training = result.summary.jobs[job].training
         if training is None or not training.step_ps:
             say(f"{change.name:<32} {'no end':>10}")

@@ -11,7 +11,6 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -305,8 +304,8 @@ def command(
     steering = Steering(prepared.scenario, prepared.topology)
     # In this process nothing is gone back to: a live run is repeated by `emu replay`.
     kept: dict[str, Any] = {"snapshot_every_s": 0.0} if where.local else {}
-    options = replace(
-        where, pace_ps=pace_ps, steering=steering, discovery_port=discovery_port, **{**recovery, **kept}
+    options = where._replace(
+        pace_ps=pace_ps, steering=steering, discovery_port=discovery_port, **{**recovery, **kept}
     )
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
         socket = ControlSocket(directory.path, steering)

@@ -19,7 +19,6 @@ number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
@@ -57,15 +56,15 @@ class Flight(NamedTuple):
         return self.end_ps >= 0
 
 
-@dataclass
 class RankCalls:
     """The calls of one rank."""
 
-    flights: list[Flight] = field(default_factory=list)
-    """Those it remembers, oldest first."""
-    begun: dict[int, int] = field(default_factory=dict)
-    """By group, how many calls it began."""
-    ended: dict[int, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.flights: list[Flight] = []
+        """Those it remembers, oldest first."""
+        self.begun: dict[int, int] = {}
+        """By group, how many calls it began."""
+        self.ended: dict[int, int] = {}
 
     def present(self, group: int) -> Flight | None:
         """The call of a group in which it is."""

@@ -18,7 +18,6 @@ operation and the delay of the last report are no time in which a link could hav
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
@@ -280,8 +279,8 @@ def span_rates(
         if until_ps == span_ps[1] and sample.virtual_ps <= until_ps:
             end |= sample.counters
     grown = [
-        replace(
-            record, counters=[late - early for late, early in zip(end[record.number], before, strict=True)]
+        record._replace(
+            counters=[late - early for late, early in zip(end[record.number], before, strict=True)]
         )
         for record in records
         for before in (begin.get(record.number) or [0] * len(record.counters),)

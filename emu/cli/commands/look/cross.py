@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import click
 
@@ -43,7 +42,7 @@ def command(
     scenario; else that of a run that failed. CPU time is that of the whole process, from the scenario to the
     summary, for both levels alike.
     """
-    options = replace(where, metrics=False)
+    options = where._replace(metrics=False)
     summaries: list[Summary] = []
     took_s: list[float] = []
     by_load = False
