@@ -116,7 +116,7 @@ class Tally:
 
     def listed(self) -> list[int]:
         """All of them."""
-        return [int(number) for number in self.numbers]
+        return list(self.numbers)
 
 
 def tally_of(rows: Iterable[Sequence[int]]) -> Tally:
@@ -543,7 +543,8 @@ class Device:
         self.queue.push(event)
 
     def series(self) -> list[Series]:
-        """The device's counters, in a fixed order."""
+        """The device's counters, in a fixed order; devices that count alike may have the same list, not to be
+        changed."""
         return []
 
     def count(self, into: Tally) -> None:

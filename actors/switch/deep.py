@@ -592,7 +592,7 @@ class DeepSwitch(Switch):
             super().apply_fault(op, place, values)
 
     def series(self) -> list[Series]:
-        rows = super().series()
+        rows = super().series().copy()
         for port in self.ports:
             n: int = port.number
             rows += [series_of(CREDIT_GRANTS, n), series_of(VOQ_BYTES, n), series_of(VOQ_PEAK_BYTES, n)]

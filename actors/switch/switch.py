@@ -171,6 +171,8 @@ DROP_REASONS: Final = (
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
 _KNOWN: Final[dict[tuple[int, int, int, bool, bool], list[Series]]] = {}
 """The counters of a port, by all that they depend on."""
+_OF_SWITCH: Final[dict[tuple[int, ...], list[Series]]] = {}
+"""Those of a switch, by what it counts itself and by port."""
 
 
 class Switch(Device):
@@ -709,6 +711,20 @@ class Switch(Device):
         return found
 
     def series(self) -> list[Series]:
+        kinds: list[int] = [
+            (self.buffer.headroom_pool_bytes > 0) << 2 | self.counts_moved << 1 | self.cuts_through
+        ]
+        for port in self.ports:
+            counted: i64 = self._reasons(port) << 8 | len(port.aqms) << 2
+            if len(self.watches) > 0:
+                counted |= 2
+            if port.credits is not None:
+                counted |= 1
+            kinds.append(counted)
+        kind, router = tuple(kinds), self.router
+        known = _OF_SWITCH.get(kind)
+        if known is not None and router is None:
+            return known
         rows = [series_of(BUFFER_USED_BYTES), series_of(BUFFER_PEAK_BYTES)]
         if self.buffer.headroom_pool_bytes > 0:
             rows.append(series_of(HEADROOM_POOL_PEAK_BYTES))
@@ -718,8 +734,9 @@ class Switch(Device):
             rows.append(series_of(CUT_THROUGH_FRAMES))
         for port in self.ports:
             rows += self._port_series(port)
-        router = self.router
-        if router is not None:
+        if router is None:
+            _OF_SWITCH[kind] = rows
+        else:
             rows += router.series()
         return rows
 

@@ -15,14 +15,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from actors.kernel.device import Device, Series
+from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
 from actors.kernel.kernel import Idle
 from actors.kernel.watch import Watch
+from actors.nic.nic import Nic
+from actors.switch.switch import Switch
 from emu.base.errors import ProtocolError
 from emu.build.captures import captured_by
 from emu.build.recorders import recorded_by
-from emu.measure.collected import DeviceRecord
+from emu.measure.collected import NO_ROWS, DeviceRecord
 from emu.runtime.device_inspection import shown_by
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.garbage import Growth
@@ -158,8 +160,7 @@ class LogicalProcess:
 
 def records_of(partition: Partition) -> list[DeviceRecord]:
     """What every device of a partition leaves behind, in device order."""
-    alike: dict[tuple[Series, ...], tuple[Series, ...]] = {}
-    records = [_record(device, partition.miscabled, alike) for device in partition.built]
+    records = [_record(device, partition.miscabled) for device in partition.built]
     sleepers = partition.kernel.sleepers
     if sleepers is not None:
         records += [_idle_record(number, sleepers.idle(number)) for number in partition.kernel.asleep()]
@@ -167,28 +168,34 @@ def records_of(partition: Partition) -> list[DeviceRecord]:
     return records
 
 
-def _record(
-    device: Device, cables: bool, alike: dict[tuple[Series, ...], tuple[Series, ...]]
-) -> DeviceRecord:
-    """What a device leaves behind; with whom its cables lead to, if they may be swapped. Devices that count
-    alike share what that is."""
+def _record(device: Device, cables: bool) -> DeviceRecord:
+    """What a device leaves behind; with whom its cables lead to, if they may be swapped."""
     mixes = tuple(device.all_mixes())
-    series = tuple(device.series())
+    watched = _is_watched(device)
     return DeviceRecord(
         number=device.number,
         mixes=mixes,
         executed=device.executed,
         frames_received=device.frames_received(),
         data_frames_received=device.data_frames_received(),
-        series=alike.setdefault(series, series),
+        series=device.series(),
         counters=tuple(device.counters()),
         end_states=tuple(device.end_states()),
         results=device.results(),
         shown=shown_by(device, cables=cables),
-        captured=captured_by(device),
-        recorded=recorded_by(device),
+        captured=captured_by(device) if watched else (),
+        recorded=recorded_by(device) if watched else NO_ROWS,
         idle=not any(mixes),
     )
+
+
+def _is_watched(device: Device) -> bool:
+    """Whether a device has recorders or captures."""
+    if device.events is not None:
+        return True
+    if isinstance(device, Switch):
+        return any(len(port.taps) > 0 for port in device.ports)
+    return isinstance(device, Nic) and any(len(port.taps) > 0 for port in device.ports())
 
 
 def _idle_record(number: int, idle: Idle) -> DeviceRecord:
