@@ -10,7 +10,7 @@ What breaks is in the blueprint too: every worker works out the events of all fa
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from actors.control.controller import build_controller
@@ -24,11 +24,10 @@ from actors.kernel.event import Event
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import LEAST_SLOTS, SLOT_SHIFT, SLOTS, EventQueue
 from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
-from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
 from emu.build.captures import give_captures
 from emu.build.drawing import Blueprint
 from emu.build.hosts import build_gpu, build_host, build_nvswitch
-from emu.build.link_ends import OutboxFor, cuts_through
+from emu.build.link_ends import OutboxFor, link_ends
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
 from emu.build.recorders import give_recorders
@@ -131,19 +130,16 @@ def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]
     """Both directions of what joins two workers: links and the management network, with their lookahead."""
     scenario, topology, _, _ = blueprint
     found: list[Crossing] = []
+    ends = link_ends(scenario, topology)
+    control_bytes = int(CREDIT_WIRE_BYTES if scenario.credited else PAUSE_WIRE_BYTES)
+    lookahead_ps = cache(fabric_lookahead_ps)  # thousands of links are alike
     for link in topology.links:
         if assignment[link.a] == assignment[link.b]:
             continue
         for sender, receiver in ((link.a, link.b), (link.b, link.a)):
             if link.kind == FABRIC:
-                least_ps = fabric_lookahead_ps(
-                    link.rate_bps,
-                    link.delay_ps,
-                    ingress_latency_ps(scenario, topology, receiver),
-                    pause_response_ps(scenario, topology, receiver, link.rate_bps),
-                    cuts_through(scenario, topology, receiver),
-                    int(CREDIT_WIRE_BYTES if scenario.credited else PAUSE_WIRE_BYTES),
-                )
+                far = ends.far(receiver, link.rate_bps)
+                least_ps = lookahead_ps(link.rate_bps, link.delay_ps, *far, control_bytes)
             elif link.kind == NVLINK:
                 least_ps = link.delay_ps  # the NVSwitch has sent the first bytes on when the last come
             else:

@@ -75,17 +75,23 @@ class LinkEnds:
     def wire(self, end: Attachment, outbox_for: OutboxFor) -> Wire:
         """The wire behind a fabric port."""
         peer, rate_bps = end.peer, end.rate_bps
-        node = self._nodes[peer]
-        kind = node.model, node.tier, 0 if self._alike else id(self._at(peer)), rate_bps
-        far = self._far.get(kind)
-        if far is None:
-            scenario, topology = self._scenario, self._topology
-            far = self._far[kind] = (
-                ingress_latency_ps(scenario, topology, peer),
-                pause_response_ps(scenario, topology, peer, rate_bps),
-                cuts_through(scenario, topology, peer),
-            )
+        far = self.far(peer, rate_bps)
         return Wire(rate_bps, end.delay_ps, peer, end.peer_port, far[0], far[1], outbox_for(peer), far[2])
+
+    def far(self, node: int, rate_bps: int) -> tuple[int, int, bool]:
+        """What a device at the far end of a link of this rate takes until it acts on a frame, and until it
+        obeys a pause, in ps, and whether it cuts through."""
+        its = self._nodes[node]
+        kind = its.model, its.tier, 0 if self._alike else id(self._at(node)), rate_bps
+        found = self._far.get(kind)
+        if found is None:
+            scenario, topology = self._scenario, self._topology
+            found = self._far[kind] = (
+                ingress_latency_ps(scenario, topology, node),
+                pause_response_ps(scenario, topology, node, rate_bps),
+                cuts_through(scenario, topology, node),
+            )
+        return found
 
     def give(self, port: Port, number: int, end: Attachment) -> None:
         """Give a device's port its flow control, errors and debouncing."""

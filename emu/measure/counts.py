@@ -43,6 +43,17 @@ class Layout:
             self.metrics.append(metric)
             self.split.append(metric in PEAKS or metric in BY_PRIORITY or one.reason != "")
         self.nothing: list[int] = [0] * len(self.place_of)
+        self._places_at: dict[tuple[str, ...], list[list[int]]] = {}
+
+    def places_at(self, metrics: tuple[str, ...]) -> list[list[int]]:
+        """By port, the places of the sums of some metrics; -1 where there is none. Worked out once."""
+        found = self._places_at.get(metrics)
+        if found is None:
+            ports = 1 + max([port for _, port in self.place_of], default=-1)
+            found = self._places_at[metrics] = [
+                [self.place_of.get((metric, port), -1) for metric in metrics] for port in range(ports)
+            ]
+        return found
 
 
 class Counted:
@@ -150,6 +161,22 @@ class Counts:
             return 0
         place = counted.layout.place_of.get((metric, port), -1)
         return 0 if place < 0 else counted.most[place]
+
+    def of_ports(self, metrics: tuple[str, ...], device: int, most: int = 0) -> list[list[int]]:
+        """By port of a device that counted something, the sums of some metrics, of the last `most` of them
+        the largest among the priorities."""
+        counted = self.busy[device]
+        sums = len(metrics) - most
+        found: list[list[int]] = []
+        for places in counted.layout.places_at(metrics):
+            row: list[int] = []
+            for at, place in enumerate(places):
+                if place < 0:
+                    row.append(0)
+                else:
+                    row.append(counted.sums[place] if at < sums else counted.most[place])
+            found.append(row)
+        return found
 
     def by_priority(self, metric: str, device: int, port: int) -> dict[int, int]:
         """The counter of a port by priority; without those that are 0 or of no priority."""

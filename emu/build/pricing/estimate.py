@@ -145,7 +145,7 @@ def estimate(
     devices = len(busy.union(topology.switches))
     idle = len(topology.nodes) - devices
     pairs = sum(len(of_nic) for of_nic in plan.pairs.values())
-    slots = sum(len(of_nic) * _slots(scenario, topology, nic) for nic, of_nic in plan.pairs.items())
+    slots = _slots(scenario, topology, plan)
     sampled = devices * counted.samples()
     slower = 1 if compiled else INTERPRETED
     hop_us = _hop_us(len(topology.hosts))
@@ -207,11 +207,19 @@ def _runs_again(scenario: Scenario, plan: Plan) -> int:
     return int(bool(scenario.faults) or sum(work.enabled for work in plan.jobs) > 1)
 
 
-def _slots(scenario: Scenario, topology: Topology, nic: int) -> int:
-    """Packets that each queue pair of a NIC has room for, beyond the one it expects."""
-    rate_bps = max(end.rate_bps for end in topology.ports(nic) if end.kind == FABRIC)
-    held = int(recovery_of(scenario.at(topology, nic).transport, rate_bps).hold_packets)
-    return 1 << (held - 1).bit_length() if held else 0
+def _slots(scenario: Scenario, topology: Topology, plan: Plan) -> int:
+    """Packets that all queue pairs together have room for, beyond the one that each expects."""
+    known: dict[tuple[int, int], int] = {}
+    total = 0
+    for nic, pairs in plan.pairs.items():
+        transport = scenario.at(topology, nic).transport
+        rate_bps = max(end.rate_bps for end in topology.ports(nic) if end.kind == FABRIC)
+        kind = id(transport), rate_bps  # thousands of NICs are alike
+        if kind not in known:
+            held = int(recovery_of(transport, rate_bps).hold_packets)
+            known[kind] = 1 << (held - 1).bit_length() if held else 0
+        total += len(pairs) * known[kind]
+    return total
 
 
 def _times(plan: Plan, work: JobWork) -> int:

@@ -103,24 +103,27 @@ def ran_ps(jobs: Iterable[Job], virtual_ps: int, *, repeat: bool) -> int:
     return found_ps
 
 
+_OF_LINK: Final = (PORT_TRANSMIT_PAYLOAD_BYTES, PORT_TRANSMIT_BYTES, PFC_PAUSED_PS, PORT_TRANSMIT_WAIT_PS)
+_NOTHING: Final = (0, 0, 0, 0)
+
+
 def link_rows(topology: Topology, counts: Counts, ran: int, *, by_rates: bool = False) -> Iterator[Link]:
     """Both directions of every fabric link, over the time `ran` in which jobs did, in ps; without links
     between two devices that counted nothing. A run `by_rates` knows of no pauses."""
-    busy = counts.busy
+    names = [node.name for node in topology.nodes]
+    counted = {device: counts.of_ports(_OF_LINK, device, most=2) for device in counts.busy}
     for link in topology.links:
-        if link.kind != "fabric" or (link.a not in busy and link.b not in busy):
+        if link.kind != "fabric" or (link.a not in counted and link.b not in counted):
             continue
         for sender, port, receiver in ((link.a, link.a_port, link.b), (link.b, link.b_port, link.a)):
-            wire_bytes = counts.port(PORT_TRANSMIT_BYTES, sender, port)
-            paused_ps = None
-            if not by_rates:
-                paused_ps = counts.port_most(PFC_PAUSED_PS, sender, port)
-                paused_ps += counts.port_most(PORT_TRANSMIT_WAIT_PS, sender, port)  # one of them is 0
+            ports = counted.get(sender, ())
+            data_bytes, wire_bytes, stopped_ps, waited_ps = ports[port] if port < len(ports) else _NOTHING
+            paused_ps = None if by_rates else stopped_ps + waited_ps  # one of them is 0
             yield Link(
-                source=topology.nodes[sender].name,
-                destination=topology.nodes[receiver].name,
+                source=names[sender],
+                destination=names[receiver],
                 name=link.name,
-                data_bytes=counts.port(PORT_TRANSMIT_PAYLOAD_BYTES, sender, port),
+                data_bytes=data_bytes,
                 wire_bytes=wire_bytes,
                 utilisation=share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * ran),
                 paused=None if paused_ps is None else share(paused_ps, ran),
@@ -190,19 +193,21 @@ def tier_rows(topology: Topology, counts: Counts, ran: int) -> list[Tier]:
     """Payload, rates and pauses up and down, for each tier that has links below it, over the time `ran`."""
     up: dict[int, list[int]] = {}
     down: dict[int, list[int]] = {}
+    counted = {device: counts.of_ports(_OF_TIER, device) for device in counts.busy}
     for link in topology.links:
         low, high = topology.nodes[link.a], topology.nodes[link.b]
         if link.kind != "fabric" or low.tier == high.tier:
             continue
-        ports = (link.a_port, link.b_port)
+        low_port, high_port = link.a_port, link.b_port
         if low.tier > high.tier:
-            low, high, ports = high, low, (link.b_port, link.a_port)
-        for found, node, port in ((up, low.number, ports[0]), (down, high.number, ports[1])):
+            low, high, low_port, high_port = high, low, high_port, low_port
+        for found, node, port in ((up, low.number, low_port), (down, high.number, high_port)):
             sums = found.setdefault(high.tier, [0] * (len(_OF_TIER) + 1))
             sums[-1] += link.rate_bps
-            if node in counts.busy:
-                for at, metric in enumerate(_OF_TIER):
-                    sums[at] += counts.port(metric, node, port)
+            ports = counted.get(node, ())
+            if port < len(ports):
+                for at, value in enumerate(ports[port]):
+                    sums[at] += value
     return [
         Tier(
             tier=tier,

@@ -58,7 +58,7 @@ class Assembly:
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
-        self._links: list[tuple[int, int, LinkKind, int, int]] = []
+        self._links: list[tuple[int, int, LinkKind, int, int, tuple[int, int]]] = []
         self._ports: list[int] = []
         self._ends: dict[tuple[int, int], int] = {}
         self._in_tier: dict[int, int] = {}
@@ -135,17 +135,17 @@ class Assembly:
         assert delay_ps >= LEAST_DELAY_PS, f"delay {delay_ps} of {self._nodes[a].name}:{self._nodes[b].name}"
         if len(self._links) == MOST_LINKS:
             raise _too_large(f"the fabric has more than {MOST_LINKS} links")
-        self._links.append((a, b, kind, rate_bps, delay_ps))
-        ends = (min(a, b), max(a, b))
+        ends = (a, b) if a < b else (b, a)
+        self._links.append((a, b, kind, rate_bps, delay_ps, ends))
         self._ends[ends] = self._ends.get(ends, 0) + 1
 
     def _numbered(self) -> list[Link]:
         numbered: list[Link] = []
         seen: dict[tuple[int, int], int] = {}
         nodes, ports = self._nodes, self._ports
-        for number, (a, b, kind, rate_bps, delay_ps) in enumerate(self._links):
-            ends = (min(a, b), max(a, b))
-            name = f"{nodes[a].name}:{nodes[b].name}"
+        names = [node.name for node in nodes]
+        for number, (a, b, kind, rate_bps, delay_ps, ends) in enumerate(self._links):
+            name = f"{names[a]}:{names[b]}"
             if self._ends[ends] > 1:
                 member = seen.get(ends, 0)
                 seen[ends] = member + 1
