@@ -69,9 +69,9 @@ def add_ranks(
         for port, index in builder.bound():
             nic = topology.ports(host.number)[port].peer
             if nic in queue_pairs:  # those of a GPU have no numbers
-                pair = queue_pairs[nic][index]
-                program.members.qpns[port << 20 | index] = pair.qpn
+                program.members.pairs[port] = queue_pairs[nic]
                 if program.members.spans:
+                    pair = queue_pairs[nic][index]
                     own = first_psn(job.seed, nic, index)
                     expected = first_psn(job.seed, pair.remote_nic, pair.remote_index)
                     program.members.psns[port << 20 | index] = own, expected

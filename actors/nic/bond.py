@@ -79,14 +79,17 @@ class Bond:
         self._own_links: list[int] = reach.own_links()
         self._changed: list[int] = []
         """Links that routing took out of use or back at this instant."""
+        self._homes: list[int] = []
+        """By queue pair, through which port it sends as long as that is up."""
         self._ports_to: dict[int, int] = {}
         """By the address of a peer or of this NIC, while anything is down."""
 
     def set_homes(self, pairs: list[QueuePair], turns: list[int], *, spread: bool) -> None:
         """Give queue pairs their home ports, before they send anything, by their places in their kind."""
         for pair, turn in zip(pairs, turns, strict=True):
-            pair.home_port = turn % len(self.ports) if spread else 0
-            pair.port = pair.home_port
+            home = turn % len(self.ports) if spread else 0
+            self._homes.append(home)
+            pair.port = home
 
     def converge(self) -> None:
         """Work out through which ports each peer is reached, and which of their leaves reach this NIC."""
@@ -176,7 +179,7 @@ class Bond:
         home."""
         ports = self.ports
         count: i64 = len(ports)
-        home: i64 = pair.home_port
+        home: i64 = self._homes[pair.index]
         best: i64 = home
         step: i64 = count - 1
         while step >= 0:

@@ -16,11 +16,11 @@ from actors.kernel.event import RETRANSMIT, SERVE
 from actors.kernel.state import as_int, as_list, load_frames, save_frames
 from actors.kernel.units import sending_ps
 from actors.kernel.vectors import vec
-from actors.nic.congestion.control import CongestionControl
+from actors.nic.congestion.control import LEFT_AGAIN, CongestionControl
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import Fetch
 from actors.nic.queue_pair.endpoint import Endpoint
-from actors.nic.queue_pair.queue_pair import LEFT_AGAIN, NO_PSN, UNLIMITED_PSN, QueuePair
+from actors.nic.queue_pair.queue_pair import NO_PSN, UNLIMITED_PSN, QueuePair
 from actors.port.link import PRIORITIES, Wire
 from actors.port.passage import Passage
 from actors.port.port import Port
@@ -191,9 +191,9 @@ class NicPort(Port):
             if pair.control is not None:
                 control = pair.control
                 first_time: bool = pair.high_psn > before
-                self._routed(pair, control, built, psn, now if first_time else LEFT_AGAIN)
-                if control.wants_rtt and first_time and pair.timed_psn == NO_PSN:
-                    self._time(pair, built, now)
+                self._routed(control, built, psn, now if first_time else LEFT_AGAIN)
+                if control.wants_rtt and first_time and control.timed_psn == NO_PSN:
+                    self._time(pair, control, built, now)
                 self._paced(pair, control, built, now)
             if pair.has_packets() and not pair.paced:
                 self._join(pair)
@@ -209,7 +209,7 @@ class NicPort(Port):
         is there to be sent: as many as leave before the first one arrives."""
         if self.uneven or self.measuring or self.control_pending or self.owner.stopping > 0:
             return first
-        if self.waiting != 1 << pair.priority or self.serve_pending or self.ps_per_byte == 0:
+        if self.waiting != 1 << i64(pair.priority) or self.serve_pending or self.ps_per_byte == 0:
             return first
         opcode: int = first.opcode
         request = pair.sending
@@ -219,7 +219,7 @@ class NicPort(Port):
             pair.limit_psn != UNLIMITED_PSN
             or pair.control is not None
             or self.recovery.whole_messages
-            or pair.reads > 0
+            or (pair.reading is not None and pair.reads > 0)
         ):
             return first
         its: int = first.wire_bytes
@@ -307,24 +307,22 @@ class NicPort(Port):
             self._join(pair)
         return frame
 
-    def _routed(
-        self, pair: QueuePair, control: CongestionControl, frame: Frame, psn: i64, left_ps: i64
-    ) -> None:
+    def _routed(self, control: CongestionControl, frame: Frame, psn: i64, left_ps: i64) -> None:
         """A request of a controlled queue pair leaves: by which path, and when?"""
         if control.picks_entropy:
             frame.udp_source = i32(control.entropy(psn) & 0xFFFF)
         if control.wants_echo:
-            pair.leaves(psn, left_ps)
+            control.leaves(psn, left_ps)
 
-    def _time(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+    def _time(self, pair: QueuePair, control: CongestionControl, frame: Frame, now: i64) -> None:
         """Time a packet that leaves for the first time, until it is acknowledged.
 
         Packets that leave again are not timed, because an acknowledgement may be for either of the two
         (Karn's rule; RFC 6298, section 3).
         """
         if frame.opcode < READ_REQUEST:
-            pair.timed_psn = pair.next_psn - 1
-            pair.timed_ps = now
+            control.timed_psn = pair.next_psn - 1
+            control.timed_ps = now
 
     def _paced(self, pair: QueuePair, control: CongestionControl, frame: Frame, now: i64) -> None:
         """A packet of a controlled queue pair leaves now: when may the next one?"""
@@ -336,10 +334,10 @@ class NicPort(Port):
         control.on_send(size, now)
         if control.rate_bps == 0 or control.rate_bps >= self.rate_bps:
             return
-        pair.next_send_ps = now + sending_ps(size, control.rate_bps)
-        if pair.next_send_ps > now + self.serialisation(size):
+        next_send_ps: i64 = now + sending_ps(size, control.rate_bps)
+        if next_send_ps > now + self.serialisation(size):
             pair.paced = True
-            self.owner.push_timer(pair.next_send_ps, SERVE, self.number, pair.index + 1)
+            self.owner.push_timer(next_send_ps, SERVE, self.number, pair.index + 1)
 
     def link_lost(self, now: i64) -> None:
         """Acknowledgements that wait for a dead link are lost; queue pairs keep their place."""
@@ -364,7 +362,7 @@ class NicPort(Port):
         self.waiting |= 1 << priority
 
     def _join(self, pair: QueuePair) -> None:
-        priority: i64 = pair.priority
+        priority: i64 = i64(pair.priority)
         queue = self.queues[priority]
         tail = queue.last_pair
         if tail is None:

@@ -47,7 +47,7 @@ from actors.kernel.device import Plain
 from actors.kernel.knobs import AUTO, MTU, Knob, Knobs
 from actors.kernel.vectors import vec
 from actors.nic.queue_pair.endpoint import Endpoint
-from actors.nic.queue_pair.queue_pair import NO_PSN, HeldPackets, QueuePair, unwrap
+from actors.nic.queue_pair.queue_pair import NO_PSN, HeldPackets, QueuePair, Repair, unwrap
 from actors.wire.frame import PSN_MASK, SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
 
 
@@ -87,9 +87,10 @@ class Recovery:
             window *= 2
         if hold > 0:
             pair.held = HeldPackets(window)
+            repair = pair.repair = Repair(pair.una_psn)
             if self.selective or self.self_clocked:
-                pair.sacked = vec[i64]([0] * window)
-            pair.came = vec[i64]([0] * window)
+                repair.sacked = vec[i64]([0] * window)
+            repair.came = vec[i64]([0] * window)
         self.begin(pair)
 
     def begin(self, pair: QueuePair) -> None:
@@ -132,8 +133,9 @@ class Recovery:
         """The requester has a response with `psn`, and some before it have not come: ask for those again,
         once, when they count as lost. What came is noted in `came`, where there is room for it.
         """
-        if not pair.asked_again and psn - pair.response_psn > self.reorder_packets:
-            pair.asked_again = True
+        reading = pair.begun_reads()
+        if not reading.asked_again and psn - reading.response_psn > self.reorder_packets:
+            reading.asked_again = True
             nic.packet_seq_err += 1
             pair.go_back(pair.una_psn)
 
@@ -294,10 +296,7 @@ class SelectiveRepeat(Recovery):
 
     def prepare(self, pair: QueuePair) -> None:
         super().prepare(pair)
-        held = pair.held
-        assert held is not None and self.window_packets <= self.hold_packets, self.window_packets
-        pair.resent_psn = pair.una_psn
-        pair.sacked_psn = pair.una_psn
+        assert pair.held is not None and self.window_packets <= self.hold_packets, self.window_packets
 
     def on_gap(self, nic: Endpoint, pair: QueuePair, frame: Frame, psn: i64, port: i64, now: i64) -> None:
         expected: i64 = pair.expected_psn
@@ -309,47 +308,51 @@ class SelectiveRepeat(Recovery):
 
     def on_progress(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
         pair.limit_psn = pair.una_psn + self.window_packets
-        if pair.sacked_psn > pair.una_psn or pair.resend_psn >= 0:
+        if pair.begun_repair().sacked_psn > pair.una_psn or pair.resend_psn >= 0:
             self._look(pair)
 
     def on_nak(self, nic: Endpoint, pair: QueuePair, frame: Frame, now: i64) -> None:
         psn: i64 = unwrap(frame.immediate, pair.una_psn)
         if psn < pair.una_psn or psn >= pair.next_psn:
             return
-        pair.sacked[psn & (len(pair.sacked) - 1)] = psn + 1
-        if psn >= pair.sacked_psn:
-            pair.sacked_psn = psn + 1
+        repair = pair.begun_repair()
+        repair.sacked[psn & (len(repair.sacked) - 1)] = psn + 1
+        if psn >= repair.sacked_psn:
+            repair.sacked_psn = psn + 1
         self._look(pair)
 
     def on_response_gap(self, nic: Endpoint, pair: QueuePair, psn: i64, now: i64) -> None:
-        if psn >= pair.sacked_psn:
-            pair.sacked_psn = psn + 1
+        repair = pair.begun_repair()
+        if psn >= repair.sacked_psn:
+            repair.sacked_psn = psn + 1
         # A request that the responder held was executed before a later response came: it says no more.
-        slot: i64 = len(pair.sacked) - 1
-        past: i64 = pair.response_psn
-        while past < psn and past <= pair.response_psn + slot:
-            pair.sacked[past & slot] = 0
+        slot: i64 = len(repair.sacked) - 1
+        response_psn: i64 = pair.begun_reads().response_psn
+        past: i64 = response_psn
+        while past < psn and past <= response_psn + slot:
+            repair.sacked[past & slot] = 0
             past += 1
         self._look(pair)
         if pair.resend_psn >= 0:
             nic.packet_seq_err += 1
 
     def on_timeout(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
-        pair.resent_psn = pair.una_psn
+        pair.begun_repair().resent_psn = pair.una_psn
         pair.resend_psn = pair.una_psn
 
     def on_resent(self, pair: QueuePair) -> None:
-        pair.resent_psn = pair.resend_psn + 1
+        pair.begun_repair().resent_psn = pair.resend_psn + 1
         self._look(pair)
 
     def _look(self, pair: QueuePair) -> None:
         """Find the first packet that counts as lost and was not sent again yet."""
-        psn: i64 = pair.resent_psn
+        repair = pair.begun_repair()
+        psn: i64 = repair.resent_psn
         if psn < pair.una_psn:
             psn = pair.una_psn
-        end: i64 = pair.sacked_psn - 1 - self.reorder_packets
-        mask: i64 = len(pair.sacked) - 1
-        while psn < end and (pair.sacked[psn & mask] == psn + 1 or pair.came[psn & mask] == psn + 1):
+        end: i64 = repair.sacked_psn - 1 - self.reorder_packets
+        mask: i64 = len(repair.sacked) - 1
+        while psn < end and (repair.sacked[psn & mask] == psn + 1 or repair.came[psn & mask] == psn + 1):
             psn += 1
-        pair.resent_psn = psn
+        repair.resent_psn = psn
         pair.resend_psn = psn if psn < end else NO_PSN

@@ -479,7 +479,7 @@ class Multipath(Transport):
         frame.opcode = u8(i64(frame.opcode) | PATHED)
         frame.udp_source = i32(path.udp_source)
         frame.message_bytes = (number << 24) | (seq & PSN_MASK)
-        if pair.recovery_due_ps == 0:
+        if pair.begun_repair().due_ps == 0:
             nic.set_recovery_timer(pair, now + self.silence_ps)
         return frame
 

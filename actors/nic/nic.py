@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
 from actors.kernel.block import Outbox
 from actors.kernel.counters import (
@@ -314,7 +314,7 @@ class Nic(Responder):
             if pair.state == ERROR:
                 self.tell(pair, 0, 0, COMPLETED_RECEIVE, STATUS_FLUSHED)
             elif pair.state != RESET:
-                pair.receives += message.b
+                pair.receives += i32(message.b)
         else:
             assert message.op == MODIFY, message.op
             if self.ahead_ps >= now:
@@ -446,7 +446,7 @@ class Nic(Responder):
             return False
         if train.psn != una & PSN_MASK or head.first_psn + head.packets <= una + count:
             return False
-        if pair.reads > 0 or pair.waits != 0 or pair.limit_psn != UNLIMITED_PSN or not pair.timer_pending:
+        if pair.waits != 0 or pair.limit_psn != UNLIMITED_PSN or not pair.timer_pending or pair.reads > 0:
             return False
         sent: i64 = pair.high_psn
         leaving = port.leaving

@@ -284,8 +284,9 @@ class Tcp(Recovery):
         in_flight: i64 = pair.next_psn - flow.una_psn - flow.held - flow.lost + flow.again
         if in_flight > flow.peak:
             flow.peak = in_flight
-        if pair.timed_psn != NO_PSN and una > pair.timed_psn:
-            self._sample(flow, now - pair.timed_ps)
+        timed = _window(pair)
+        if timed.timed_psn != NO_PSN and una > timed.timed_psn:
+            self._sample(flow, now - timed.timed_ps)
         newly: i64 = una - flow.una_psn
         growing: bool = flow.state != FAST_RECOVERY
         self._forget(pair, flow, una)
@@ -335,7 +336,7 @@ class Tcp(Recovery):
         flow = self._flows[pair.index]
         flow.again += 1
         flow.forced = False
-        pair.resent_psn = pair.resend_psn + 1
+        pair.begun_repair().resent_psn = pair.resend_psn + 1
         self._allow(pair, flow)
 
     def on_timeout(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
@@ -351,8 +352,8 @@ class Tcp(Recovery):
         flow.lost = pair.next_psn - pair.una_psn - flow.held
         flow.again = 0
         flow.forced = False
-        pair.resent_psn = pair.una_psn
-        pair.timed_psn = NO_PSN
+        pair.begun_repair().resent_psn = pair.una_psn
+        _window(pair).timed_psn = NO_PSN
         flow.due_ps = now + self._timeout_ps(flow)
         self._arm(nic, pair, flow, now)
         self._allow(pair, flow)
@@ -382,11 +383,12 @@ class Tcp(Recovery):
             room = 1
         pair.resend_psn = NO_PSN
         if flow.lost > flow.again:
-            mask: i64 = len(pair.sacked) - 1
-            psn: i64 = max(pair.resent_psn, una)
-            while pair.sacked[psn & mask] == psn + 1:
+            repair = pair.begun_repair()
+            mask: i64 = len(repair.sacked) - 1
+            psn: i64 = max(repair.resent_psn, una)
+            while repair.sacked[psn & mask] == psn + 1:
                 psn += 1
-            pair.resent_psn = psn
+            repair.resent_psn = psn
             pair.limit_psn = pair.next_psn
             if room > 0:
                 pair.resend_psn = psn
@@ -398,26 +400,28 @@ class Tcp(Recovery):
 
     def _forget(self, pair: QueuePair, flow: TcpFlow, una: i64) -> None:
         """Everything before `una` is acknowledged: take it off the scoreboard."""
+        repair = pair.begun_repair()
         if flow.held > 0 or flow.lost > 0:
-            mask: i64 = len(pair.sacked) - 1
+            mask: i64 = len(repair.sacked) - 1
             psn: i64 = flow.una_psn
             while psn < una:
-                if pair.sacked[psn & mask] == psn + 1:
+                if repair.sacked[psn & mask] == psn + 1:
                     flow.held -= 1
                     if psn >= flow.frontier_psn:
                         flow.beyond -= 1
                 elif psn < flow.frontier_psn:
                     flow.lost -= 1
-                    if psn < pair.resent_psn:
+                    if psn < repair.resent_psn:
                         flow.again -= 1
                 psn += 1
         flow.una_psn = una
         flow.frontier_psn = max(flow.frontier_psn, una)
-        pair.resent_psn = max(pair.resent_psn, una)
+        repair.resent_psn = max(repair.resent_psn, una)
 
     def _mark_held(self, pair: QueuePair, flow: TcpFlow, blocks: bytes) -> None:
         """Put blocks on the scoreboard, and see what is lost by that."""
-        mask: i64 = len(pair.sacked) - 1
+        repair = pair.begun_repair()
+        mask: i64 = len(repair.sacked) - 1
         at: i64 = 0
         found: vec[i64] = vec[i64]([0] * 6)
         while at < len(blocks):
@@ -434,14 +438,14 @@ class Tcp(Recovery):
                     if flow.known[known] <= psn < flow.known[known + 1]:
                         psn = flow.known[known + 1]
                     known += 2
-                if psn < end and pair.sacked[psn & mask] != psn + 1:
-                    pair.sacked[psn & mask] = psn + 1
+                if psn < end and repair.sacked[psn & mask] != psn + 1:
+                    repair.sacked[psn & mask] = psn + 1
                     flow.held += 1
                     if psn >= flow.frontier_psn:
                         flow.beyond += 1
                     else:
                         flow.lost -= 1
-                        if psn < pair.resent_psn:
+                        if psn < repair.resent_psn:
                             flow.again -= 1
                 psn += 1
             found[place] = begin
@@ -449,7 +453,7 @@ class Tcp(Recovery):
         flow.known = found
         while flow.beyond >= self.reorder_packets:
             psn = flow.frontier_psn
-            while pair.sacked[psn & mask] != psn + 1:
+            while repair.sacked[psn & mask] != psn + 1:
                 psn += 1
                 flow.lost += 1
             flow.frontier_psn = psn + 1

@@ -115,7 +115,7 @@ class LanePort(NicPort):
             self.kick(now)
 
     def _line_up(self, lane: Lane) -> None:
-        priority: i64 = lane.pair.priority
+        priority: i64 = i64(lane.pair.priority)
         last = self._last[priority]
         if last is None:
             self._first[priority] = lane

@@ -105,7 +105,7 @@ def recovery_warnings(section: CongestionSection, line_bps: int, mtu_bytes: int)
 
 MOST_DELIVERIES = 1 << 16
 """Messages of flows that a NIC remembers where jobs begin again and again; half are forgotten then."""
-EVERY_DELIVERY = 1 << 40
+EVERY_DELIVERY = (1 << 31) - 1
 START_PURPOSE: Final = 6
 """Names the random stream of `nic.jitter`."""
 TIMED_PACKETS = 1024
@@ -454,7 +454,7 @@ def give_control(
         if control.ecn_capable:
             pair.ecn = ECN_CAPABLE
         if control.wants_echo:
-            pair.time_each(TIMED_PACKETS)
+            control.time_each(TIMED_PACKETS)
             nic.echoes = nic.repeating = True
         window = control.window_packets
         if window > 0 and pair.una_psn + window < pair.limit_psn:

@@ -257,7 +257,6 @@ class Fabric:
         assert pair.end_psn == pair.una_psn, pair.end_psn
         self._first_psns[self.topology.nics[connection.src]] += psn - pair.una_psn
         pair.una_psn = pair.next_psn = pair.high_psn = pair.end_psn = psn
-        pair.asked_psn = pair.acked_psn = pair.response_psn = psn
         self.pair(connection.reversed()).expected_psn = psn
 
     def post(

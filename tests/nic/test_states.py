@@ -1,11 +1,14 @@
 """Do queue pairs change state as `ibv_modify_qp` has it, and does everything posted come back in order?"""
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.compiled.finder import is_compiled
 from actors.kernel.event import ARRIVAL, MESSAGE, Message, pack_key
 from actors.nic.queue_pair.queue_pair import ERROR, TRANSITIONS
 from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, Frame, wire_size
@@ -17,6 +20,8 @@ from actors.wire.message import (
     POST_SEND,
     POST_WITH_IMMEDIATE,
 )
+from emu import api
+from emu.build.devices import build_kernel
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario
 
@@ -216,3 +221,34 @@ def test_a_packet_for_a_queue_pair_that_is_not_here_is_refused_though_its_low_bi
         assert fabric.total("nic_unknown_qpn") == refused
         assert fabric.total("nic_delivered_bytes") == 100 * (1 - refused)
         assert fabric.nics[1].transmit_acks == 0
+
+
+def end_bytes(each: int) -> tuple[int, int]:
+    """How many ends of queue pairs an all_to_all of 16 GPUs has with so many a connection, and what they and
+    all else take that is planned and built.
+    """
+    collective = {"kind": "collective", "op": "all_to_all", "sizes": ["1MiB"]}
+    text = {
+        "name": "ends",
+        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "spines": 1},
+        "ncclx": {"channels": 1, "qps_per_connection": each},
+        "jobs": [{"name": "a", "workload": collective}],
+    }
+    gc.collect()
+    tracemalloc.start()
+    try:
+        ready = api.prepare(text)
+        kernel, _ = build_kernel(ready.blueprint, [0] * len(ready.topology.nodes), 0, None, True)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        assert len(list(kernel.hosted())) == len(ready.topology.nodes)
+    finally:
+        tracemalloc.stop()
+    return sum(map(len, ready.plan.pairs.values())), taken
+
+
+@pytest.mark.skipif(not is_compiled(), reason="interpreted, a queue pair is a dictionary")
+def test_an_end_of_a_queue_pair_takes_half_of_what_it_took() -> None:
+    end_bytes(1)  # what is kept once for all
+    (few, little), (many, much) = end_bytes(1), end_bytes(16)
+    assert (much - little) / (many - few) <= 1014 / 2

@@ -10,6 +10,7 @@ Not modelled: cost of an abort.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from mypy_extensions import i64
@@ -17,6 +18,7 @@ from mypy_extensions import i64
 from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.state import load_fields, save_fields
+from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.wire.message import MEMBERSHIP_BITS
 
 PAIR_RESET: Final = 0
@@ -32,11 +34,12 @@ class Memberships:
     """The memberships of one rank, and the queue pairs that it resets between them."""
 
     def __init__(self, groups: int) -> None:
-        self.qpns: dict[int, int] = {}
-        """Numbers of its queue pairs by (host's port << 20) | index."""
+        self.pairs: dict[int, Sequence[QpPlan]] = {}
+        """By the host's port, the queue pairs of the NIC behind it that have numbers: those of a plan, from
+        which a number is read when it is told, and not kept for each rank again."""
         self.psns: dict[int, tuple[int, int]] = {}
-        """By the same key, of a rank whose job has several memberships: the PSN with which it begins, and the
-        one that it expects first."""
+        """By (host's port << 20) | index, of a rank whose job has several memberships: the PSN with which it
+        begins, and the one that it expects first."""
         self.spare: list[list[tuple[int, int]]] = []
         """Spare queue pairs of a rank whose job has several memberships: by group, port and index of each. A
         rank whose process may be ended has all of its queue pairs here."""
@@ -56,6 +59,13 @@ class Memberships:
         """Whether its host was lost, and its queue pairs with it, since it last took part."""
         self.blames: bool = False
         """Whether it reports with whom it failed, and in which membership."""
+
+    def qpn(self, port: i64, pair: i64) -> i64:
+        """The number of a queue pair of its; -1 if it has none, as a pair of a GPU."""
+        pairs = self.pairs.get(port)
+        if pairs is None or pair >= len(pairs):
+            return -1
+        return pairs[pair].qpn
 
     def become(self, membership: i64) -> bool:
         """Another membership is the present one; whether the rank takes part in it."""

@@ -483,7 +483,7 @@ class ScriptProgram(Program):
     ) -> None:
         """The oldest call of a group that is not over cannot go on."""
         self.status = status
-        qpn: i64 = self.members.qpns.get((port << 20) | pair, -1)
+        qpn: i64 = self.members.qpn(port, pair)
         self.calling.fail(group, status, why, peer, port, qpn, now)
         self._stir(host, now)
         if self.streams.grows:

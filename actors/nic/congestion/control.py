@@ -19,12 +19,18 @@ has a worked example.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
 from actors.kernel.knobs import Knob, Knobs
+from actors.kernel.vectors import vec
+
+ANSWERED: Final[i64] = -1
+"""In place of the time at which a packet left: it was answered already."""
+LEFT_AGAIN: Final[i64] = -2
+"""In place of that time: it left more than once, or never."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -51,6 +57,29 @@ class CongestionControl:
         """What INT adds to its packets, and to their acknowledgements, on the wire."""
         self.timer_ps: i64 = 0
         """When `on_timer` is to be called; 0 for not at all. Set it in any hook."""
+        # What the NIC keeps of the queue pair, and saves.
+        self.pending_ps: i64 = 0
+        """For when a timer is pending; 0 if none is."""
+        self.timed_psn: i64 = -1
+        self.timed_ps: i64 = 0
+        """Which packet in flight is timed (-1 for none), and since when."""
+        self.left_ps: vec[i64] = vec[i64]()
+        """With `wants_echo`: when the packet with the PSN of a slot left, or LEFT_AGAIN, or ANSWERED."""
+        self.cnp_from_ps: i64 = 0
+        """As receiver: when the next CNP may go out."""
+        self.cnp_port: i64 = -1
+        """As receiver: through which port the CNP leaves that waits for its delay; below 0 for none."""
+
+    def time_each(self, packets: int) -> None:
+        """Remember when the last packets left; `packets` is a power of two."""
+        never: int = LEFT_AGAIN
+        self.left_ps = vec[i64]([never] * packets)
+
+    def leaves(self, psn: i64, left_ps: i64) -> None:
+        """A packet leaves, for the first time at `left_ps`, or (LEFT_AGAIN) once more."""
+        slot: i64 = psn & (len(self.left_ps) - 1)
+        if left_ps >= 0 or self.left_ps[slot] != ANSWERED:
+            self.left_ps[slot] = left_ps
 
     @staticmethod
     def by_packet(knobs: Knobs) -> bool:

@@ -130,11 +130,12 @@ class Endpoint(Device):
         """Have the loss recovery scheme called (`on_timer`) at a time to come; 0 for not at all. A queue
         pair has one such timer: set again it moves, and an earlier time waits for the one that is pending.
         """
-        pair.recovery_due_ps = at_ps
-        if at_ps > 0 and pair.recovery_timer_ps == 0:
+        repair = pair.begun_repair()
+        repair.due_ps = at_ps
+        if at_ps > 0 and repair.timer_ps == 0:
             now: i64 = self.queue.now_ps
-            pair.recovery_timer_ps = at_ps if at_ps > now else now + 1
-            self.push_timer(pair.recovery_timer_ps, RETRANSMIT, RECOVERY_PORT, pair.index)
+            repair.timer_ps = at_ps if at_ps > now else now + 1
+            self.push_timer(repair.timer_ps, RETRANSMIT, RECOVERY_PORT, pair.index)
 
     def complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
         """Tell the host that a work request ended."""

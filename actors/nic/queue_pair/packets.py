@@ -109,20 +109,21 @@ class Connection:
         mtu_bytes: int,
         ack_every: int,
     ) -> None:
+        # Small numbers come last: those of a queue pair follow in the same word.
         self.index: i64 = index
         self.qpn: i64 = qpn
         self.remote_qpn: i32 = remote_qpn
         self.address: i32 = address
         self.remote_address: i32 = remote_address
         self.udp_source: i32 = udp_source
-        self.priority: i64 = priority
-        self.ack_priority: u8 = ack_priority
         self.mtu_bytes: i64 = mtu_bytes
         self.ack_every: i64 = ack_every
-        self.ecn: u8 = ECN_NOT_CAPABLE
-        """What its packets say of ECN."""
         self.spares: Spares = NO_SPARES
         """Those of its NIC, once it has one."""
+        self.priority: u8 = priority
+        self.ack_priority: u8 = ack_priority
+        self.ecn: u8 = ECN_NOT_CAPABLE
+        """What its packets say of ECN."""
 
     def frame(self, opcode: i64, psn: i64, payload: i64) -> Frame:
         """A packet to the other end."""

@@ -55,7 +55,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i16, i32, i64
 
 from actors.kernel.device import Plain
 from actors.kernel.event import NEVER_PS
@@ -64,13 +64,11 @@ from actors.kernel.state import (
     as_list,
     load_fields,
     load_frame,
-    load_integers,
     save_event,
     save_fields,
-    save_integers,
 )
 from actors.kernel.vectors import vec
-from actors.nic.congestion.control import CongestionControl
+from actors.nic.congestion.control import ANSWERED, CongestionControl
 from actors.nic.queue_pair.packets import REQUEST_FIELDS, Connection, WorkRequest
 from actors.nic.queue_pair.pending_answers import PendingAnswer, load_pending, save_pending
 from actors.wire.frame import PSN_HALF, PSN_MASK, Frame
@@ -132,6 +130,58 @@ class HeldPackets:
         self._frames = vec[Frame | None](frames)
 
 
+class Repair:
+    """What loss recovery remembers of a queue pair that sends from `una_psn` on, where it does."""
+
+    def __init__(self, una_psn: i64) -> None:
+        self.resent_psn: i64 = una_psn
+        """Selective repeat: lost packets below this PSN were sent again already."""
+        self.sacked_psn: i64 = una_psn
+        """Selective repeat: the end of what the responder is known to have or to hold."""
+        self.sacked: vec[i64] = vec[i64]()
+        """Selective repeat: PSN + 1 in the slot of each packet that the responder holds."""
+        self.came: vec[i64] = vec[i64]()
+        """Schemes that keep what overtook: PSN + 1 in the slot of each response that is here."""
+        self.late_nak_psn: i64 = NO_PSN
+        """The end of what had been sent when the last NAK came that was overtaken."""
+        self.timer_ps: i64 = 0
+        """For when the scheme's timer is pending; 0 if it is not."""
+        self.due_ps: i64 = 0
+        """When the scheme is to be called; 0 for not at all."""
+
+    def begin_at(self, psn: i64) -> None:
+        """The first packet has this PSN, and nothing is known of any."""
+        self.resent_psn = psn
+        self.sacked_psn = psn
+        at: i64 = 0
+        while at < len(self.came):
+            self.came[at] = 0
+            if at < len(self.sacked):
+                self.sacked[at] = 0
+            at += 1
+
+
+class Reads:
+    """The READs of a queue pair that sends from `una_psn` on, once one was posted."""
+
+    def __init__(self, una_psn: i64) -> None:
+        self.outstanding: i64 = 0
+        self.asked_psn: i64 = una_psn
+        """READs below this PSN were asked for before."""
+        self.acked_psn: i64 = una_psn
+        """What the responder acknowledged, responses that are missing included."""
+        self.response_psn: i64 = una_psn
+        """Responses below this PSN are here."""
+        self.asked_again: bool = False
+        """Whether missing responses were asked for again since there was progress."""
+
+    def begin_at(self, psn: i64) -> None:
+        """The first packet has this PSN."""
+        self.asked_psn = psn
+        self.acked_psn = psn
+        self.response_psn = psn
+
+
 RESET: Final[i64] = 0
 INITIALISED: Final[i64] = 1
 READY_TO_RECEIVE: Final[i64] = 2
@@ -154,19 +204,15 @@ TRANSITIONS: Final[dict[int, tuple[int, ...]]] = {
 NO_PSN: Final[i64] = -1
 UNLIMITED_PSN: Final[i64] = NEVER_PS
 """A limit that no PSN reaches."""
-WAIT_READ: Final[i64] = 1
+WAIT_READ: Final[i16] = 1
 """As many READs are outstanding as may be."""
-WAIT_PSN: Final[i64] = 2
+WAIT_PSN: Final[i16] = 2
 """As many PSNs are outstanding as may be."""
-WAIT_RNR: Final[i64] = 4
+WAIT_RNR: Final[i16] = 4
 """The responder was not ready, and its time is not over. This holds back what is sent again, too."""
-WAIT_DRAIN: Final[i64] = 8
+WAIT_DRAIN: Final[i16] = 8
 """The send queue is being drained, and the next work request was not begun."""
-ANSWERED: Final[i64] = -1
-"""In place of the time at which a packet left: it was answered already."""
-LEFT_AGAIN: Final[i64] = -2
-"""In place of that time: it left more than once, or never."""
-WAIT_RECOVERY: Final[i64] = 16
+WAIT_RECOVERY: Final[i16] = 16
 """The loss recovery scheme holds new packets back."""
 
 _FIELDS: Final = (
@@ -186,30 +232,21 @@ _FIELDS: Final = (
     "nak_sent",
     "limit_psn",
     "resend_psn",
-    "resent_psn",
-    "sacked_psn",
     "backoff",
-    "late_nak_psn",
-    "next_send_ps",
     "paced",
-    "timed_psn",
-    "timed_ps",
-    "control_timer_ps",
-    "cnp_from_ps",
-    "cnp_port",
     "port",
     "waits",
-    "reads",
-    "asked_psn",
-    "acked_psn",
-    "response_psn",
-    "asked_again",
     "rnr_retries",
-    "recovery_timer_ps",
-    "recovery_due_ps",
     "receives",
     "receive_taken",
 )
+_REPAIR: Final = (
+    *("resent_psn", "sacked_psn", "sacked", "came"),
+    *("late_nak_psn", "timer_ps", "due_ps"),
+)
+_READS: Final = ("outstanding", "asked_psn", "acked_psn", "response_psn", "asked_again")
+_PACED: Final = ("timed_psn", "timed_ps", "left_ps", "pending_ps", "cnp_from_ps", "cnp_port")
+"""What the NIC keeps of a queue pair in its control."""
 
 
 _NO_PIECES: Final[list[bytes]] = []
@@ -219,7 +256,7 @@ _NO_PIECES: Final[list[bytes]] = []
 class QueuePair(Connection):
     """One end of a reliable connection."""
 
-    def __init__(  # noqa: PLR0915  a line for each field
+    def __init__(
         self,
         index: int,
         qpn: int,
@@ -247,7 +284,25 @@ class QueuePair(Connection):
             mtu_bytes,
             ack_every,
         )
-        # What a packet that arrives reads and writes comes first, then what one that leaves does.
+        # Small numbers share words, and what few queue pairs need is an object of its own: large jobs have
+        # millions of ends. What a packet that arrives reads comes first, then what one that leaves does.
+        self.nak_sent: bool = False
+        self.receive_taken: bool = False
+        """Whether the message being received has taken its own."""
+        self.active: bool = False
+        """Whether the queue pair stands in its NIC's round."""
+        self.paced: bool = False
+        """Whether it waits for a time to send, with an event pending."""
+        self.timer_pending: bool = False
+        self.waits: i16 = 0
+        """What keeps `next_psn` from being sent: WAIT_*."""
+        self.retries: i16 = 0
+        self.backoff: i16 = 0
+        """Adaptive retransmission: how often the timer ran out since there was progress."""
+        self.max_reads: i16 = 16
+        """READs that may be outstanding (max_rd_atomic)."""
+        self.rnr_retries: i32 = 0
+        self.messages: i32 = 0
         self.state: i64 = READY
         # Responder.
         self.expected_psn: i64 = remote_first_psn
@@ -256,85 +311,53 @@ class QueuePair(Connection):
         """Responses that the requester waits for."""
         self.held: HeldPackets | None = None
         """Packets beyond a gap, for schemes that keep them."""
-        self.nak_sent: bool = False
-        self.receive_taken: bool = False
-        """Whether the message being received has taken its own."""
         # Requester: una <= next <= end; [una, next) is in flight, high is the end of what was ever sent.
-        self.active: bool = False
-        """Whether the queue pair stands in its NIC's round."""
-        self.paced: bool = False
-        """Whether it waits for `next_send_ps`, with an event pending."""
-        self.timer_pending: bool = False
-        self.asked_again: bool = False
-        """Whether missing responses were asked for again since there was progress."""
         self.una_psn: i64 = first_psn
         self.next_psn: i64 = first_psn
         self.high_psn: i64 = first_psn
         self.limit_psn: i64 = UNLIMITED_PSN
         """New packets are sent below this PSN."""
-        self.waits: i64 = 0
-        """What keeps `next_psn` from being sent: WAIT_*."""
         self.resend_psn: i64 = NO_PSN
         """The packet to send again before any other."""
         self.head: WorkRequest | None = None
         self.sending: WorkRequest | None = None
         self.control: CongestionControl | None = None
         """What paces it; None for the port alone."""
+        self.reading: Reads | None = None
+        """Its READs; None before the first."""
         self.active_next: QueuePair | None = None
         self.deadline_ps: i64 = 0
         self.port: i64 = 0
         """Through which port it sends now."""
-        self.reads: i64 = 0
-        """READs that are outstanding."""
-        self.retries: i64 = 0
-        self.rnr_retries: i64 = 0
-        self.backoff: i64 = 0
-        """Adaptive retransmission: how often the timer ran out since there was progress."""
-        self.late_nak_psn: i64 = NO_PSN
-        """The end of what had been sent when the last NAK came that was overtaken."""
         # What is rare, or is a message's.
         self.tail: WorkRequest | None = None
         self.end_psn: i64 = first_psn
-        self.messages: i64 = 0
         self.message_psn: i64 = remote_first_psn
         """With which PSN the message being received began."""
-        self.log_deliveries: i64 = log_deliveries
-        self.resent_psn: i64 = first_psn
-        """Selective repeat: lost packets below this PSN were sent again already."""
-        self.sacked_psn: i64 = first_psn
-        """Selective repeat: the end of what the responder is known to have or to hold."""
-        self.sacked: vec[i64] = vec[i64]()
-        """Selective repeat: PSN + 1 in the slot of each packet that the responder holds."""
-        self.came: vec[i64] = vec[i64]()
-        """Schemes that keep what overtook: PSN + 1 in the slot of each response that is here."""
-        self.home_port: i64 = 0
-        """Through which port of the NIC it sends as long as that is up."""
-        self.next_send_ps: i64 = 0
-        self.timed_psn: i64 = NO_PSN
-        self.timed_ps: i64 = 0
-        """Which packet in flight is timed, and since when."""
-        self.left_ps: vec[i64] = vec[i64]()
-        """Controls with echo: when the packet with the PSN of a slot left, or LEFT_AGAIN, or ANSWERED."""
-        self.control_timer_ps: i64 = 0
-        self.cnp_from_ps: i64 = 0
-        """As receiver: when the next CNP may go out."""
-        self.cnp_port: i64 = -1
-        """As receiver: through which port the CNP leaves that waits for its delay; below 0 for none."""
-        self.max_reads: i64 = 16
-        """READs that may be outstanding (max_rd_atomic)."""
-        self.asked_psn: i64 = first_psn
-        """READs below this PSN were asked for before."""
-        self.acked_psn: i64 = first_psn
-        """What the responder acknowledged, responses that are missing included."""
-        self.response_psn: i64 = first_psn
-        """Responses below this PSN are here."""
-        self.recovery_timer_ps: i64 = 0
-        """For when the timer of the loss recovery scheme is pending; 0 if it is not."""
-        self.recovery_due_ps: i64 = 0
-        """When the scheme is to be called; 0 for not at all."""
-        self.receives: i64 = 0
+        self.repair: Repair | None = None
+        """What loss recovery remembers; None for nothing."""
+        self.log_deliveries: i32 = log_deliveries
+        self.receives: i32 = 0
         """Receives that are posted and not taken."""
         self.pieces: list[bytes] = _NO_PIECES  # of the message being received, where payload is real
+
+    @property
+    def reads(self) -> i64:
+        """READs that are outstanding."""
+        reading = self.reading
+        return 0 if reading is None else reading.outstanding
+
+    def begun_reads(self) -> Reads:
+        """Its READs, the first of which is posted if there was none."""
+        if self.reading is None:
+            self.reading = Reads(self.una_psn)
+        return self.reading
+
+    def begun_repair(self) -> Repair:
+        """What loss recovery remembers, from now on if there was nothing."""
+        if self.repair is None:
+            self.repair = Repair(self.una_psn)
+        return self.repair
 
     def post(self, number: i64, size_bytes: i64, flags: i64, immediate: i64) -> WorkRequest:
         """Queue a work request of `size_bytes` (0 is one empty packet); `flags` are POST_*."""
@@ -342,6 +365,8 @@ class QueuePair(Connection):
         if packets == 0:
             packets = 1
         request = WorkRequest(number, size_bytes, flags, immediate, self.end_psn, packets)
+        if flags & POST_READ:
+            self.begun_reads()
         self.end_psn += packets
         tail = self.tail
         if tail is None:
@@ -370,7 +395,8 @@ class QueuePair(Connection):
             self.waits |= WAIT_DRAIN
         if request.flags & POST_READ:
             end: i64 = request.first_psn + request.packets
-            if request.first_psn >= self.asked_psn and self.reads >= self.max_reads:
+            reading = self.begun_reads()
+            if request.first_psn >= reading.asked_psn and reading.outstanding >= i64(self.max_reads):
                 self.waits |= WAIT_READ
             if end - self.una_psn > PSN_HALF:
                 self.waits |= WAIT_PSN
@@ -385,9 +411,10 @@ class QueuePair(Connection):
         psn: i64 = self.next_psn
         end: i64 = request.first_psn + request.packets
         if request.flags & POST_READ:
-            if request.first_psn >= self.asked_psn:
-                self.asked_psn = end
-                self.reads += 1
+            reading = self.begun_reads()
+            if request.first_psn >= reading.asked_psn:
+                reading.asked_psn = end
+                reading.outstanding += 1
             self.next_psn = end
             self.sending = request.following
             self.hold()
@@ -412,8 +439,9 @@ class QueuePair(Connection):
         if request.flags & POST_READ:
             # What is missing from here on, up to a response that is here, is asked for with one request.
             end: i64 = psn + 1
-            mask: i64 = len(self.came) - 1
-            while end < request.first_psn + request.packets and self.came[end & mask] != end + 1:
+            came = self.begun_repair().came
+            mask: i64 = len(came) - 1
+            while end < request.first_psn + request.packets and came[end & mask] != end + 1:
                 end += 1
             self.resend_psn = end - 1
             return self.ask(request, psn, end)
@@ -428,41 +456,30 @@ class QueuePair(Connection):
             self.pending = pending.following
         return frame
 
-    def time_each(self, packets: int) -> None:
-        """Remember when the last packets left; `packets` is a power of two."""
-        never: int = LEFT_AGAIN
-        self.left_ps = vec[i64]([never] * packets)
-
-    def round_trip_ps(self, psn: i64, now: i64) -> i64:
+    def round_trip_ps(self, control: CongestionControl, psn: i64, now: i64) -> i64:
         """How long the packet with this PSN on the wire, answered now, took; -1 if it left twice, or longer
         ago than is remembered."""
-        slots: i64 = len(self.left_ps)
+        slots: i64 = len(control.left_ps)
         whole: i64 = unwrap(psn, self.una_psn)
         if whole >= self.high_psn or self.high_psn - whole > slots:
             return -1
-        left: i64 = self.left_ps[whole & (slots - 1)]
+        left: i64 = control.left_ps[whole & (slots - 1)]
         if left < 0:
             return -1
         return now - left
 
-    def leaves(self, psn: i64, left_ps: i64) -> None:
-        """A packet leaves, for the first time at `left_ps`, or (LEFT_AGAIN) once more."""
-        slot: i64 = psn & (len(self.left_ps) - 1)
-        if left_ps >= 0 or self.left_ps[slot] != ANSWERED:
-            self.left_ps[slot] = left_ps
-
-    def first_answered(self, before: i64, psn: i64) -> i64:
+    def first_answered(self, control: CongestionControl, before: i64, psn: i64) -> i64:
         """How many packets an answer to the one with this PSN on the wire is the first to answer; what is
         below `before` was acknowledged by others."""
-        mask: i64 = len(self.left_ps) - 1
+        mask: i64 = len(control.left_ps) - 1
         count: i64 = 0
         while before < self.una_psn:
-            if self.left_ps[before & mask] != ANSWERED:
+            if control.left_ps[before & mask] != ANSWERED:
                 count += 1
             before += 1
         whole: i64 = unwrap(psn, self.una_psn)
-        if self.una_psn <= whole < self.high_psn and self.left_ps[whole & mask] != ANSWERED:
-            self.left_ps[whole & mask] = ANSWERED
+        if self.una_psn <= whole < self.high_psn and control.left_ps[whole & mask] != ANSWERED:
+            control.left_ps[whole & mask] = ANSWERED
             count += 1
         return count
 
@@ -473,10 +490,13 @@ class QueuePair(Connection):
         self.sending = None
         self.pending = None
         self.waits = 0
-        self.reads = 0
         self.receives = 0
-        self.cnp_port = -1
-        self.recovery_due_ps = 0
+        if self.reading is not None:
+            self.reading.outstanding = 0
+        if self.control is not None:
+            self.control.cnp_port = -1
+        if self.repair is not None:
+            self.repair.due_ps = 0
         self.resend_psn = NO_PSN
         self.expect_from(self.expected_psn)
         self.begin_at(self.end_psn)
@@ -498,21 +518,15 @@ class QueuePair(Connection):
         self.next_psn = psn
         self.end_psn = psn
         self.high_psn = psn
-        self.asked_psn = psn
-        self.acked_psn = psn
-        self.response_psn = psn
-        self.resent_psn = psn
-        self.sacked_psn = psn
-        self.timed_psn = NO_PSN
         self.retries = 0
         self.rnr_retries = 0
         self.backoff = 0
-        at: i64 = 0
-        while at < len(self.came):
-            self.came[at] = 0
-            if at < len(self.sacked):
-                self.sacked[at] = 0
-            at += 1
+        if self.reading is not None:
+            self.reading.begin_at(psn)
+        if self.repair is not None:
+            self.repair.begin_at(psn)
+        if self.control is not None:
+            self.control.timed_psn = NO_PSN
 
     def go_back(self, psn: i64) -> None:
         """Send again from `psn` on (una <= psn <= end)."""
@@ -522,8 +536,9 @@ class QueuePair(Connection):
         while request is not None and request.first_psn + request.packets <= psn:
             request = request.following
         self.sending = request
-        if psn < self.response_psn:
-            self.response_psn = psn
+        reading = self.reading
+        if reading is not None and psn < reading.response_psn:
+            reading.response_psn = psn
         self.hold()
 
     def drop_head(self) -> WorkRequest:
@@ -535,8 +550,9 @@ class QueuePair(Connection):
             self.tail = None
         if self.sending is request:
             self.sending = request.following
-        if request.flags & POST_READ and request.first_psn < self.asked_psn:
-            self.reads -= 1
+        reading = self.reading
+        if reading is not None and request.flags & POST_READ and request.first_psn < reading.asked_psn:
+            reading.outstanding -= 1
         return request
 
     def save(self) -> list[Plain]:
@@ -547,20 +563,26 @@ class QueuePair(Connection):
             requests.append(save_fields(request, REQUEST_FIELDS))
             request = request.following
         held: Plain = None if self.held is None else self.held.save()
-        control: Plain = None if self.control is None else self.control.save()
+        control: list[Plain] = []
+        if self.control is not None:
+            control = [self.control.save(), save_fields(self.control, _PACED)]
+        repair: Plain = None if self.repair is None else save_fields(self.repair, _REPAIR)
+        reading: Plain = None if self.reading is None else save_fields(self.reading, _READS)
+        rare: list[Plain] = [repair, reading]
         pending = save_pending(self.pending)
-        rings: list[Plain] = [
-            save_integers(self.sacked),
-            save_integers(self.came),
-            save_integers(self.left_ps),
-        ]
-        return [save_fields(self, _FIELDS), requests, held, rings, control, pending, list[Plain](self.pieces)]
+        return [save_fields(self, _FIELDS), requests, held, rare, control, pending, list[Plain](self.pieces)]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built queue pair returned; the NIC relinks active ones."""
-        fields, requests, held, rings, control, pending, pieces = as_list(state)
+        fields, requests, held, rare, control, pending, pieces = as_list(state)
         self.pieces = [as_bytes(piece) for piece in as_list(pieces)]
         load_fields(self, _FIELDS, fields)
+        repair, reading = as_list(rare)
+        self.repair = self.reading = None
+        if repair is not None:
+            load_fields(self.begun_repair(), _REPAIR, repair)
+        if reading is not None:
+            load_fields(self.begun_reads(), _READS, reading)
         self.head = self.tail = self.sending = None
         self.active_next = None
         tail: WorkRequest | None = None
@@ -574,14 +596,12 @@ class QueuePair(Connection):
             tail = request
         self.tail = tail
         self.go_back(self.next_psn)
-        sacked, came, left = as_list(rings)
-        self.sacked = load_integers(sacked)
-        self.came = load_integers(came)
-        self.left_ps = load_integers(left)
         if self.held is not None:
             self.held.load(held)
         if self.control is not None:
-            self.control.load(as_list(control))
+            own, paced = as_list(control)
+            self.control.load(as_list(own))
+            load_fields(self.control, _PACED, paced)
         self.pending = load_pending(pending)
 
 

@@ -46,6 +46,7 @@ from mypy_extensions import i64
 
 from actors.kernel.event import RATE_TIMER, RETRANSMIT
 from actors.kernel.queue import EventQueue
+from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import RNR_PORT, Endpoint, EndpointSettings
@@ -126,7 +127,7 @@ class Requester(Endpoint):
         una: i64 = psn if nak else psn + 1
         if una > pair.high_psn or pair.state < READY or pair.state == ERROR:
             return
-        if pair.reads > 0:
+        if pair.reading is not None and pair.reads > 0:
             una = self._bounded(pair, una, frame, now)
         if una > pair.una_psn:
             self._advance(pair, una, frame, now)
@@ -147,7 +148,7 @@ class Requester(Endpoint):
                 self.activate(pair, now)
         elif nak:  # overtaken by an acknowledgement of what it asks for
             self.late_naks += 1
-            pair.late_nak_psn = pair.high_psn
+            pair.begun_repair().late_nak_psn = pair.high_psn
 
     def _advance(self, pair: QueuePair, una: i64, frame: Frame, now: i64) -> None:
         """Everything before `una` is acknowledged, by this frame."""
@@ -185,21 +186,20 @@ class Requester(Endpoint):
         overdue: bool = now >= pair.deadline_ps
         if overdue:
             timeout_ps: i64 = self.timeout_ps
+            backed_off_ps: i64 = self.first_timeout_ps << i64(pair.backoff)
             if len(self.log) < MOST_TIMERS_NOTED:
-                ran_ps: i64 = self.first_timeout_ps << pair.backoff
-                if ran_ps > timeout_ps:
-                    ran_ps = timeout_ps
-                late: int = 1 if pair.una_psn < pair.late_nak_psn else 0
-                self.note(int(TIMER_EXPIRED), int(pair.index), [int(pair.qpn), int(ran_ps), late])
-            if self.first_timeout_ps << pair.backoff < timeout_ps:
+                repair = pair.repair
+                late: int = 1 if repair is not None and pair.una_psn < repair.late_nak_psn else 0
+                ran_ps: int = min(backed_off_ps, timeout_ps)
+                self.note(int(TIMER_EXPIRED), int(pair.index), [int(pair.qpn), ran_ps, late])
+            if backed_off_ps < timeout_ps:
                 self.roce_adp_retrans += 1
                 pair.backoff += 1
-                if self.first_timeout_ps << pair.backoff < timeout_ps:
-                    timeout_ps = self.first_timeout_ps << pair.backoff
+                timeout_ps = min(2 * backed_off_ps, timeout_ps)
             else:
                 pair.retries += 1
                 self.local_ack_timeout_err += 1
-            if pair.retries > self.retry_count:
+            if i64(pair.retries) > self.retry_count:
                 self.flush(pair, STATUS_RETRY_EXCEEDED)
                 return True
             pair.deadline_ps = now + timeout_ps
@@ -219,7 +219,7 @@ class Requester(Endpoint):
         """An RNR NAK for `una_psn` came: wait, or give up."""
         if pair.waits & WAIT_RNR:
             return
-        if self.rnr_retry < FOR_EVER and pair.rnr_retries >= self.rnr_retry:
+        if self.rnr_retry < FOR_EVER and i64(pair.rnr_retries) >= self.rnr_retry:
             self.flush(pair, STATUS_RNR_RETRY_EXCEEDED)
             return
         self.rnr_nak_retry_err += 1
@@ -246,14 +246,15 @@ class Requester(Endpoint):
     def recovery_timer(self, pair: QueuePair, now: i64) -> bool:
         """The timer of the loss recovery scheme fired; one that was set anew meanwhile is not due. Returns
         whether it is."""
-        pair.recovery_timer_ps = 0
-        due_ps: i64 = pair.recovery_due_ps
+        repair = pair.begun_repair()
+        repair.timer_ps = 0
+        due_ps: i64 = repair.due_ps
         if due_ps == 0 or pair.state == ERROR:
             return False
         if due_ps > now:
             self.set_recovery_timer(pair, due_ps)
             return False
-        pair.recovery_due_ps = 0
+        repair.due_ps = 0
         self.recovery.on_timer(self, pair, now)
         if pair.has_packets():
             self.activate(pair, now)
@@ -274,7 +275,7 @@ class Requester(Endpoint):
         whether it is."""
         control = pair.control
         assert control is not None, pair.qpn
-        pair.control_timer_ps = 0
+        control.pending_ps = 0
         due: bool = control.timer_ps > 0 and control.timer_ps <= now
         if due:
             control.timer_ps = 0
@@ -291,12 +292,12 @@ class Requester(Endpoint):
         if control.wants_echo:
             if frame.opcode == ACKNOWLEDGE:
                 marked = frame.ecn == ECN_CONGESTED
-                rtt_ps = pair.round_trip_ps(frame.immediate, now)
-                packets = pair.first_answered(pair.una_psn - packets, frame.immediate)
+                rtt_ps = pair.round_trip_ps(control, frame.immediate, now)
+                packets = pair.first_answered(control, pair.una_psn - packets, frame.immediate)
                 control.on_path(i64(frame.udp_source), marked, now)
-        elif pair.timed_psn != NO_PSN and pair.una_psn > pair.timed_psn:
-            rtt_ps = now - pair.timed_ps
-            pair.timed_psn = NO_PSN
+        elif control.timed_psn != NO_PSN and pair.una_psn > control.timed_psn:
+            rtt_ps = now - control.timed_ps
+            control.timed_psn = NO_PSN
         if self.self_clocked:
             control.on_ack(packets, rtt_ps, now, frame.opcode == ACKNOWLEDGE and frame.ecn == ECN_CONGESTED)
             return
@@ -326,20 +327,20 @@ class Requester(Endpoint):
 
     def _lost(self, pair: QueuePair, now: i64) -> None:
         """The responder asked for packets again, or a timer ran out."""
-        pair.timed_psn = NO_PSN
         control = pair.control
         if control is not None:
+            control.timed_psn = NO_PSN
             control.on_loss(now)
             self._set_timer(pair, control)
 
     def _set_timer(self, pair: QueuePair, control: CongestionControl) -> None:
         """Make the control's timer pending, unless one is; a later one is looked at when that fires."""
-        if control.timer_ps > 0 and pair.control_timer_ps == 0:
+        if control.timer_ps > 0 and control.pending_ps == 0:
             due: i64 = control.timer_ps
             now: i64 = self.queue.now_ps
             if due <= now:
                 due = now + 1
-            pair.control_timer_ps = due
+            control.pending_ps = due
             self.push_timer(due, RATE_TIMER, 0, pair.index)
 
     # ---- READs
@@ -349,29 +350,31 @@ class Requester(Endpoint):
         request = _due(pair)
         number: int = frame.psn
         psn: i64 = unwrap(number, pair.una_psn)
-        if request is None or psn >= pair.asked_psn:
+        reading = pair.reading
+        if request is None or reading is None or psn >= reading.asked_psn:
             return
-        expected: i64 = max(pair.response_psn, request.first_psn)
+        expected: i64 = max(reading.response_psn, request.first_psn)
         if psn < expected:
             return
         if frame.carried is not None:
             frame.tail = None  # what it collected is about the way here, not about the way of requests
-        mask: i64 = len(pair.came) - 1
         if psn > expected:
             self.out_of_sequence += 1
-            pair.response_psn = expected
+            reading.response_psn = expected
             before: i64 = request.first_psn if self.whole_messages else expected
             if before > pair.una_psn:
                 self._advance(pair, before, frame, now)
-            if mask >= 0 and psn - expected <= mask:
-                if pair.came[psn & mask] == psn + 1:
+            repair = pair.repair
+            if repair is not None and psn - expected < len(repair.came):
+                slot: i64 = psn & (len(repair.came) - 1)
+                if repair.came[slot] == psn + 1:
                     return
-                pair.came[psn & mask] = psn + 1
+                repair.came[slot] = psn + 1
                 self._response_came(i64(frame.payload_bytes))
             self._missing(pair, psn, now)
             return
         self._response_came(i64(frame.payload_bytes))
-        pair.asked_again = False
+        reading.asked_again = False
         una: i64 = self._taken(pair, request, psn + 1, now)
         if una > pair.una_psn:
             self._advance(pair, una, frame, now)
@@ -382,13 +385,14 @@ class Requester(Endpoint):
     def _bounded(self, pair: QueuePair, una: i64, frame: Frame, now: i64) -> i64:
         """How far an acknowledgement of everything before `una` reaches: not beyond a missing response."""
         request = _due(pair)
-        if request is None:
+        reading = pair.reading
+        if request is None or reading is None:
             return una
-        expected: i64 = max(pair.response_psn, request.first_psn)
+        expected: i64 = max(reading.response_psn, request.first_psn)
         if una <= expected:
             return una
-        if una > pair.acked_psn:
-            pair.acked_psn = una
+        if una > reading.acked_psn:
+            reading.acked_psn = una
         if frame.priority == pair.priority and frame.syndrome == SYNDROME_ACK:
             beyond: i64 = request.first_psn + request.packets + self.recovery.reorder_packets
             self._missing(pair, beyond, now)
@@ -398,13 +402,17 @@ class Requester(Endpoint):
         """All responses of a READ before `psn` are here: go on over what came before it was expected, to the
         READs that follow too. Returns what is acknowledged by that.
         """
-        mask: i64 = len(pair.came) - 1
+        reading = pair.begun_reads()
+        came: vec[i64] = vec[i64]()
+        if pair.repair is not None:
+            came = pair.repair.came
+        mask: i64 = len(came) - 1
         whole: bool = self.whole_messages
         while True:
             end: i64 = request.first_psn + request.packets
-            while mask >= 0 and psn < end and pair.came[psn & mask] == psn + 1:
+            while mask >= 0 and psn < end and came[psn & mask] == psn + 1:
                 psn += 1
-            pair.response_psn = psn
+            reading.response_psn = psn
             if psn < end:
                 return request.first_psn if whole else psn
             if whole:
@@ -413,11 +421,11 @@ class Requester(Endpoint):
             self.delivered(pair, request.size_bytes, now)
             following = _due(pair)
             if following is None:
-                return max(end, pair.acked_psn)
+                return max(end, reading.acked_psn)
             request = following
-            psn = max(pair.response_psn, request.first_psn)
-            if mask < 0 or pair.came[psn & mask] != psn + 1:
-                return max(end, min(psn, pair.acked_psn))
+            psn = max(reading.response_psn, request.first_psn)
+            if mask < 0 or came[psn & mask] != psn + 1:
+                return max(end, min(psn, reading.acked_psn))
 
     def _response_came(self, payload_bytes: i64) -> None:
         """Bytes of a READ are here for good."""
@@ -435,11 +443,14 @@ class Requester(Endpoint):
 
 def _due(pair: QueuePair) -> WorkRequest | None:
     """The first READ whose responses are not all here; None if none was asked for."""
+    reading = pair.reading
+    if reading is None:
+        return None
     request = pair.head
     while request is not None:
-        if request.first_psn >= pair.asked_psn:
+        if request.first_psn >= reading.asked_psn:
             return None
-        if request.flags & POST_READ and request.first_psn + request.packets > pair.response_psn:
+        if request.flags & POST_READ and request.first_psn + request.packets > reading.response_psn:
             return request
         request = request.following
     return None

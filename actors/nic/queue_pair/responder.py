@@ -264,21 +264,25 @@ class Responder(Requester):
         if self.self_clocked:
             self.recovery.on_mark(pair)
             return
-        if self.echoes or now < pair.cnp_from_ps:
+        control = pair.control
+        assert control is not None, pair.qpn
+        if self.echoes or now < control.cnp_from_ps:
             return
-        pair.cnp_from_ps = now + self.cnp_interval_ps
+        control.cnp_from_ps = now + self.cnp_interval_ps
         if self.cnp_delay_ps > 0:
-            pair.cnp_port = port.number
+            control.cnp_port = port.number
             self.push_timer(now + self.cnp_delay_ps, RETRANSMIT, CNP_PORT, pair.index)
         else:
             self._send_cnp(pair, port, now)
 
     def cnp_due(self, pair: QueuePair, now: i64) -> bool:
         """The delay of a CNP is over. Returns whether the queue pair still owed it."""
-        port: i64 = pair.cnp_port
+        control = pair.control
+        assert control is not None, pair.qpn
+        port: i64 = control.cnp_port
         if port < 0 or pair.state == ERROR:
             return False
-        pair.cnp_port = -1
+        control.cnp_port = -1
         self._send_cnp(pair, self._ports[port], now)
         return True
 
