@@ -174,9 +174,34 @@ def by_priority(metric: str, port: int) -> list[Series]:
 
 
 class Deferred:
-    """A port, as its device knows it that keeps when it sends next."""
+    """A port, as its device knows it that keeps when it sends next.
+
+    A port's fields stand by cache line. Those of the first, for what arrives, stand here.
+    """
 
     def __init__(self) -> None:
+        self.mix: i64 = 0
+        """Mix of what happened here: the device's mix at the place of this port."""
+        self.received_frames: i64 = 0
+        self.received_bytes: i64 = 0
+        self.received_data_frames: i64 = 0
+        self.suspect: bool = False
+        """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
+        self.apart: bool = False
+        """Whether frames that come in here take the switch's other path: cut-through, or virtual output
+        queues."""
+        self.cuts: bool = False
+        """Whether their heads come in: cut-through."""
+        self.ever_down: bool = False
+        self.has_signal: bool = True
+        """Whether there is a signal on the link; the port's state follows after a debounce time."""
+        self.couples: bool = False
+        """Whether trains may leave here."""
+        self.limited: bool = False
+        """Whether queues have limits of their own, or lossy ones an AQM that drops."""
+        self.marks: bool = False
+        """Whether a queue has an AQM."""
+        # The second cache line.
         self.due_ps: i64 = 0
         self.number: i64 = 0
         self.due_next: Deferred | None = None
@@ -214,10 +239,10 @@ class Device:
         """At how many ports a peer is to be stopped. Nothing is deferred meanwhile."""
         self.ahead_ps: i64 = -1
         """Up to when it has handled packets of trains ahead of time (`actors.port.passage`)."""
+        self.progress: i64 = 0
         self._mixes: vec[i64] = vec[i64]([0])
         self.mixing_ports: i64 = 0
         """How many ports, from port 0 on, keep their mixes themselves."""
-        self.progress: i64 = 0
         self.fault_states: list[list[int]] = []
         """What faults have changed, in the order in which they began: op, place, fault, since_ps, values."""
         self.log: list[list[int]] = []
@@ -256,7 +281,7 @@ class Device:
         """Let the packets of a train that has come arrive as another one, from a number on."""
         rest = train.rest(number)
         train.count = number
-        rest.followed = i32(ALONE)
+        rest.whence = i32(ALONE)
         self.queue.push(rest)
 
     def uncouple(self, now: i64, place: i64) -> None:
@@ -432,7 +457,7 @@ class Device:
     def defer(self, sender: Deferred) -> None:
         """Keep here, and not in the queue, which costs more, when a port sends next: at `sender.due_ps`. That
         is done before whatever else happens to this device later, and at the latest when the frame arrives
-        behind which it sends (`Frame.followed`). Until then nobody can tell the difference.
+        behind which it sends (`Frame.whence`). Until then nobody can tell the difference.
         """
         due_ps: i64 = sender.due_ps
         before = self._last_deferred

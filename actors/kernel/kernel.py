@@ -242,7 +242,7 @@ class Kernel:
         for block in self.blocks:
             block.unpack()
             for event in block.queue.pending():
-                if isinstance(event, Train) and event.followed < 0:
+                if isinstance(event, Train) and event.whence < 0:
                     events += event.packets()
                 else:
                     events.append(event)
@@ -437,9 +437,9 @@ class Kernel:
             port: i64 = place & PORT_MASK
             if kind == ARRIVAL:
                 frame = cast(Frame, event)
-                if frame.followed != 0:  # its sender had more to send, which must be on its way by now
-                    number: i64 = i64(frame.followed) - 1
-                    frame.followed = 0
+                if frame.whence != 0:  # its sender had more to send, which must be on its way by now
+                    number: i64 = i64(frame.whence) - 1
+                    frame.whence = 0
                     if number < 0:
                         self._pass(device, cast(Train, frame), port, -2 - number)
                         continue

@@ -26,6 +26,7 @@ from actors.kernel.cache import AHEAD, fetch_event
 from actors.kernel.event import NEVER_PS, Event, describe_key, void
 from actors.kernel.vectors import append, pop, vec
 from actors.kernel.watch import Watch
+from actors.wire.frame import Spares
 
 SLOT_SHIFT: Final[i64] = 9
 SLOTS: Final[i64] = 32768
@@ -107,6 +108,8 @@ class EventQueue:
         self.extra: i64 = 0
         self.watch: Watch | None = None
         """Is told of events that become pending, where somebody watches devices."""
+        self.spares: Spares = Spares()
+        """Used frames of all NICs of the partition or block."""
         self._first: Event | None = None
         """The next event, and behind it the others of the present slot in their order."""
         self._slot: i64 = 0

@@ -98,7 +98,7 @@ def save_event(event: Event) -> list[Plain]:
     either carries)."""
     if isinstance(event, Frame):
         writer = BytesWriter()
-        _write_record(writer, event)
+        _write_record(writer, event, waits=False)
         return [2, event.time_ps, event.key, writer.getvalue(), event.tail, event.payload]
     if isinstance(event, Message):
         return [
@@ -174,14 +174,23 @@ def load_frames(state: Plain) -> list[Frame]:
     return frames
 
 
-def _write_record(writer: BytesWriter, frame: Frame) -> None:
+def _write_record(writer: BytesWriter, frame: Frame, waits: bool = True) -> None:
+    """`waits`: whether it is in a device, and not on a link, where `whence` does not say where it came in."""
     write_frame(writer, frame)
-    ingress: int = frame.ingress
-    write_i64_le(writer, ingress)
+    place: int = 0
+    if frame.cut < 0:
+        place = frame.cut
+    elif waits:
+        place = frame.whence
+    write_i64_le(writer, place)
 
 
 def _read_record(records: bytes, at: i64) -> Frame:
     frame = Frame(0, 0, 0, 0, 0, 0, 0, 0, 0)
     read_frame(frame, records, at)
-    frame.ingress = i32(read_i64_le(records, at + FRAME_RECORD_BYTES - 8))
+    place: i64 = read_i64_le(records, at + FRAME_RECORD_BYTES - 8)
+    if place < 0:
+        frame.cut = i32(place)
+    else:
+        frame.whence = i32(place)
     return frame

@@ -28,15 +28,17 @@ from actors.wire.frame import FIRST_TTL, PSN_HALF, READ_REQUEST, SEND_MIDDLE, WR
 from actors.wire.train import FEWEST, Coupling, Train
 
 
-class SendQueue:
-    """What a port has to send of one priority: acknowledgements, and the round of its queue pairs."""
+class SendQueue(Coupling):
+    """What a port has to send of one priority: acknowledgements, and the round of its queue pairs; and when
+    it tries to make trains of these."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.frame: Frame | None = None
         self.last_frame: Frame | None = None
         self.pair: QueuePair | None = None
         self.last_pair: QueuePair | None = None
-        self.filling: tuple[i64, i64, i64, i64, i64, i64] = (0, 0, 0, 0, 0, 0)
+        self.filling: tuple[i64, i64, i64, i64, i64] = (0, 0, 0, 0, 0)
         """Nothing, as in `actors.switch.egress.EgressQueue`."""
 
 
@@ -61,6 +63,11 @@ class NicPort(Port):
         recovery: Recovery,
     ) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps)
+        # What a packet that leaves reads comes first, in one cache line.
+        self.queues: vec[SendQueue] = vec[SendQueue]([SendQueue() for _ in range(PRIORITIES)])
+        """By priority."""
+        self.fetch: Fetch | None = None
+        """The way from memory to the NIC, where that may be slower than its links; all its ports share it."""
         self.timeout_ps: i64 = timeout_ps
         """How long to wait for the first acknowledgement; 0 for ever."""
         self.recovery: Recovery = recovery
@@ -70,11 +77,6 @@ class NicPort(Port):
         self.ttl: u8 = FIRST_TTL
         self.dscp_of: vec[i64] = vec[i64]([0, 8, 16, 24, 32, 40, 48, 56])
         """By priority."""
-        self.fetch: Fetch | None = None
-        """The way from memory to the NIC, where that may be slower than its links; all its ports share it."""
-        self.queues: vec[SendQueue] = vec[SendQueue]([SendQueue() for _ in range(PRIORITIES)])
-        """By priority."""
-        self.coupling: Coupling = Coupling()
         self.filling: tuple[i64, i64] = (0, 0)
         """Nothing: 512 bytes with the collector's header, eight cache lines."""
 
@@ -184,10 +186,10 @@ class NicPort(Port):
                 else:
                     pair.high_psn = pair.next_psn
                     if self.couples and queue.pair is None:
-                        if self.coupling.skip > 0:
-                            self.coupling.skip -= 1
+                        if queue.skip > 0:
+                            queue.skip -= 1
                         else:
-                            built = self._couple(pair, built, now)
+                            built = self._couple(pair, queue, built, now)
             if pair.control is not None:
                 control = pair.control
                 first_time: bool = pair.high_psn > before
@@ -204,7 +206,7 @@ class NicPort(Port):
             self.waiting &= ~(1 << priority)
         return built
 
-    def _couple(self, pair: QueuePair, first: Frame, now: i64) -> Frame:
+    def _couple(self, pair: QueuePair, queue: SendQueue, first: Frame, now: i64) -> Frame:
         """Let the packets of a queue pair leave as a train that follow one that leaves now, if nothing else
         is there to be sent: as many as leave before the first one arrives."""
         if self.uneven or self.measuring or self.control_pending or self.owner.stopping > 0:
@@ -234,7 +236,7 @@ class NicPort(Port):
             count = most
         if count < FEWEST or pair.next_psn + count - pair.una_psn >= PSN_HALF:
             return first
-        train = Train(first, count, gap_ps, self.coupling)
+        train = Train(first, count, gap_ps, queue)
         more: i64 = count - 1
         pair.next_psn += more
         pair.high_psn = pair.next_psn

@@ -253,7 +253,7 @@ class GoBack0(Recovery):
 
     def on_nak(self, nic: Endpoint, pair: QueuePair, frame: Frame, now: i64) -> None:
         pair.retries = 0
-        pair.deadline_ps = now + nic.timeout_ps
+        pair.deadline_ps = now + nic.settings.timeout_ps
         pair.go_back(pair.una_psn)
 
 

@@ -158,7 +158,7 @@ class ReceiveBuffer:
         if group.lossless and not group.stopped and held > group.xoff_bytes:
             group.stopped = True
             self._tell(number, now, stop=True)
-        frame.ingress = i32(number)
+        frame.whence = i32(number)
         lanes = self._ports[port_number].credits
         if lanes is not None:
             lanes.hold(i64(frame.priority), size)
@@ -167,7 +167,7 @@ class ReceiveBuffer:
 
     def taken(self, now: i64) -> Frame:
         """Memory has the first packet, and the next one begins. Returns the first, for its queue pair;
-        `ingress` says where it came in.
+        `whence` says where it came in.
         """
         frame = self._head
         assert frame is not None, self.nic.number
@@ -178,7 +178,7 @@ class ReceiveBuffer:
             self._tail = None
         else:
             self._begin(following, now)
-        number: i64 = i64(frame.ingress)
+        number: i64 = i64(frame.whence)
         group = self.groups[number]
         size: int = frame.wire_bytes
         group.held_bytes -= size - PREAMBLE_GAP_BYTES

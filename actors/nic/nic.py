@@ -76,7 +76,7 @@ from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import ContextCache, ReceiveBuffer, show_refused
 from actors.nic.queue_pair.endpoint import CNP_PORT, RECOVERY_PORT, RNR_PORT, EndpointSettings
 from actors.nic.queue_pair.numbers import slots_for
-from actors.nic.queue_pair.packets import ACK_WIRE_BYTES, Spares
+from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
     READY,
@@ -177,9 +177,6 @@ class Nic(Responder):
         recovery: Recovery,
     ) -> None:
         super().__init__(number, queue, host, settings, recovery)
-        self._table: vec[QueuePair | None] = vec[QueuePair | None]()
-        self._mask: i64 = 0
-        self.spares: Spares = Spares()
         self.receive: ReceiveBuffer | None = None
         """Where packets wait for a slow way to memory."""
         self.data_packets: i64 = 0
@@ -194,12 +191,17 @@ class Nic(Responder):
         """Bond of several ports; None where there is one."""
         self.make_receive: Callable[[], ReceiveBuffer] | None = None
         """Builds one, for memory that becomes slow."""
-        self.counts_receive: bool = False
 
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""
         self._ports = vec[NicPort](ports)
+        self.first_port = ports[0]
         self.mixing_ports = len(ports)
+
+    def set_receive(self, receive: ReceiveBuffer) -> None:
+        """Let packets wait for a slow way to memory."""
+        self.receive = receive
+        self.receives_slowly = True
 
     def set_pairs(self, pairs: list[QueuePair]) -> None:
         """The NIC's queue pairs by index; their numbers are all different."""
@@ -208,7 +210,7 @@ class Nic(Responder):
             slots *= 2  # of a NIC that has some of the queue pairs of another run
         table: list[QueuePair | None] = [None] * slots
         for pair in pairs:
-            pair.spares = self.spares
+            pair.spares = self.queue.spares
             table[pair.qpn & (slots - 1)] = pair
             self.recovery.prepare(pair)
         self.pairs = pairs
@@ -220,7 +222,7 @@ class Nic(Responder):
         known = self.pairs
         table: list[QueuePair | None] = [None] * slots
         for pair in pairs:
-            pair.spares = self.spares
+            pair.spares = self.queue.spares
             self.recovery.prepare(pair)
         for pair in known + pairs:
             slot: int = pair.qpn & (slots - 1)
@@ -238,7 +240,7 @@ class Nic(Responder):
         if self.controlled or self.self_clocked:
             return  # what is sent sets timers, which may be due before the frame arrives
         for port in self._ports:
-            soon: bool = self.timeout_ps == 0 or port.flight_ps < self.first_timeout_ps
+            soon: bool = self.settings.timeout_ps == 0 or port.flight_ps < self.first_timeout_ps
             port.defers = soon and port.may_defer()
 
     def let_couple(self, near: list[Outbox]) -> None:
@@ -359,7 +361,7 @@ class Nic(Responder):
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps
-        port = self._ports[port_number]
+        port = self.port_at(port_number)
         port.mix_arrival(frame, now)
         if port.suspect and port.spoilt(frame, now):
             return
@@ -370,8 +372,10 @@ class Nic(Responder):
             port.received_data_frames += 1
             if self.corrupt_every > 0 and self._corrupts(frame, port_number):
                 return
-        if self.receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
-            self.receive.arrive(frame, port_number, now)
+        if self.receives_slowly and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
+            receive = self.receive
+            assert receive is not None, self.number
+            receive.arrive(frame, port_number, now)
         else:
             self._arrived(frame, port_number, now)
 
@@ -542,7 +546,7 @@ class Nic(Responder):
         opcode: int = frame.opcode
         if opcode == ACKNOWLEDGE:
             self.acknowledged(pair, frame, now)
-            self.spares.keep(frame)
+            self.queue.spares.keep(frame)
         elif pair.state >= READY_TO_RECEIVE and pair.state != ERROR:  # others drop what arrives, silently
             if opcode == CNP:
                 self.notified(pair, now)
@@ -584,7 +588,7 @@ class Nic(Responder):
             receive = self.receive
             assert receive is not None, self.number
             frame = receive.taken(now)
-            self._arrived(frame, i64(frame.ingress >> 3), now)
+            self._arrived(frame, i64(frame.whence >> 3), now)
             return True
         if kind == LINK_STATE:
             return self._link_changed(port, subject, now)
@@ -652,7 +656,7 @@ class Nic(Responder):
         maker = self.make_receive
         assert maker is not None, self.number
         if self.receive is None:
-            self.receive = maker()
+            self.set_receive(maker())
         receive = self.receive
         assert receive is not None, self.number
         if values is not None:
@@ -725,13 +729,13 @@ class Nic(Responder):
         names: list[str] = []
         if self.corrupt_every > 0:
             names.append(NIC_RX_ICRC_ENCAPSULATED)
-        if self.first_timeout_ps != self.timeout_ps:
+        if self.first_timeout_ps != self.settings.timeout_ps:
             names.append(NIC_ROCE_ADP_RETRANS)
         if len(self._ports) > 1:
             names.append(NIC_BOND_FAILOVERS)
         if self.controlled:
             names += list(_CONTROL)
-        if self.counted:
+        if self.settings.receives_run_out:
             names += list(_RECEIVES)
         if self._contexts() is not None:
             names.append(NIC_CONTEXT_MISSES)
@@ -745,7 +749,7 @@ class Nic(Responder):
         """Write their values, in the order of `_optional`."""
         if self.corrupt_every > 0:
             into.add(self.rx_icrc_encapsulated)
-        if self.first_timeout_ps != self.timeout_ps:
+        if self.first_timeout_ps != self.settings.timeout_ps:
             into.add(self.roce_adp_retrans)
         if len(self._ports) > 1:
             into.add(self.bond_failovers)
@@ -753,7 +757,7 @@ class Nic(Responder):
             into.add(self.np_cnp_sent)
             into.add(self.np_ecn_marked_roce_packets)
             into.add(self.rp_cnp_handled)
-        if self.counted:
+        if self.settings.receives_run_out:
             into.add(self.rnr_nak_retry_err)
             into.add(self.out_of_buffer)
         contexts = self._contexts()
@@ -798,7 +802,7 @@ class Nic(Responder):
             self.dice.counter = as_int(drawn)
         maker = self.make_receive
         if receive is not None and self.receive is None and maker is not None:
-            self.receive = maker()
+            self.set_receive(maker())
         if self.receive is not None:
             self.receive.load(receive)
         self.reapply_faults()

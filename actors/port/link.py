@@ -91,6 +91,13 @@ def head_ps(wire: Wire, rate_bps: int) -> int:
     return serialisation_ps(HEAD_WIRE_BYTES, rate_bps) if wire.cut_through else 0
 
 
+class Store:
+    """Where frames wait for ports: each kind of port that has one has its own."""
+
+
+_NOWHERE: Final = Store()
+
+
 @mypyc_attr(allow_interpreted_subclasses=False)
 class LinkEnd(Backlog):
     """One end of a link: when the wire is free, what flow control forbids, when the link was down.
@@ -98,27 +105,19 @@ class LinkEnd(Backlog):
     Bit p of `blocked` is set while flow control forbids class p.
     """
 
-    def __init__(  # noqa: PLR0915  a line for each field
-        self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int
-    ) -> None:
+    def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         super().__init__()
-        # Three cache lines, the first with what `Deferred` and `Backlog` have. What comes reads the first and
-        # third, what has to wait the first two, what leaves all of them.
+        # Three cache lines, the first and a half of the second with what `Deferred` and `Backlog` have. What
+        # comes reads the first, what has to wait the second too, what leaves all of them.
+        self.blocked: i64 = 0
+        self.free_ps: i64 = 0
         self.up: bool = True
         self.control_pending: bool = False
         """Flow control has a frame of its own to send, ahead of everything."""
         self.serve_pending: bool = False
         self.serving: bool = False
-        self.suspect: bool = False
-        """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
-        self.apart: bool = False
-        """Whether frames that come in here take the switch's other path: cut-through, or virtual output
-        queues."""
-        self.cuts: bool = False
-        """Whether their heads come in: cut-through."""
         self.discarding: u8 = 0
         """The priorities that a watchdog lets nobody wait for; none at a NIC."""
-        # The second.
         self.uneven: bool = wire.cut_through
         """Whether frames arrive at another time than when their last bit has flown: the peer cuts through, or
         something holds them up."""
@@ -127,7 +126,6 @@ class LinkEnd(Backlog):
         the NIC's own, or a tap."""
         self.shares: bool = False
         """Whether a scheduler chooses the next class, and not the highest goes first."""
-        self.ever_down: bool = False
         self.defers: bool = False
         """Whether it may be deferred when it sends next, behind the frame that leaves now."""
         self.crowded: bool = False
@@ -135,32 +133,21 @@ class LinkEnd(Backlog):
         deferred when one is sent that comes meanwhile."""
         self.marked: bool = False
         """Whether the frame is marked so that has the wire until `free_ps`."""
-        self.couples: bool = False
-        """Whether trains may leave here."""
         self.outbound: bool = wire.outbox is not None
         """Whether the link leads to another block or worker."""
-        self.has_signal: bool = True
-        """Whether there is a signal on the link; the port's state follows after a debounce time."""
-        self.declare_pending: bool = False
         after: int = owner.number + 1
         self.as_left: i32 = after
-        """What a frame has in `followed` behind which more is to leave."""
-        self.blocked: i64 = 0
-        self.free_ps: i64 = 0
+        """What a frame has in `whence` behind which more is to leave."""
+        # The third.
         self.ps_per_byte: i64 = ps_per_byte(wire.rate_bps)
         self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
-        self.queue = owner.queue
+        self.store: Store = _NOWHERE
+        """Where frames wait for it, where it has that in common with other ports."""
         self.owner: Device = owner
-        # The third.
         self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
         self.sent_frames: i64 = 0
         self.sent_bytes: i64 = 0
         self.sent_data_bytes: i64 = 0
-        self.mix: i64 = 0
-        """Mix of what happened here: the device's mix at the place of this port."""
-        self.received_frames: i64 = 0
-        self.received_bytes: i64 = 0
-        self.received_data_frames: i64 = 0
         # The rest is for what is rare.
         self.number = number
         self.outbox: Outbox | None = wire.outbox
@@ -175,11 +162,17 @@ class LinkEnd(Backlog):
         """How often the port went down."""
         self.down_debounce_ps: i64 = 0
         self.up_debounce_ps: i64 = 0
+        self.declare_pending: bool = False
         self.declare_ps: i64 = 0
         """When the port takes the state of its link; 0 if it has it."""
         self.down_starts: list[int] = []
         self.down_ends: list[int] = []
         """The last times it was down, `KEPT_DOWNS` of them or more: see `was_down`."""
+
+    @property
+    def queue(self) -> EventQueue:
+        """The events of its device."""
+        return self.owner.queue
 
     def set_rate(self, rate_bps: int) -> None:
         """A new rate, which takes the next frame."""
@@ -218,7 +211,7 @@ class LinkEnd(Backlog):
             message.time_ps = self.added_delay.pause_ps(message.time_ps)
         message.key = pack_key(wire.peer, PAUSE, wire.peer_port, 0)
         if self.outbox is None:
-            self.queue.push(message)
+            self.owner.queue.push(message)
         else:
             self.outbox.add_message(message)
 

@@ -63,7 +63,7 @@ class Passage:
         rest.time_ps = self.first_ps + arrived * self.gap_ps
         rest.sent_ps = self.sent_ps + arrived * self.gap_ps
         rest.key = self.key
-        rest.followed = i32(ALONE)
+        rest.whence = i32(ALONE)
         return rest
 
     def arrived(self, now: i64, now_place: i64) -> i64:

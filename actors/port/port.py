@@ -125,10 +125,10 @@ class Port(LinkEnd):
         self._recorded: list[Plain] = []
         """What recorders had at the time of a snapshot, for those that are set up later."""
         self.scheduler: Scheduler | None = None
-        self.leaving: Passage | None = None
-        """The last train of which packets leave here ahead of time; it may be over."""
         self.coming: Passage | None = None
         """Passage of a train that arrives here."""
+        self.leaving: Passage | None = None
+        """The last train of which packets leave here ahead of time; it may be over."""
 
     def set_scheduler(self, scheduler: Scheduler) -> None:
         """Let a scheduler choose the next class."""
@@ -171,14 +171,14 @@ class Port(LinkEnd):
         if ((self.blocked | discarding) >> priority) & 1 or self.waiting != 0 or self.serve_pending:
             return 0
         leaving = self.leaving
-        if leaving is not None and leaving.last_ps >= self.queue.now_ps:
+        if leaving is not None and leaving.last_ps >= self.owner.queue.now_ps:
             return 0
         sending_ps: i64 = wire_bytes * self.ps_per_byte
         if sending_ps == 0 or sending_ps > gap_ps:
             return 0
         until_ps: i64 = first_ps + sending_ps + self.flight_ps
-        if self.outbox is not None and self.queue.turn_end_ps < until_ps:
-            until_ps = self.queue.turn_end_ps
+        if self.outbox is not None and self.owner.queue.turn_end_ps < until_ps:
+            until_ps = self.owner.queue.turn_end_ps
         if until_ps <= first_ps:
             return ONE
         return min(count, 1 + (until_ps - 1 - first_ps) // gap_ps)
@@ -217,9 +217,9 @@ class Port(LinkEnd):
         train.sent_ps = first_ps
         train.time_ps = first_ps + sending_ps + self.flight_ps
         train.key = self.peer_key
-        train.followed = i32(ALONE)
+        train.whence = i32(ALONE)
         if self.outbox is None:
-            self.queue.push(train)
+            self.owner.queue.push(train)
         else:
             self.outbox.add_frame(train)
 
@@ -234,7 +234,7 @@ class Port(LinkEnd):
         train.count = left
         if left == 0:
             if self.outbox is None:
-                self.queue.void(train)
+                self.owner.queue.void(train)
             else:
                 void(train)
         self.leaving = None
@@ -278,13 +278,14 @@ class Port(LinkEnd):
         frame.sent_ps = now
         frame.time_ps = done + self.flight_ps
         self.marked = self.crowded
+        frame.whence = 0
         if self.crowded:
-            frame.followed = self.as_left
+            frame.whence = self.as_left
         if self.uneven:
             self._fly(frame, now, done)
         frame.key = self.peer_key
         if not self.outbound:
-            self.queue.push(frame)
+            self.owner.queue.push(frame)
         elif self.outbox is not None:
             self.outbox.add_frame(frame)
 
@@ -335,7 +336,7 @@ class Port(LinkEnd):
         self.serve_pending = True
         event = self._serve_event
         event.time_ps = self.free_ps
-        self.queue.push(event)
+        self.owner.queue.push(event)
 
     def may_defer(self) -> bool:
         """Whether it is known of a frame that leaves here when it arrives, and that it arrives in this
@@ -347,7 +348,7 @@ class Port(LinkEnd):
         if self.leaving is not None and self._begins(frame):
             return
         if self._may_put_off():
-            frame.followed = self.as_left
+            frame.whence = self.as_left
             self.put_off()
         else:
             self.arm()
@@ -375,7 +376,7 @@ class Port(LinkEnd):
             return False
         self.free_ps = leaving.last_ps + leaving.gap_ps
         self.marked = False
-        frame.followed = -self.as_left
+        frame.whence = -self.as_left
         self.put_off()
         return True
 
@@ -489,7 +490,7 @@ class Port(LinkEnd):
     def lose(self, frame: Frame) -> None:
         """A frame that was to leave is lost because the link is down."""
         self.lost_link_down += 1
-        self.show_drop(frame, LINK_DOWN, self.queue.now_ps, arrived=False)
+        self.show_drop(frame, LINK_DOWN, self.owner.queue.now_ps, arrived=False)
         self.owner.mix_drop(self.number, LINK_DOWN_DROP, frame)
 
     def _lose_arrived(self, frame: Frame, now: i64, head: bool) -> None:

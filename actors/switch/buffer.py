@@ -51,6 +51,7 @@ from actors.wire.frame import PAUSE_WIRE_BYTES
 ALPHA_BITS: Final = 16
 """Alpha is a fixed-point number with this many fractional bits."""
 
+PRIORITY_BITS: Final[i64] = 3
 NO_ALPHA: Final[i64] = 1 << 20
 """Larger than any."""
 ADMITTED: Final[i64] = 0
@@ -73,6 +74,11 @@ _GROUP_FIELDS: Final = (
     "peak_bytes",
     HEADROOM_PEAK_BYTES,
 )
+
+
+def ordered(place: i64, bits: i64) -> i64:
+    """A place (port << 3 | priority) in a table by priority and port, the latter of so many bits."""
+    return ((place & 7) << bits) | (place >> PRIORITY_BITS)
 
 
 class PriorityGroup:
@@ -133,7 +139,20 @@ class Buffer:
 
     def __init__(self, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> None:
         assert pool_bytes * alpha_fixed < 1 << 62, (pool_bytes, alpha_fixed)  # the threshold's native product
+        # What frames that are held read and write comes first, in two cache lines.
+        self.shared_used_bytes: i64 = 0
+        self.held_bytes: i64 = 0
+        self.peak_bytes: i64 = 0
         self.pool_bytes: i64 = pool_bytes
+        self.policed: bool = False
+        """Whether an admission policy gives the thresholds."""
+        self._bits: i64 = 0
+        """Of a port's number in `_ordered`."""
+        self._ordered: vec[PriorityGroup] = vec[PriorityGroup]()
+        """Groups by priority and port: few priorities are in use, and their groups stand close here."""
+        self._least_xoff_bytes: i64 = pool_bytes
+        self._least_alpha: i64 = NO_ALPHA
+        """Least alpha of all groups with a static or a dynamic threshold."""
         self.alpha_fixed: i64 = alpha_fixed
         self.built_alpha_fixed: i64 = alpha_fixed
         self.xon_offset_bytes: i64 = xon_offset_bytes
@@ -141,15 +160,9 @@ class Buffer:
         """Headroom that all groups share; 0 where each has its own."""
         self.headroom_used_bytes: i64 = 0
         self.headroom_pool_peak_bytes: i64 = 0
-        self.shared_used_bytes: i64 = 0
-        self.held_bytes: i64 = 0
-        self.peak_bytes: i64 = 0
-        self.policed: bool = False
-        """Whether an admission policy gives the thresholds."""
-        self._least_xoff_bytes: i64 = pool_bytes
-        self._least_alpha: i64 = NO_ALPHA
-        """Least alpha of all groups with a static or a dynamic threshold."""
         self.groups: vec[PriorityGroup] = vec[PriorityGroup]()
+        self.filling: i64 = 0
+        """Nothing, as in `actors.switch.egress.EgressQueue`."""
 
     def add(self, group: PriorityGroup) -> None:
         """The next group in the order of their numbers. One without thresholds of its own has the
@@ -161,6 +174,19 @@ class Buffer:
         self._compare(group)
         group.port = len(self.groups) >> 3
         self.groups = append(self.groups, group)
+        place: i64 = len(self.groups) - 1
+        if len(self._ordered) == 0 or place >> (self._bits + PRIORITY_BITS) > 0:
+            self._order(group)
+        self._ordered[ordered(place, self._bits)] = group
+
+    def _order(self, group: PriorityGroup) -> None:
+        """Make `_ordered` anew, with room for more ports; the group is in place of those to come."""
+        if len(self._ordered) > 0:
+            self._bits += 1
+        everywhere: list[PriorityGroup] = [group] * (1 << (self._bits + PRIORITY_BITS))
+        self._ordered = vec[PriorityGroup](everywhere)
+        for place, known in enumerate(self.groups):
+            self._ordered[ordered(place, self._bits)] = known
 
     def group_at(self, number: int) -> PriorityGroup:
         """A group by its number."""
@@ -205,9 +231,19 @@ class Buffer:
         """Alpha times what is left of the pool, now."""
         return ((self.pool_bytes - self.shared_used_bytes) * alpha_fixed) >> ALPHA_BITS
 
+    def _nears(self, shared_bytes: i64) -> bool:
+        """Whether a group that holds so much could be beyond its threshold: it is beyond the least of all,
+        which stands here and not in the group's second cache line."""
+        return (
+            self.policed
+            or shared_bytes > self._least_xoff_bytes
+            or shared_bytes > self.share_bytes(self._least_alpha)
+        )
+
     def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:
         """Take a frame in: ADMITTED, or the reason why it is dropped."""
-        group = self.groups[number]
+        at: i64 = ordered(number, self._bits)
+        group = self._ordered[at]
         if size_bytes <= group.reserve_left_bytes:
             group.reserve_left_bytes -= size_bytes
         elif not group.lossless:
@@ -221,7 +257,7 @@ class Buffer:
         elif not group.stopped and self.shared_used_bytes + size_bytes <= self.pool_bytes:
             group.shared_bytes += size_bytes
             self.shared_used_bytes += size_bytes
-            if group.shared_bytes > self.threshold_bytes(group):
+            if self._nears(group.shared_bytes) and group.shared_bytes > self.threshold_bytes(group):
                 self._stop(group, now)
         elif group.headroom_used_bytes + size_bytes <= group.headroom_bytes and (
             self.headroom_pool_bytes == 0 or self.headroom_used_bytes + size_bytes <= self.headroom_pool_bytes
@@ -285,7 +321,8 @@ class Buffer:
 
     def release(self, number: i64, size_bytes: i64, now: i64) -> None:
         """A frame that was admitted under this group leaves."""
-        group = self.groups[number]
+        at: i64 = ordered(number, self._bits)
+        group = self._ordered[at]
         group.held_bytes -= size_bytes
         self.held_bytes -= size_bytes
         left: i64 = size_bytes

@@ -433,7 +433,7 @@ class DeepSwitch(Switch):
         if verdict != ADMITTED:
             port.drop(frame, verdict)
             return
-        frame.ingress = i32(place)
+        frame.whence = i32(place)
         voq = self._voq(out.number, (port.number << 3) | priority)
         voq.append(frame)
         out.voq_bytes[priority] += size
@@ -573,7 +573,7 @@ class DeepSwitch(Switch):
             if voq.egress == egress and (classes >> voq.priority) & 1:
                 while voq.head is not None:
                     frame = voq.pop()
-                    self.buffer.release(i64(frame.ingress), i64(frame.wire_bytes) - PREAMBLE_GAP_BYTES, now)
+                    self.buffer.release(i64(frame.whence), i64(frame.wire_bytes) - PREAMBLE_GAP_BYTES, now)
                     if reason == LINK_DOWN_DROP:
                         out.lose(frame)
                     else:

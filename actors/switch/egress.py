@@ -14,7 +14,7 @@ from actors.kernel.cache import fetch_behind
 from actors.kernel.device import Device, Plain, Tally
 from actors.kernel.state import as_int, as_list, load_frames, load_integers, save_frames, save_integers
 from actors.kernel.vectors import vec
-from actors.port.link import PRIORITIES, Wire
+from actors.port.link import PRIORITIES, Store, Wire
 from actors.port.port import Port
 from actors.switch.buffer import Buffer
 from actors.switch.ecn import Aqm
@@ -45,23 +45,50 @@ class EgressQueue:
         """Nothing, so that it begins with a cache line: 128 bytes with the collector's header, as a frame."""
 
 
+class Memory(Store):
+    """Where frames wait for the ports of a switch: the buffer, and the queues of all ports."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer: Buffer = buffer
+        self.queues: vec[EgressQueue] = vec[EgressQueue]()
+        """By priority and port: those of the few priorities that are in use stand close together."""
+        self.bits: i64 = 0
+        """Of a port's number there."""
+        self.filling: tuple[i64, i64, i64, i64, i64, i64, i64] = (0, 0, 0, 0, 0, 0, 0)
+        """Nothing, as in `EgressQueue`."""
+
+    def add(self, number: i64, queues: vec[EgressQueue]) -> None:
+        """The queues of the next port, by priority."""
+        priority: i64 = 0
+        if number == 0 or number >> self.bits > 0:  # make room for as many ports again
+            before = self.queues
+            bits: i64 = self.bits
+            if number > 0:
+                self.bits += 1
+            everywhere: list[EgressQueue] = [queues[0]] * (PRIORITIES << self.bits)
+            self.queues = vec[EgressQueue](everywhere)
+            at: i64 = 0
+            while at < len(before):
+                self.queues[((at >> bits) << self.bits) | (at & ((1 << bits) - 1))] = before[at]
+                at += 1
+        while priority < PRIORITIES:
+            self.queues[(priority << self.bits) | number] = queues[priority]
+            priority += 1
+
+
 class SwitchPort(Port):
     """A port of a switch: the fabric port with egress queues in the switch's buffer."""
 
     def __init__(
-        self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, buffer: Buffer
+        self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, memory: Memory
     ) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps)
-        # What a frame that waits reads comes first.
-        self.limited: bool = False
-        """Whether queues have limits of their own, or lossy ones an AQM that drops."""
         self.behind_voqs: bool = False
         """Whether frames wait at their ingress for this port (`actors.switch.deep`), and are marked there."""
-        self.buffer: Buffer = buffer
-        self.queues: vec[EgressQueue] = vec[EgressQueue]([EgressQueue() for _ in range(PRIORITIES)])
-        """By priority."""
         self.marking: i64 = 0
         """The priorities whose queues have an AQM (a mask)."""
+        self.queues: vec[EgressQueue] = vec[EgressQueue]([EgressQueue() for _ in range(PRIORITIES)])
+        """Its own, by priority."""
         self.dropped: vec[i64] = vec[i64]([0] * DROP_COUNTERS)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
         self.limits: list[int] = [0, 0, 0, 0]
@@ -73,6 +100,10 @@ class SwitchPort(Port):
         """By priority, if any queue has one."""
         self.voq_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         """What waits there, by priority, on the wire."""
+        self.filling: i64 = 0
+        """Nothing: 512 bytes with the collector's header, eight cache lines."""
+        self.store = memory
+        memory.add(self.number, self.queues)
 
     def set_limits(self, limits_bytes: list[int], alphas_fixed: list[int]) -> None:
         """Limits of lossy queues and of lossless ones: bytes, and shares of the free pool; 0 for none."""
@@ -89,6 +120,7 @@ class SwitchPort(Port):
         self.aqms.append(aqm)
         if managed:
             self.marking |= bit
+            self.marks = True
             if aqm.drops_frames:
                 self.dropping |= bit
                 self.limited = True
@@ -110,7 +142,7 @@ class SwitchPort(Port):
         alpha_fixed: i64 = self.limits[lossless + 2]
         if alpha_fixed == 0:
             return False
-        return held > self.buffer.share_bytes(alpha_fixed)
+        return held > cast(Memory, self.store).buffer.share_bytes(alpha_fixed)
 
     def hold_briefly(self, priority: i64, wire_bytes: i64) -> None:
         """Frames wait here, one at a time, and nothing else does."""
@@ -123,7 +155,9 @@ class SwitchPort(Port):
         its: int = frame.priority
         priority: i64 = its
         size: int = frame.wire_bytes
-        queue = self.queues[priority]
+        memory = cast(Memory, self.store)
+        at: i64 = (priority << memory.bits) | self.number
+        queue = memory.queues[at]
         if queue.tail is None:
             queue.head = frame
             self.waiting |= 1 << priority
@@ -154,7 +188,9 @@ class SwitchPort(Port):
 
     def take(self, priority: i64, now: i64) -> Frame | None:
         """The first frame of a priority; its share of the buffer is released."""
-        queue = self.queues[priority]
+        memory = cast(Memory, self.store)
+        at: i64 = (priority << memory.bits) | self.number
+        queue = memory.queues[at]
         first = queue.head
         assert first is not None, (self.number, priority)
         frame: Frame = first  # what is narrowed is checked again at each use
@@ -168,11 +204,11 @@ class SwitchPort(Port):
             frame.chain = None
         its: int = frame.wire_bytes
         size: i64 = its
-        if (self.marking >> priority) & 1 and not self.behind_voqs:
+        if self.marks and (self.marking >> priority) & 1 and not self.behind_voqs:
             self.mark(frame, priority, queue.queued_bytes, now)
         queue.queued_bytes -= size
-        place: int = frame.ingress
-        self.buffer.release(place, size - PREAMBLE_GAP_BYTES, now)
+        place: int = frame.whence
+        memory.buffer.release(place, size - PREAMBLE_GAP_BYTES, now)
         return frame
 
     def mark(self, frame: Frame, priority: i64, waiting_bytes: i64, now: i64) -> None:
@@ -277,7 +313,9 @@ class SwitchPort(Port):
             aqm.marked, aqm.stream.counter = as_int(marked), as_int(counter)
             aqm.load(as_list(kept))
         waiting: i64 = self.waiting
-        self.queues = vec[EgressQueue]([EgressQueue() for _ in range(PRIORITIES)])
+        for queue in self.queues:
+            queue.head = queue.tail = None
+            queue.queued_bytes = 0
         self.voq_bytes = vec[i64]([0] * PRIORITIES)
         for frames in as_list(queues):
             for frame in load_frames(frames):

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i16, i32, i64, u8
 
 from actors.kernel.block import Outbox
 from actors.kernel.counters import (
@@ -90,7 +90,15 @@ from actors.port.port import (
 )
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.ecn import Red
-from actors.switch.egress import AQM_DROP, DROP_COUNTERS, NO_ROUTE, TTL_EXPIRED, WATCHDOG_DROP, SwitchPort
+from actors.switch.egress import (
+    AQM_DROP,
+    DROP_COUNTERS,
+    NO_ROUTE,
+    TTL_EXPIRED,
+    WATCHDOG_DROP,
+    Memory,
+    SwitchPort,
+)
 from actors.switch.routing.hashing import choose, flow_hash
 from actors.switch.routing.policy import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes, RoutingPolicy
 from actors.switch.watchdog import PauseWatch
@@ -183,8 +191,15 @@ class Switch(Device):
     ) -> None:
         super().__init__(number, queue)
         self._groups: vec[Group] = vec[Group]()
+        self._exits: vec[i16] = vec[i16]()
+        """The port of each prefix to which only one leads; -1 for the others."""
         self.ports: vec[SwitchPort] = vec[SwitchPort]()
         self.buffer: Buffer = buffer
+        self.memory: Memory = Memory(buffer)
+        self.router: RoutingPolicy | None = None
+        """Chooses among equal paths instead of `policy`, where that is not written out below."""
+        self.classes: Classes | None = None
+        """Queue and priority group by DSCP; None takes the frame's priority for both."""
         self.routes: Routes = routes
         self.policy: i64 = policy
         self.hash_seed: i64 = hash_seed
@@ -192,10 +207,6 @@ class Switch(Device):
         self.built_seed: int = hash_seed
         self.counts_moved: bool = False
         """Whether `qos_moved_frames` is among its counters."""
-        self.router: RoutingPolicy | None = None
-        """Chooses among equal paths instead of `policy`, where that is not written out below."""
-        self.classes: Classes | None = None
-        """Queue and priority group by DSCP; None takes the frame's priority for both."""
         self.cuts_through: bool = False
         self.cut_frames: i64 = 0
         """Frames that left before their tail had come."""
@@ -213,6 +224,8 @@ class Switch(Device):
         """What they would have there if a packet of each waited, those that are over included."""
         self._waiting_most_bytes: i64 = 0
         """The largest such packet that there ever was."""
+        self.filling: tuple[i64, i64, i64, i64] = (0, 0, 0, 0)
+        """Nothing, as in `actors.switch.egress.EgressQueue`."""
 
     def add_port(self, port: SwitchPort) -> None:
         """The next port in the order of their numbers."""
@@ -260,14 +273,21 @@ class Switch(Device):
         """Take the groups from the graph, as routing knows it now."""
         groups = self.routes.groups(self.number, self.down)
         self._groups = vec[Group](groups)
+        exits: list[i16] = []
+        for group in groups:
+            exit_number: int = -1
+            if group.count == 1 and not group.by_address:
+                exit_number = group.ports[0]
+            exits.append(exit_number)
+        self._exits = vec[i16](exits)
         router = self.router
         if router is not None:
             router.groups_changed(groups)
 
-    def on_frame(self, frame: Frame, port_number: i64) -> None:  # noqa: C901  a call per hop costs 3 %
+    def on_frame(self, frame: Frame, port_number: i64) -> None:  # noqa: C901, PLR0912  a call per hop costs 3 %
         now: i64 = self.queue.now_ps
         port = self.ports[port_number]
-        if port.cuts and frame.ingress < 0:  # its head was counted and sent on when it came
+        if port.cuts and frame.cut < 0:  # its head was counted and sent on when it came
             self._tail_came(frame, port, now)
             return
         port.mix_arrival(frame, now)
@@ -287,28 +307,30 @@ class Switch(Device):
         its: int = frame.dst
         dst: i64 = its
         prefix: i64 = dst >> PREFIX_SHIFT
-        group = self._groups[prefix]
-        exit_number: i64 = -1
-        if group.by_address:
-            index: i64 = dst & INDEX_MASK
-            if index < group.count:
-                exit_number = group.ports[index]
-                # A host behind several members: the number says which group of them, counted down from here.
-                if exit_number <= VIA_BRANCH:
-                    group = group.branches[VIA_BRANCH - exit_number]
-                    exit_number = -1
-        if exit_number < 0 and not group.by_address:
-            if group.count == 1:
-                exit_number = group.ports[0]
-            elif group.count > 1:
-                if self.router is None:
-                    choice: i64 = choose(flow_hash(frame, self.policy, self.hash_seed), group.count)
-                    exit_number = group.ports[choice]
-                else:
-                    exit_number = self._choice(self.router, frame, group, port_number, now)
+        only: int = self._exits[prefix]
+        exit_number: i64 = only
         if exit_number < 0:
-            port.drop(frame, NO_ROUTE)
-            return
+            group = self._groups[prefix]
+            if group.by_address:
+                index: i64 = dst & INDEX_MASK
+                if index < group.count:
+                    exit_number = group.ports[index]
+                    # A host behind several members: the number says which group of them, counted down.
+                    if exit_number <= VIA_BRANCH:
+                        group = group.branches[VIA_BRANCH - exit_number]
+                        exit_number = -1
+            if exit_number < 0 and not group.by_address:
+                if group.count == 1:
+                    exit_number = group.ports[0]
+                elif group.count > 1:
+                    if self.router is None:
+                        choice: i64 = choose(flow_hash(frame, self.policy, self.hash_seed), group.count)
+                        exit_number = group.ports[choice]
+                    else:
+                        exit_number = self._choice(self.router, frame, group, port_number, now)
+            if exit_number < 0:
+                port.drop(frame, NO_ROUTE)
+                return
         out = self.ports[exit_number]
         priority: int = frame.priority
         place: i64 = (port_number << 3) | priority
@@ -445,7 +467,7 @@ class Switch(Device):
         out.take_back_departures(passage, train, left)
         if waits is not None:
             the_place: i64 = (port.number << 3) | i64(waits.priority)
-            waits.ingress = i32(the_place)
+            waits.whence = i32(the_place)
             verdict: i64 = self.buffer.admit(the_place, i64(waits.wire_bytes) - PREAMBLE_GAP_BYTES, now)
             assert verdict == ADMITTED, (self.number, verdict)
             out.enqueue(waits)
@@ -496,7 +518,7 @@ class Switch(Device):
 
     def _choice(self, router: RoutingPolicy, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         """The port that a policy chooses; it may hash by which port the frame came."""
-        frame.ingress = i32(ingress << 3)
+        frame.whence = i32(ingress << 3)
         chosen: i64 = router.choose(frame, group, ingress, now)
         if chosen < 0 or chosen >= len(self.ports):
             who = f"routing policy {type(router).__name__}"
@@ -516,7 +538,7 @@ class Switch(Device):
         if (discarding >> priority) & 1:
             out.drop(frame, WATCHDOG_DROP)
             return
-        frame.ingress = i32(place)
+        frame.whence = i32(place)
         size: int = frame.wire_bytes
         if out.limited:
             kept: i64 = 1 if self.buffer.groups[place].lossless else 0
@@ -547,20 +569,19 @@ class Switch(Device):
 
     def forward_apart(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
         """Cut-through: the head of a frame is here. It leaves at once, or when its tail has come."""
-        frame.ingress = i32(place)
         if out.rate_bps <= port.rate_bps and out.send_at_once(frame, now):
             self.cut_frames += 1
             return
         head_ps: i64 = sending_ps(HEAD_WIRE_BYTES, port.rate_bps)
-        frame.ingress = i32(-1 - ((out.number << PLACE_BITS) | place))
+        frame.cut = i32(-1 - ((out.number << PLACE_BITS) | place))
         frame.time_ps = now + port.serialisation(i64(frame.wire_bytes)) - head_ps
         self.queue.push(frame)
 
     def _tail_came(self, frame: Frame, port: SwitchPort, now: i64) -> None:
         """Cut-through: the tail of a frame that had to wait for it is here."""
-        kept: i64 = i64(-1 - frame.ingress)
+        kept: i64 = i64(-1 - frame.cut)
         place: i64 = kept & PLACE_BITS_MASK
-        frame.ingress = i32(place)
+        frame.cut = 0
         if port.suspect and port.tail_spoilt(frame, now):
             return
         out = self.ports[kept >> PLACE_BITS]
@@ -886,7 +907,7 @@ class CreditSwitch(Switch):
         lane: i64 = i64(frame.priority)
         size: i64 = i64(frame.wire_bytes)
         super().on_frame(frame, port_number)
-        if not lost and not (port.apart and frame.ingress < 0):  # not while a cut frame waits for its tail
+        if not lost and not (port.apart and frame.cut < 0):  # not while a cut frame waits for its tail
             lanes.arrived(lane, size, now)
 
     def on_pause(self, message: Message, port: i64) -> None:

@@ -13,7 +13,7 @@ for real payload; otherwise only their number does.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 
@@ -98,6 +98,9 @@ PSN_MASK: Final[i64] = 0xFFFFFF
 PSN_HALF: Final[i64] = 0x800000
 LARGEST_32: Final[i64] = 0xFFFFFFFF
 
+MOST_SPARES: Final[i64] = 64
+"""Frames come and go by turns: few wait."""
+
 FRAME_INTEGERS: Final[i64] = 8
 """How many integers a frame is on a socket between workers: see `actors.wire.batch`."""
 
@@ -118,17 +121,20 @@ class Frame(Event):
 
     Addresses are the low 24 bits of 10.0.0.0/8. `psn` is the 24-bit number on the wire. `wire_bytes` includes
     preamble and gap. `ttl` is IPv4's; `dscp` are the upper six bits of its type of service, by default the
-    class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `ingress` is where
-    the frame entered the switch that holds it (port << 3 | priority group); it does not travel. `sent_ps` is
-    when its first bit left the last port. `followed` is the number of the device that it left, plus 1, where
-    that has deferred what it sends next (`Device.defer`); it does not travel either. A frame that waits in a
-    queue, and not for its time, has the next one of that queue in `chain`.
+    class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `sent_ps` is when its
+    first bit left the last port. `whence` has two meanings. On a link it is the number of the device that the
+    frame left, plus 1, where that has deferred what it sends next (`Device.defer`), else 0. In a device that
+    holds it, it is where the frame entered (port << 3 | priority group). `cut` is below 0 while a frame that
+    is cut through waits for its tail, and then has its ports. Neither travels. A frame that waits in a queue,
+    and not for its time, has the next one of that queue in `chain`.
 
     Most fields are narrow, since a fabric has a frame for each packet in flight and must fit the caches: with
-    the collector's header it is 128 bytes, two cache lines. To calculate in 64 bits with one, take it as an
-    `int` first. `tail` and `payload` share a field, `carried`, of which hops ask only whether there is any.
+    the collector's header it is 128 bytes, two cache lines. The first has all that is read and written of a
+    frame that waits and leaves, the second what its arrival asks for besides. To calculate in 64 bits with a
+    narrow one, take it as an `int` first. `tail` and `payload` share a field, `carried`, of which hops ask
+    only whether there is any.
 
-    Few cost an allocation: a NIC's used frames become its next ones (`actors.nic.queue_pair.packets.Spares`),
+    Few cost an allocation: used frames become the next ones (`Spares`),
     what comes from another worker is made of what left for it, and compiled, the frame that was freed last is
     used again for the next one.
     """
@@ -139,11 +145,10 @@ class Frame(Event):
         "ack_request",
         "carried",
         "corrupt",
+        "cut",
         "dscp",
         "dst",
         "ecn",
-        "followed",
-        "ingress",
         "opcode",
         "payload_bytes",
         "priority",
@@ -154,6 +159,7 @@ class Frame(Event):
         "syndrome",
         "ttl",
         "udp_source",
+        "whence",
         "wire_bytes",
     )
 
@@ -172,21 +178,21 @@ class Frame(Event):
         self.time_ps: i64 = 0
         self.key: i64 = 0
         self.chain: Event | None = None
-        # The first of two cache lines ends behind these: what queues read, and most of what hops do.
-        self.dst: i32 = dst
-        self.ingress: i32 = 0
+        self.sent_ps: i64 = 0
+        self.whence: i32 = 0
         self.wire_bytes: i16 = i16(wire_bytes)
         self.payload_bytes: i16 = i16(payload_bytes)
+        # The second of two cache lines begins here.
+        self.qpn: i32 = qpn
+        self.psn: i32 = psn
+        self.dst: i32 = dst
         self.opcode: u8 = opcode
         self.priority: u8 = priority
         self.ecn: u8 = 0
         self.ttl: u8 = FIRST_TTL
-        self.sent_ps: i64 = 0
-        self.qpn: i32 = qpn
-        self.psn: i32 = psn
         self.src: i32 = src
         self.udp_source: i32 = udp_source
-        self.followed: i32 = 0
+        self.cut: i32 = 0
         self.ack_request: u8 = 0
         self.syndrome: u8 = 0
         self.dscp: u8 = priority << 3
@@ -210,12 +216,12 @@ class Frame(Event):
     ) -> None:
         """Be another packet, as if it were new: this one is done with, and waits nowhere."""
         self.dst = dst
-        self.followed = 0
+        self.whence = 0
         self.wire_bytes = i16(wire_bytes)
         self.qpn = qpn
         self.psn = psn
         self.payload_bytes = i16(payload_bytes)
-        self.ingress = 0
+        self.cut = 0
         self.opcode = opcode
         self.priority = priority
         self.ecn = 0
@@ -274,6 +280,33 @@ class Frame(Event):
     def payload(self, payload: bytes | None) -> None:
         tail = self.tail
         self.carried = tail if payload is None else Load(tail, payload)
+
+
+class Spares:
+    """Frames that nobody needs any more. They become the next packets of NICs: a new frame costs more, and
+    what was used last is in the cache, so that all NICs of a queue of events share them."""
+
+    def __init__(self) -> None:
+        self._first: Frame | None = None
+        self.count: i64 = 0
+
+    def keep(self, frame: Frame) -> None:
+        """Nobody needs this frame any more."""
+        if self.count < MOST_SPARES:
+            frame.chain = self._first
+            self._first = frame
+            self.count += 1
+
+    def take(self) -> Frame:
+        """One of them, or a new one, which is to `become` a packet."""
+        first = self._first
+        if first is None:
+            return Frame(0, 0, 0, 0, 0, 0, 0, 0, 0)
+        frame: Frame = first  # what is narrowed is checked again at each use
+        self._first = cast("Frame | None", frame.chain)
+        frame.chain = None
+        self.count -= 1
+        return frame
 
 
 def pathed_size(opcode: i64, payload_bytes: i64) -> i64:

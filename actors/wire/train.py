@@ -14,27 +14,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i32, i64
+from mypy_extensions import i16, i32, i64
 
 from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT
 from actors.wire.frame import PSN_MASK, PSN_SHIFT, QPN_SHIFT, Frame
 
 ALONE: Final[i64] = -0x40000000
-"""In `followed` of a train behind which its sender has deferred nothing; else what frames have, negated."""
+"""In `whence` of a train behind which its sender has deferred nothing; else what frames have, negated."""
 FEWEST: Final[i64] = 3
 """A train of fewer packets costs more than they do."""
-_FIRST_SKIP: Final[i64] = 8
+_FIRST_SKIP: Final[i16] = 8
 
 
 class Coupling:
     """When a port tries to make trains: seldom where they were taken apart. It changes no answer."""
 
     def __init__(self) -> None:
-        self.skip: i64 = 0
+        self.skip: i16 = 0
         """Packets that go alone before the next try."""
-        self.most_skip: i64 = 4096
+        self.most_skip: i16 = 4096
         """It is never more than that."""
-        self._next_skip: i64 = _FIRST_SKIP
+        self._next_skip: i16 = _FIRST_SKIP
 
     def failed(self) -> None:
         """A train was taken apart: more packets go alone than after the one before."""

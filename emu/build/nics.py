@@ -273,7 +273,7 @@ def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
 
     nic.make_receive = make_receive
     if limits or contexts:
-        nic.receive = make_receive()
+        nic.set_receive(make_receive())
         nic.counts_receive = True
     sources = [*pcie_limits(own, topology.nodes[number]), *disks]
     if sources or contexts:

@@ -164,9 +164,7 @@ def build_switch(
     ends = link_ends(scenario, topology)
     stops = pfc.priorities
     for index, end in enumerate(topology.ports(number)):
-        port = _switch_port(
-            scenario, topology, section, switch, index, ends.wire(end, outbox_for), buffer, limits
-        )
+        port = _switch_port(scenario, topology, section, switch, index, ends.wire(end, outbox_for), limits)
         if lanes is not None:
             lanes.add_port(ends.credits(port))
         ends.give(port, number, end)
@@ -246,11 +244,10 @@ def _switch_port(
     switch: Switch,
     index: int,
     wire: Wire,
-    buffer: Buffer,
     limits: EgressLimits,
 ) -> SwitchPort:
     """A port with its scheduler, its egress limits and what it marks; `section` is its switch's."""
-    port = SwitchPort(switch, index, wire, section.latency_ps, buffer)
+    port = SwitchPort(switch, index, wire, section.latency_ps, switch.memory)
     scheduler = _scheduler(scenario, section)
     if scheduler is not None:
         port.set_scheduler(scheduler)

@@ -61,7 +61,7 @@ class Pending:
         self._tails: dict[int, int] = {}
         for event in events:
             key = event.key
-            if isinstance(event, Frame) and event.ingress < 0:  # its head is here, and was counted
+            if isinstance(event, Frame) and event.cut < 0:  # its head is here, and was counted
                 self._tails[key_device(key)] = self.tails(key_device(key)) + 1
                 continue
             place = (key_kind(key), key_device(key), key_port(key), key_subject(key))
@@ -198,10 +198,10 @@ def _buffer(switch: Switch, at_rest: bool) -> Iterator[str]:
     waiting = [0] * len(buffer.groups)
     held_back = waiting_frames(switch) if isinstance(switch, DeepSwitch) else []
     for frame in held_back:
-        waiting[frame.ingress] += int(frame.wire_bytes) - int(PREAMBLE_GAP_BYTES)
+        waiting[frame.whence] += int(frame.wire_bytes) - int(PREAMBLE_GAP_BYTES)
     for port in switch.ports:
         for frame in queued(port):
-            waiting[frame.ingress] += int(frame.wire_bytes) - int(PREAMBLE_GAP_BYTES)
+            waiting[frame.whence] += int(frame.wire_bytes) - int(PREAMBLE_GAP_BYTES)
     for number, group in enumerate(buffer.groups):
         parts = (group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes)
         if min(parts) < 0 or sum(parts) != group.held_bytes or waiting[number] != group.held_bytes:
@@ -301,7 +301,7 @@ def _pair(nic: Nic, pair: QueuePair, events: Pending, at_rest: bool) -> Iterator
     timers = [events.count(RETRANSMIT, nic.number, port.number, pair.index) for port in nic.ports()]
     if bool(sum(timers)) != pair.timer_pending:
         yield f"{name}: timer_pending is {pair.timer_pending}"
-    if pair.una_psn != pair.high_psn and nic.timeout_ps and not pair.timer_pending:
+    if pair.una_psn != pair.high_psn and nic.settings.timeout_ps and not pair.timer_pending:
         yield f"{name}: {pair.una_psn} to {pair.high_psn} are unacknowledged without a timer"
     if at_rest and (pair.una_psn != pair.end_psn or first is not None or pair.active):
         yield f"{name}: una, next, high, end are {psns} at rest"

@@ -197,7 +197,8 @@ class Fabric:
             device.let_couple([])
         for nic in self.nics:
             for port in nic.ports():
-                port.coupling.most_skip = 0
+                for queue in port.queues:
+                    queue.most_skip = 0
 
     def _plan(
         self, connections: Sequence[tuple[int, int]], priorities: Sequence[int], udp_sources: Sequence[int]

@@ -129,7 +129,7 @@ def test_the_comparison_sees_what_a_device_forgets() -> None:
     switch.ports[0].queues[3].peak_bytes += 1
     assert list(differences(one.switches[0], switch, "switch")) != []
     names = attributes(switch.ports[0])
-    assert {"free_ps", "queues", "pfc", "serve_pending", "lost_link_down", "buffer"} <= names.keys()
+    assert {"free_ps", "queues", "pfc", "serve_pending", "lost_link_down", "store"} <= names.keys()
 
 
 @pytest.mark.soak

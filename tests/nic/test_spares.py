@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from actors.kernel.state import save_event
-from actors.nic.queue_pair.packets import MOST_SPARES, Connection, Spares
-from actors.wire.frame import ACKNOWLEDGE, WRITE_FIRST, Frame
+from actors.nic.queue_pair.packets import Connection
+from actors.wire.frame import ACKNOWLEDGE, MOST_SPARES, WRITE_FIRST, Frame, Spares
 
 
 def used() -> Frame:
     """An acknowledgement that has come: nothing in it is as in a new frame."""
     frame = Frame(ACKNOWLEDGE, 6, 7, 8, 9, 10, 11, 12, 13)
     frame.ecn = frame.ack_request = frame.corrupt = 1
-    frame.syndrome, frame.ttl, frame.dscp, frame.ingress, frame.followed = 31, 2, 3, 44, 55
+    frame.syndrome, frame.ttl, frame.dscp, frame.whence, frame.cut = 31, 2, 3, 44, -55
     frame.immediate, frame.message_bytes, frame.tail, frame.payload = 66, 77, b"tail", b"data"
     return frame
 
@@ -28,7 +28,7 @@ def test_a_used_frame_becomes_a_packet_that_is_as_new() -> None:
     packet = sender.frame(WRITE_FIRST, 5, 4096)
     assert packet is spare
     assert save_event(packet) == save_event(connection().frame(WRITE_FIRST, 5, 4096))
-    assert (packet.chain, packet.ingress, packet.followed) == (None, 0, 0)
+    assert (packet.chain, packet.whence, packet.cut) == (None, 0, 0)
     assert sender.frame(WRITE_FIRST, 6, 4096) is not spare
 
 

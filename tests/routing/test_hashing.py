@@ -84,7 +84,7 @@ def test_mix_over_the_usual_fields_is_the_one_written_out() -> None:
 
 def test_the_key_has_two_bytes_of_the_port_of_entry_and_one_of_the_dscp() -> None:
     (frame,) = frames(1)
-    frame.ingress, frame.dscp = (300 << 3) | 5, 26
+    frame.whence, frame.dscp = (300 << 3) | 5, 26
     fields = [FIELDS.index(name) for name in ("ingress_port", "dscp")]
     for function in (CRC16, CRC32, XOR_FOLD, TOEPLITZ):
         one = FieldHash(function, fields, 0, 0, 9)
@@ -97,7 +97,7 @@ def test_mix_tells_ports_of_entry_and_dscps_apart(name: str) -> None:
     (frame,) = frames(1)
     found = []
     for value in range(60):
-        frame.ingress = value << 3 if name == "ingress_port" else 0
+        frame.whence = value << 3 if name == "ingress_port" else 0
         frame.dscp = value if name == "dscp" else 0
         found.append(one.of(frame))
     assert len(dict.fromkeys(found)) == 60

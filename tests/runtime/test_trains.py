@@ -33,7 +33,8 @@ def ran(plan: RunPlan, *, eager: bool = False) -> SpreadRun:
             for device in logical_process.partition.built:
                 if isinstance(device, Nic):
                     for port in device.ports():
-                        port.coupling.most_skip = 0
+                        for queue in port.queues:
+                            queue.most_skip = 0
     run.snapshot_at(60 * US)
     run.start()
     assert run.run() in ENDINGS

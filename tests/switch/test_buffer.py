@@ -161,6 +161,7 @@ def own(buffer: Buffer, number: int, alpha: Fraction, xoff: int, xon: int, offse
     """Give a group thresholds of its own."""
     group = buffer.groups[number]
     group.set_thresholds(int(alpha * ONE), xoff, xon, offset)
+    buffer.set_alpha(-1)  # the least of all thresholds is another one
     return group
 
 

@@ -88,7 +88,7 @@ def test_the_books_are_right_while_frames_wait_for_their_tails() -> None:
     while fabric.run_events(1):
         assert fabric.broken(lossless=True) == []
         pending = fabric.queue.pending()
-        most = max(most, sum(isinstance(event, Frame) and event.ingress < 0 for event in pending))
+        most = max(most, sum(isinstance(event, Frame) and event.cut < 0 for event in pending))
     assert most == 2
     assert fabric.broken(at_rest=True, lossless=True) == []
 

@@ -8,18 +8,22 @@ cache lines more.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from actors.kernel.device import Device
 from actors.kernel.event import RETRANSMIT, Message
 from actors.kernel.queue import EventQueue
+from actors.kernel.vectors import vec
 from actors.nic.queue_pair.queue_pair import ERROR, NO_PSN, QueuePair
 from actors.port.link import MessagePort
 from actors.wire.fault import PAIR_ERROR
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, STATUS_FLUSHED
+
+if TYPE_CHECKING:
+    from actors.nic.egress_port import NicPort
 
 RNR_PORT: Final[i64] = 2047
 """A RETRANSMIT timer's port number says which timer it is: its own port is the queue pair's timeout, and the
@@ -85,15 +89,24 @@ class Endpoint(Device):
         """Whether they repeat PSN, mark and UDP source port, and controls hear of these."""
         self.self_clocked: bool = False
         """Whether the loss recovery scheme decides when to answer and how far a window reaches."""
+        self.counts_receive: bool = False
+        """Whether it counts what a slow way to memory refused."""
+        self.receives_slowly: bool = False
+        """Whether there is a slow way to memory."""
         self.delivered_bytes: i64 = 0
         self.transmit_acks: i64 = 0
         self.first_timeout_ps: i64 = settings.first_timeout_ps
+        self.corrupt_every: i64 = settings.corrupt_every
+        self.first_port: NicPort | None = None
+        """Its port 0, which most have alone."""
+        self._mask: i64 = 0
+        self._table: vec[QueuePair | None] = vec[QueuePair | None]()
+        """Queue pairs by the last bits of their numbers, which are all different there."""
         self.telemetry_bytes: i64 = -1
         """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
-        self.corrupt_every: i64 = settings.corrupt_every
         self.host: MessagePort = host
         self.pairs: list[QueuePair] = []
-        self.timeout_ps: i64 = settings.timeout_ps
+        self.settings: EndpointSettings = settings
         self.deliveries: list[list[int]] = []
         """Messages that are here whole: queue pair, number of the message, time, size."""
         self.out_of_sequence: i64 = 0

@@ -108,8 +108,6 @@ class Requester(Endpoint):
         recovery: Recovery,
     ) -> None:
         super().__init__(number, queue, host, settings, recovery.whole_messages)
-        self.retry_count: i64 = settings.retry_count
-        self.rnr_retry: i64 = settings.rnr_retry
         self.recovery: Recovery = recovery
         self.self_clocked = recovery.self_clocked
         self.late_naks: i64 = 0
@@ -185,7 +183,7 @@ class Requester(Endpoint):
             return False
         overdue: bool = now >= pair.deadline_ps
         if overdue:
-            timeout_ps: i64 = self.timeout_ps
+            timeout_ps: i64 = self.settings.timeout_ps
             backed_off_ps: i64 = self.first_timeout_ps << i64(pair.backoff)
             if len(self.log) < MOST_TIMERS_NOTED:
                 repair = pair.repair
@@ -199,7 +197,7 @@ class Requester(Endpoint):
             else:
                 pair.retries += 1
                 self.local_ack_timeout_err += 1
-            if i64(pair.retries) > self.retry_count:
+            if i64(pair.retries) > self.settings.retry_count:
                 self.flush(pair, STATUS_RETRY_EXCEEDED)
                 return True
             pair.deadline_ps = now + timeout_ps
@@ -219,7 +217,7 @@ class Requester(Endpoint):
         """An RNR NAK for `una_psn` came: wait, or give up."""
         if pair.waits & WAIT_RNR:
             return
-        if self.rnr_retry < FOR_EVER and i64(pair.rnr_retries) >= self.rnr_retry:
+        if self.settings.rnr_retry < FOR_EVER and i64(pair.rnr_retries) >= self.settings.rnr_retry:
             self.flush(pair, STATUS_RNR_RETRY_EXCEEDED)
             return
         self.rnr_nak_retry_err += 1
@@ -227,7 +225,7 @@ class Requester(Endpoint):
         pair.waits |= WAIT_RNR
         pair.resend_psn = NO_PSN
         until_ps: i64 = now + rnr_wait_ps(code)
-        pair.deadline_ps = until_ps + self.timeout_ps
+        pair.deadline_ps = until_ps + self.settings.timeout_ps
         self.push_timer(until_ps, RETRANSMIT, RNR_PORT, pair.index)
 
     def rnr_over(self, pair: QueuePair, now: i64) -> bool:

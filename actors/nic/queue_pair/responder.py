@@ -85,11 +85,7 @@ class Responder(Requester):
         recovery: Recovery,
     ) -> None:
         super().__init__(number, queue, host, settings, recovery)
-        self.counted: bool = settings.receives_run_out
-        """Whether receives are counted."""
-        self.access: i64 = settings.access
         self.guarded = settings.receives_run_out or settings.access != ACCESS_WRITE | ACCESS_READ
-        self.rnr_timer: i64 = settings.rnr_timer
         self.transmit_naks: i64 = 0
         self.out_of_buffer: i64 = 0
         self.np_cnp_sent: i64 = 0
@@ -102,6 +98,13 @@ class Responder(Requester):
         """The packet that is answered now, where answers repeat something of it."""
         self._ports: vec[NicPort] = vec[NicPort]()
         """The NIC's fabric ports: an answer leaves where the request came in."""
+
+    def port_at(self, number: i64) -> NicPort:
+        """A port by its number."""
+        first = self.first_port
+        if number == 0 and first is not None:
+            return first
+        return self._ports[number]
 
     # ---- requests
 
@@ -197,13 +200,13 @@ class Responder(Requester):
         opcode: int = frame.opcode
         if opcode >= WRITE_FIRST:
             needed: i64 = ACCESS_READ if opcode == READ_REQUEST else ACCESS_WRITE
-            if self.access & needed == 0:
+            if self.settings.access & needed == 0:
                 self.transmit_naks += 1
                 nak = pair.acknowledgement(pair.expected_psn, SYNDROME_NAK_ACCESS)
                 self._ports[port].send_frame(nak, now)
                 self.flush(pair, STATUS_FLUSHED)
                 return True
-        if not self.counted:
+        if not self.settings.receives_run_out:
             return False
         if (_TAKES >> opcode) & 1 == 0 or pair.receive_taken:
             return False
@@ -216,7 +219,7 @@ class Responder(Requester):
             pair.expected_psn = pair.message_psn
             pair.message_bytes = 0
         pair.nak_sent = True  # what follows is out of order, and needs no NAK
-        self.answer(pair, pair.expected_psn, SYNDROME_RNR | self.rnr_timer, 0, port, now)
+        self.answer(pair, pair.expected_psn, SYNDROME_RNR | self.settings.rnr_timer, 0, port, now)
         return True
 
     # ---- answers
@@ -245,7 +248,7 @@ class Responder(Requester):
         answer = pair.acknowledgement(psn, syndrome, spare)
         if selective != 0:
             answer.immediate = selective
-        if self._came is not None:
+        if self.repeating and self._came is not None:
             came = self._came
             if self.echoes:
                 answer.immediate = i64(came.psn)
@@ -256,7 +259,7 @@ class Responder(Requester):
                 if tail is not None:
                     answer.carried = tail
                     answer.wire_bytes += i16(self.telemetry_bytes)
-        self._ports[port].send_frame(answer, now)
+        self.port_at(port).send_frame(answer, now)
 
     def notify(self, pair: QueuePair, port: NicPort, now: i64) -> None:
         """A marked packet came: notify its sender, unless it was notified within the interval."""

@@ -205,7 +205,7 @@ def field_of(frame: Frame, field: i64) -> i64:
     if field == 8:
         return i64(frame.priority)
     if field == 9:
-        return i64(frame.ingress >> 3)
+        return i64(frame.whence >> 3)
     return i64(frame.dscp)
 
 

@@ -100,5 +100,5 @@ class Walks:
             return group.ports[0] if group.count > 0 else -1
         if self.policy >= 0:
             return group.ports[choose(flow_hash(frame, self.policy, self.seeds[switch]), group.count)]
-        frame.ingress = int(arrival << 3)
+        frame.whence = int(arrival << 3)
         return group.ports[self.hashes[int(switch)].member(frame, group.count)]
