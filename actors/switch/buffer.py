@@ -232,12 +232,12 @@ class Buffer:
         return ((self.pool_bytes - self.shared_used_bytes) * alpha_fixed) >> ALPHA_BITS
 
     def _nears(self, shared_bytes: i64) -> bool:
-        """Whether a group that holds so much could be beyond its threshold: it is beyond the least of all,
+        """Whether a group that holds so much could be beyond its threshold: it has the least of all or more,
         which stands here and not in the group's second cache line."""
         return (
             self.policed
-            or shared_bytes > self._least_xoff_bytes
-            or shared_bytes > self.share_bytes(self._least_alpha)
+            or shared_bytes >= self._least_xoff_bytes
+            or shared_bytes >= self.share_bytes(self._least_alpha)
         )
 
     def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:

@@ -8,7 +8,7 @@ cache lines more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -21,9 +21,6 @@ from actors.port.link import MessagePort
 from actors.wire.fault import PAIR_ERROR
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, STATUS_FLUSHED
-
-if TYPE_CHECKING:
-    from actors.nic.egress_port import NicPort
 
 RNR_PORT: Final[i64] = 2047
 """A RETRANSMIT timer's port number says which timer it is: its own port is the queue pair's timeout, and the
@@ -97,8 +94,6 @@ class Endpoint(Device):
         self.transmit_acks: i64 = 0
         self.first_timeout_ps: i64 = settings.first_timeout_ps
         self.corrupt_every: i64 = settings.corrupt_every
-        self.first_port: NicPort | None = None
-        """Its port 0, which most have alone."""
         self._mask: i64 = 0
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         """Queue pairs by the last bits of their numbers, which are all different there."""

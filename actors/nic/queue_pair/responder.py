@@ -96,6 +96,8 @@ class Responder(Requester):
         """From a marked packet until its CNP leaves; less than the interval, so a queue pair owes one."""
         self._came: Frame | None = None
         """The packet that is answered now, where answers repeat something of it."""
+        self.first_port: NicPort | None = None
+        """Its port 0, which most have alone."""
         self._ports: vec[NicPort] = vec[NicPort]()
         """The NIC's fabric ports: an answer leaves where the request came in."""
 
