@@ -64,6 +64,10 @@ class Role(StrEnum):
     NVSWITCH = "nvswitch"
     CONTROLLER = "controller"
 
+    __hash__ = str.__hash__
+    """Of the text that it equals; an enumeration's own is a function in Python, which kinds of devices are
+    looked up by."""
+
 
 class Fault(NamedTuple):
     """One thing wrong with a fabric: where in the topology's configuration, why, and what would do.

@@ -24,6 +24,8 @@ LASTING_PS: Final = -1
 def give_recorders(scenario: Scenario, topology: Topology, devices: Iterable[Device]) -> None:
     """Give hosts, NICs and switches an event log, and NICs a trace, where the scenario asks for them."""
     run = scenario.run
+    if not run.event_log and not run.trace.flows:
+        return
     for device in devices:
         if run.event_log and isinstance(device, Host | Nic | Switch):
             device.events = EventLog(run.event_log)
