@@ -11,7 +11,7 @@ NIC.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -425,6 +425,8 @@ class IdealTimes:
         self._size = pathed_size if self._paths else wire_size
         self._verb = verb
         self._known: dict[tuple[int, int, int, int], int] = {}
+        self._wire_bytes = cache(self._on_wire)
+        """Thousands of flows are of one size."""
 
     def of(self, source: int, destination: int, size_bytes: int, write_bytes: int) -> int:
         """From the post until the last byte is there."""
@@ -435,7 +437,7 @@ class IdealTimes:
             if self._verb == "read":
                 asking = int(wire_size(int(READ_REQUEST), 0))
                 whole += crossing_ps(self._delays, self._topology, destination, source, asking, asking)
-            wire_bytes, largest_bytes = self._on_wire(size_bytes, write_bytes)
+            wire_bytes, largest_bytes = self._wire_bytes(size_bytes, write_bytes)
             if self._paths:  # each port carries its part
                 ports = [len(self._topology.ports(end)) - 1 for end in (source, destination)]
                 wire_bytes = max(-(-wire_bytes // min(ports)), largest_bytes)

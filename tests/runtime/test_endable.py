@@ -1,12 +1,16 @@
 """One Ctrl-C while Ray starts ends the run, also where a library keeps the KeyboardInterrupt to itself."""
 
+import ctypes
+import os
 import signal
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pytest
 
-from emu.runtime.cluster.session import endable
+from emu.runtime.cluster.session import endable, uninterrupted
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
@@ -69,3 +73,27 @@ def test_a_failure_without_a_signal_is_reported() -> None:
 def test_an_exit_is_an_interruption() -> None:
     with pytest.raises(KeyboardInterrupt), endable():
         raise SystemExit(15)
+
+
+class Timeval(ctypes.Structure):
+    """What is left of a wait of `select`."""
+
+    _fields_ = [("seconds", ctypes.c_long), ("microseconds", ctypes.c_long)]
+
+
+def wait_in_c(left: Timeval) -> None:
+    """Wait where Python knows nothing of it, as Ray's C++ side does; a signal comes meanwhile."""
+    sent = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
+    sent.start()
+    ctypes.CDLL(None).select(0, None, None, None, ctypes.byref(left))
+    sent.join()
+
+
+@pytest.mark.parametrize(("around", "is_cut"), [(nullcontext, True), (uninterrupted, False)])
+def test_no_signal_cuts_short_what_ray_does_in_c_and_it_is_heard_behind_that(
+    around: Callable[[], AbstractContextManager[None]], *, is_cut: bool
+) -> None:
+    left = Timeval(0, 400_000)
+    with pytest.raises(KeyboardInterrupt), endable(), around():
+        wait_in_c(left)
+    assert (left.microseconds > 0) == is_cut

@@ -182,7 +182,7 @@ def ray_session(
         import ray  # noqa: PLC0415  takes a third of a second, which only runs on Ray pay
     try:
         try:
-            with _quiet_standard_error():
+            with _quiet_standard_error(), uninterrupted():
                 shipped = {} if wheel is None else {"py_modules": [str(wheel)]}
                 ray.init(
                     address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped
@@ -214,7 +214,7 @@ def _own_cluster(cpus: int, without: Sequence[str]) -> Iterator[None]:
                     where = head.address()
                     # Where it was imported before, it knows the environment of then.
                     import_module("ray._raylet").Config.initialize("")
-                    with _quiet_standard_error(), _at_loopback():
+                    with _quiet_standard_error(), _at_loopback(), uninterrupted():
                         ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR)
                 except Exception as error:  # noqa: BLE001  Ray raises that where a node is late
                     if not left or "timed out" not in str(error).lower():
@@ -318,6 +318,22 @@ def endable() -> Iterator[None]:
         sys.unraisablehook = usual
     if asked:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Have signals taken by another thread than this one while Ray's C++ side connects: it takes a read that
+    a signal cuts short for the end of its node, and aborts the process. What a signal means to Python still
+    happens in the main thread, as soon as that is back in Python.
+    """
+    done = threading.Event()
+    threading.Thread(target=done.wait, daemon=True).start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        done.set()
 
 
 @contextmanager
