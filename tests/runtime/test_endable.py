@@ -5,12 +5,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 
 import pytest
 
-from emu.runtime.cluster.session import endable, uninterrupted
+from emu.runtime.cluster.session import endable
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
@@ -89,11 +88,36 @@ def wait_in_c(left: Timeval) -> None:
     sent.join()
 
 
-@pytest.mark.parametrize(("around", "is_cut"), [(nullcontext, True), (uninterrupted, False)])
-def test_no_signal_cuts_short_what_ray_does_in_c_and_it_is_heard_behind_that(
-    around: Callable[[], AbstractContextManager[None]], *, is_cut: bool
-) -> None:
-    left = Timeval(0, 400_000)
-    with pytest.raises(KeyboardInterrupt), endable(), around():
+@endable()
+def waits(left: Timeval) -> None:
+    wait_in_c(left)
+
+
+def waits_whole(left: Timeval, done: list[Timeval]) -> None:
+    with endable() as signals, signals.held():
         wait_in_c(left)
-    assert (left.microseconds > 0) == is_cut
+        done.append(left)
+
+
+def notes(done: list[bool]) -> None:
+    with endable() as signals, signals.held():
+        signals.note(signal.SIGTERM, None)
+        done.append(signals.asked)
+
+
+def test_a_signal_that_is_held_cuts_nothing_short_and_is_heard_behind_it() -> None:
+    whole, cut = Timeval(0, 400_000), Timeval(0, 400_000)
+    done: list[Timeval] = []
+    with pytest.raises(KeyboardInterrupt):
+        waits(cut)
+    with pytest.raises(KeyboardInterrupt):
+        waits_whole(whole, done)
+    assert done == [whole]
+    assert (cut.microseconds > 0, whole.microseconds) == (True, 0)
+
+
+def test_a_signal_that_another_thread_takes_is_held_too() -> None:
+    done: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        notes(done)
+    assert done == [True]

@@ -182,7 +182,7 @@ def ray_session(
         import ray  # noqa: PLC0415  takes a third of a second, which only runs on Ray pay
     try:
         try:
-            with _quiet_standard_error(), uninterrupted():
+            with endable() as signals, _quiet_standard_error(), signals.held():
                 shipped = {} if wheel is None else {"py_modules": [str(wheel)]}
                 ray.init(
                     address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped
@@ -203,7 +203,7 @@ def _own_cluster(cpus: int, without: Sequence[str]) -> Iterator[None]:
     """A cluster of this machine alone, connected. Raises RuntimeFailure."""
     head: Head | None = None
     try:
-        with endable():
+        with endable() as signals:
             for left in reversed(range(STARTS)):
                 if _begun and _begun[0].cpus < cpus:
                     drop_begun()
@@ -214,7 +214,7 @@ def _own_cluster(cpus: int, without: Sequence[str]) -> Iterator[None]:
                     where = head.address()
                     # Where it was imported before, it knows the environment of then.
                     import_module("ray._raylet").Config.initialize("")
-                    with _quiet_standard_error(), _at_loopback(), uninterrupted():
+                    with _quiet_standard_error(), _at_loopback(), signals.held():
                         ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR)
                 except Exception as error:  # noqa: BLE001  Ray raises that where a node is late
                     if not left or "timed out" not in str(error).lower():
@@ -277,8 +277,43 @@ def _build_carried() -> Iterator[None]:
             os.environ[BUILD_VARIABLE] = before
 
 
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Signals:
+    """SIGINT and SIGTERM while something is done that one of them ends."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        """Whether one came."""
+        self._is_held = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """One came."""
+        del number, frame
+        self.asked = True
+        if not self._is_held:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let them wait until what is inside is done: Ray's C++ side, while it connects, takes a read that a
+        signal cuts short for the end of its node and aborts the process; and what it has begun waits for ever
+        where an exception drops it.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if self.asked:
+            raise KeyboardInterrupt
+
+
 @contextmanager
-def endable() -> Iterator[None]:
+def endable() -> Iterator[Signals]:
     """Let one SIGINT or SIGTERM end what is done here with KeyboardInterrupt, and leave both as they were.
 
     Python raises KeyboardInterrupt wherever it is, and where that is a destructor or a callback, as the
@@ -286,29 +321,23 @@ def endable() -> Iterator[None]:
     a failure of theirs. So it is noted too, raised again at the end, and not printed.
     Ray replaces what SIGTERM does by an exit.
     """
+    signals = Signals()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield signals
         return
-    asked = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        nonlocal asked
-        asked = True
-        raise KeyboardInterrupt
 
     def tell(unraisable: sys.UnraisableHookArgs) -> None:
         if unraisable.exc_type is not KeyboardInterrupt:
             usual(unraisable)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signals.note) for number in _ENDING}
     usual, sys.unraisablehook = sys.unraisablehook, tell
     try:
-        yield
+        yield signals
     except SystemExit:
         raise KeyboardInterrupt from None
     except Exception:
-        if asked:
+        if signals.asked:
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -316,24 +345,8 @@ def endable() -> Iterator[None]:
             if handler is not None:  # which was there before Python
                 signal.signal(number, handler)
         sys.unraisablehook = usual
-    if asked:
+    if signals.asked:
         raise KeyboardInterrupt
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Have signals taken by another thread than this one while Ray's C++ side connects: it takes a read that
-    a signal cuts short for the end of its node, and aborts the process. What a signal means to Python still
-    happens in the main thread, as soon as that is back in Python.
-    """
-    done = threading.Event()
-    threading.Thread(target=done.wait, daemon=True).start()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        done.set()
 
 
 @contextmanager
