@@ -26,11 +26,11 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from actors.compiled.finder import BUILD_VARIABLE, choice
 from emu.base.errors import RuntimeFailure, UsageError
@@ -72,7 +72,8 @@ OF_HEAD: Final = {
 """What a cluster of this machine reads besides: its processes for workers load emu as they start, before
 there is a worker; and nothing listens on more than the loopback, as on desktops."""
 LOOPBACK: Final = "ENABLE_RAY_CLUSTER"
-"""What Ray calls whether nodes are to be reached from other machines."""
+"""What Ray calls whether nodes are to be reached from other machines. Without, it takes 127.0.0.1 for what it
+is, and not for this machine's address on its network."""
 ALL: Final = ("dashboard", "environments")
 """What a cluster for a run is without, as `head.py` calls it."""
 STARTS: Final = 2
@@ -178,11 +179,11 @@ def ray_session(
             yield
         return
     _set_environment(ENVIRONMENT | REACH_ENVIRONMENT)
-    with endable():
+    with endable() as signals, signals.held():
         import ray  # noqa: PLC0415  takes a third of a second, which only runs on Ray pay
     try:
         try:
-            with endable() as signals, _quiet_standard_error(), signals.held():
+            with endable() as signals, _connecting(signals):
                 shipped = {} if wheel is None else {"py_modules": [str(wheel)]}
                 ray.init(
                     address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped
@@ -208,13 +209,14 @@ def _own_cluster(cpus: int, without: Sequence[str]) -> Iterator[None]:
                 if _begun and _begun[0].cpus < cpus:
                     drop_begun()
                 head = _begun.pop() if _begun else Head(cpus, without if left else ())
-                import ray  # noqa: PLC0415  as above
+                with signals.held():
+                    import ray  # noqa: PLC0415  as above
 
                 try:
                     where = head.address()
                     # Where it was imported before, it knows the environment of then.
                     import_module("ray._raylet").Config.initialize("")
-                    with _quiet_standard_error(), _at_loopback(), signals.held():
+                    with _connecting(signals), _replaced("ray_constants", LOOPBACK, value=False):
                         ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR)
                 except Exception as error:  # noqa: BLE001  Ray raises that where a node is late
                     if not left or "timed out" not in str(error).lower():
@@ -252,15 +254,15 @@ def _set_environment(wanted: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _at_loopback() -> Iterator[None]:
-    """Let Ray take 127.0.0.1 for what it is, and not for this machine's address on its network."""
-    known = import_module("ray._private.ray_constants")
-    before = getattr(known, LOOPBACK, True)
-    setattr(known, LOOPBACK, False)
+def _replaced(module: str, name: str, value: object) -> Iterator[None]:
+    """Another value for a name that is private to Ray."""
+    known = import_module(f"ray._private.{module}")
+    before = getattr(known, name, None)
+    setattr(known, name, value)
     try:
         yield
     finally:
-        setattr(known, LOOPBACK, before)
+        setattr(known, name, before)
 
 
 @contextmanager
@@ -299,15 +301,16 @@ class Signals:
     def held(self) -> Iterator[None]:
         """Let them wait until what is inside is done: Ray's C++ side, while it connects, takes a read that a
         signal cuts short for the end of its node and aborts the process; and what it has begun waits for ever
-        where an exception drops it.
+        where an exception drops it. Threads that begin inside hear neither signal: where one of Ray's hears
+        SIGTERM, it writes about it for seconds, and aborts the process then.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         self._is_held = True
         try:
             yield
         finally:
-            self._is_held = False
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._is_held = False
         if self.asked:
             raise KeyboardInterrupt
 
@@ -350,20 +353,20 @@ def endable() -> Iterator[Signals]:
 
 
 @contextmanager
-def _quiet_standard_output() -> Iterator[None]:
-    """Keep Ray from printing what it notices of nodes where results are printed: the run says it itself."""
-    from ray._private import worker  # noqa: PLC0415  as above; there is no public way
-
-    printing = worker.print_to_stdstream
-    worker.print_to_stdstream = _print_nothing
-    try:
+def _connecting(signals: Signals) -> Iterator[None]:
+    """What goes on while Ray connects: signals wait, also where Ray would set that SIGTERM exits."""
+    setting = _replaced("utils", "set_sigterm_handler", _do_nothing)
+    with _quiet_standard_error(), setting, signals.held():
         yield
-    finally:
-        worker.print_to_stdstream = printing
 
 
-def _print_nothing(data: dict[str, Any], ignore_prefix: bool) -> None:
-    """In place of Ray's `print_to_stdstream`."""
+def _quiet_standard_output() -> AbstractContextManager[None]:
+    """Keep Ray from printing what it notices of nodes where results are printed: the run says it itself."""
+    return _replaced("worker", "print_to_stdstream", _do_nothing)
+
+
+def _do_nothing(*_: object, **__: object) -> None:
+    """In place of functions of Ray."""
 
 
 @contextmanager
