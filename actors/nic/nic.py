@@ -191,12 +191,14 @@ class Nic(Responder):
         """Bond of several ports; None where there is one."""
         self.make_receive: Callable[[], ReceiveBuffer] | None = None
         """Builds one, for memory that becomes slow."""
+        self.filling: tuple[i64, i64, i64] = (0, 0, 0)
+        """Nothing, as in `actors.switch.egress.EgressQueue`."""
 
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""
         self._ports = vec[NicPort](ports)
         self.first_port = ports[0]
-        self.mixing_ports = len(ports)
+        self.notes.mixing_ports = len(ports)
 
     def set_receive(self, receive: ReceiveBuffer) -> None:
         """Let packets wait for a slow way to memory."""

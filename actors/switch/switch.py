@@ -224,14 +224,14 @@ class Switch(Device):
         """What they would have there if a packet of each waited, those that are over included."""
         self._waiting_most_bytes: i64 = 0
         """The largest such packet that there ever was."""
-        self.filling: tuple[i64, i64, i64, i64] = (0, 0, 0, 0)
+        self.filling: tuple[i64, i64, i64, i64, i64, i64, i64] = (0, 0, 0, 0, 0, 0, 0)
         """Nothing, as in `actors.switch.egress.EgressQueue`."""
 
     def add_port(self, port: SwitchPort) -> None:
         """The next port in the order of their numbers."""
         assert len(self.ports) == port.number, port.number
         self.ports = append(self.ports, port)
-        self.mixing_ports = len(self.ports)
+        self.notes.mixing_ports = len(self.ports)
 
     def let_defer(self) -> None:
         for port in self.ports:

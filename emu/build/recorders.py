@@ -28,7 +28,7 @@ def give_recorders(scenario: Scenario, topology: Topology, devices: Iterable[Dev
         return
     for device in devices:
         if run.event_log and isinstance(device, Host | Nic | Switch):
-            device.events = EventLog(run.event_log)
+            device.notes.events = EventLog(run.event_log)
         if run.trace.flows and isinstance(device, Nic):
             name = topology.nodes[int(device.number)].name
             pairs = [

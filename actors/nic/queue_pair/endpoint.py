@@ -18,6 +18,7 @@ from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import vec
 from actors.nic.queue_pair.queue_pair import ERROR, NO_PSN, QueuePair
 from actors.port.link import MessagePort
+from actors.port.port import Port
 from actors.wire.fault import PAIR_ERROR
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, STATUS_FLUSHED
@@ -97,6 +98,8 @@ class Endpoint(Device):
         self._mask: i64 = 0
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         """Queue pairs by the last bits of their numbers, which are all different there."""
+        self.first_port: Port | None = None
+        """Its port 0, which most have alone."""
         self.telemetry_bytes: i64 = -1
         """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
         self.host: MessagePort = host

@@ -285,7 +285,7 @@ class QueuePair(Connection):
             ack_every,
         )
         # Small numbers share words, and what few queue pairs need is an object of its own: large jobs have
-        # millions of ends. What a packet that arrives reads comes first, then what one that leaves does.
+        # millions of ends. What every packet reads comes first.
         self.nak_sent: bool = False
         self.receive_taken: bool = False
         """Whether the message being received has taken its own."""
@@ -307,39 +307,42 @@ class QueuePair(Connection):
         # Responder.
         self.expected_psn: i64 = remote_first_psn
         self.message_bytes: i64 = 0
-        self.pending: PendingAnswer | None = None
-        """Responses that the requester waits for."""
-        self.held: HeldPackets | None = None
-        """Packets beyond a gap, for schemes that keep them."""
-        # Requester: una <= next <= end; [una, next) is in flight, high is the end of what was ever sent.
+        # Requester: una <= next <= end; [una, next) is in flight, high is the end of what was ever sent. What
+        # an acknowledgement reads is one cache line, and what else packets read the next.
         self.una_psn: i64 = first_psn
         self.next_psn: i64 = first_psn
         self.high_psn: i64 = first_psn
         self.limit_psn: i64 = UNLIMITED_PSN
         """New packets are sent below this PSN."""
-        self.resend_psn: i64 = NO_PSN
-        """The packet to send again before any other."""
         self.head: WorkRequest | None = None
-        self.sending: WorkRequest | None = None
         self.control: CongestionControl | None = None
         """What paces it; None for the port alone."""
         self.reading: Reads | None = None
         """Its READs; None before the first."""
-        self.active_next: QueuePair | None = None
         self.deadline_ps: i64 = 0
+        self.pending: PendingAnswer | None = None
+        """As responder: responses that the requester waits for."""
+        self.held: HeldPackets | None = None
+        """As responder: packets beyond a gap, for schemes that keep them."""
+        self.resend_psn: i64 = NO_PSN
+        """The packet to send again before any other."""
+        self.sending: WorkRequest | None = None
+        self.active_next: QueuePair | None = None
         self.port: i64 = 0
         """Through which port it sends now."""
+        self.repair: Repair | None = None
+        """What loss recovery remembers; None for nothing."""
         # What is rare, or is a message's.
         self.tail: WorkRequest | None = None
         self.end_psn: i64 = first_psn
         self.message_psn: i64 = remote_first_psn
         """With which PSN the message being received began."""
-        self.repair: Repair | None = None
-        """What loss recovery remembers; None for nothing."""
         self.log_deliveries: i32 = log_deliveries
         self.receives: i32 = 0
         """Receives that are posted and not taken."""
         self.pieces: list[bytes] = _NO_PIECES  # of the message being received, where payload is real
+        self.filling: tuple[i64, i64] = (0, 0)
+        """Nothing, so that it begins with a cache line: 320 bytes with the collector's header."""
 
     @property
     def reads(self) -> i64:

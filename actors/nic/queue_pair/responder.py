@@ -32,7 +32,7 @@ sending what nobody waits for), receives that are too small for a message.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i16, i64, u8
 
@@ -96,8 +96,6 @@ class Responder(Requester):
         """From a marked packet until its CNP leaves; less than the interval, so a queue pair owes one."""
         self._came: Frame | None = None
         """The packet that is answered now, where answers repeat something of it."""
-        self.first_port: NicPort | None = None
-        """Its port 0, which most have alone."""
         self._ports: vec[NicPort] = vec[NicPort]()
         """The NIC's fabric ports: an answer leaves where the request came in."""
 
@@ -105,7 +103,7 @@ class Responder(Requester):
         """A port by its number."""
         first = self.first_port
         if number == 0 and first is not None:
-            return first
+            return cast("NicPort", first)
         return self._ports[number]
 
     # ---- requests
