@@ -45,7 +45,7 @@ from emu.runtime.sync.logical_process import LogicalProcess
 from emu.scenario.dump import canonical_bytes
 from emu.scenario.schema import Scenario
 
-VERSION: Final = 6
+VERSION: Final = 7
 _KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}
 
 
