@@ -46,32 +46,34 @@ class _Writing:
         elif isinstance(value, (list, tuple)):
             self._add_list(value, line)
         elif isinstance(value, dict):
-            inner = line + "  "
-            between = "{" + inner
-            for key, below in value.items():
-                pieces.append(between)
-                pieces.append(self._text(key))
-                pieces.append(": ")
-                self.add(below, inner)
-                between = "," + inner
-            self._end(between, line, "{}")
+            self._add_dict(value, line)
         else:
             self._add_record(value, line)
 
     def _add_list(self, values: list[object] | tuple[object, ...], line: str) -> None:
         inner = line + "  "
-        between = "[" + inner
+        between, later = "[" + inner, "," + inner
         for one in values:
             self.pieces.append(between)
             self.add(one, inner)
-            between = "," + inner
+            between = later
         self._end(between, line, "[]")
+
+    def _add_dict(self, values: dict[str, object], line: str) -> None:
+        inner = line + "  "
+        between, later = "{" + inner, "," + inner
+        for key, below in values.items():
+            self.pieces.append(between)
+            self.pieces.append(self._text(key))
+            self.pieces.append(": ")
+            self.add(below, inner)
+            between = later
+        self._end(between, line, "{}")
 
     def _add_record(self, record: object, line: str) -> None:
         pieces = self.pieces
         inner = line + "  "
-        between = "{" + inner
-        later = "," + inner
+        between, later = "{" + inner, "," + inner
         held: dict[str, object] = record.__dict__
         for name, head in self._heads_of(type(record)):
             pieces.append(between)
