@@ -74,6 +74,7 @@ C_FLAGS: Final = (
     "-fwrapv",  # native integers wrap, as mypyc assumes, whatever flags this Python was built with
     "-fvisibility=hidden",  # lets the compiler inline the functions of the group into each other
     "-fno-tree-slp-vectorize",  # two fields read as one vector are then taken apart again, one by one
+    "-fno-reorder-blocks-and-partition",  # frames that wait are not rare
     "-fno-plt",  # functions of Python are called by their address, without a jump between
     "-Wno-all",  # nobody mends what mypyc writes, and looking for warnings is work
     "-w",  # and a warning of a newer compiler is no reason to run interpreted

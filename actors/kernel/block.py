@@ -11,7 +11,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from actors.compiled.finder import is_compiled
-from actors.kernel.cache import AHEAD, fetch_frame
+from actors.kernel.cache import AHEAD, fetch_event
 from actors.kernel.errors import ProtocolError
 from actors.kernel.event import NEVER_PS, Event, Message, describe_key
 from actors.kernel.queue import SLOTS, EventQueue
@@ -30,7 +30,7 @@ def new_queue(slots: int = int(SLOTS)) -> EventQueue:
 
 
 class Outbox:
-    """The frames and messages of a window that leave a block, for another one here or for another worker."""
+    """The frames and messages of a window that leave for another worker."""
 
     def __init__(self) -> None:
         self.frames: vec[Frame] = vec[Frame]()
@@ -57,6 +57,56 @@ class Outbox:
         self.least_ps = NEVER_PS
 
 
+class Inbox(Outbox):
+    """Those that leave for another block of the process. Its table keeps its places: growing anew for each
+    turn would cost more than all else that is done here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: vec[Event | None] = vec[Event | None]()
+        """Frames in the first `_count` places; the others are empty, for what comes."""
+        self._count: i64 = 0
+
+    def add_frame(self, frame: Frame) -> None:
+        at: i64 = self._count
+        if at < len(self._waiting):
+            self._waiting[at] = frame
+        else:
+            self._waiting = append(self._waiting, frame)
+        self._count = at + 1
+        if frame.time_ps < self.least_ps:
+            self.least_ps = frame.time_ps
+
+    def clear(self) -> None:
+        super().clear()
+        self._waiting = vec[Event | None]()
+        self._count = 0
+
+    def empty_into(self, queue: EventQueue) -> None:
+        """Make pending what is here."""
+        waiting = self._waiting
+        count: i64 = self._count
+        at: i64 = 0
+        while at < count:
+            fetch_event(waiting, at + AHEAD)
+            found = waiting[at]
+            assert found is not None, at
+            frame: Event = found
+            waiting[at] = None
+            queue.push(frame)
+            at += 1
+        self._count = 0
+        if len(self.messages) > 0:
+            for message in self.messages:
+                queue.push(message)
+            self.messages = vec[Message]()
+        self.least_ps = NEVER_PS
+
+    def events(self) -> list[Event]:
+        """What is here."""
+        return [*[frame for frame in self._waiting if frame is not None], *self.messages]
+
+
 class Post:
     """Frames that another worker has sent to one block, as they travelled: where each begins in a batch."""
 
@@ -73,7 +123,7 @@ class Block:
 
     def __init__(self, slots: int) -> None:
         self.queue: EventQueue = new_queue(slots)
-        self.inbox: Outbox = Outbox()
+        self.inbox: Inbox = Inbox()
         """What other blocks have sent; in the queue at a sync point, a snapshot and the end."""
         self.posts: list[Post] = []
         """What other workers have sent, likewise; the earliest is not before `inbox.least_ps`."""
@@ -109,21 +159,11 @@ class Block:
             for place in post.places:
                 queue.push(reader.frame(integers, place))
         self.posts.clear()
-        frames = inbox.frames
-        count: i64 = len(frames)
-        at: i64 = 0
-        while at < count:
-            fetch_frame(frames, at + AHEAD)
-            queue.push(frames[at])
-            at += 1
-        for message in inbox.messages:
-            queue.push(message)
-        inbox.clear()
+        inbox.empty_into(queue)
 
     def _refuse(self) -> None:
         """Raise ProtocolError for the first event in the inbox that comes too late."""
-        waiting: list[Event] = [*self.inbox.frames, *self.inbox.messages]
-        late = min(waiting, key=time_of)
+        late = min(self.inbox.events(), key=time_of)
         raise ProtocolError(
             f"{describe_key(late.key)}: sent by another block for {late.time_ps} ps, and everything before "
             f"{self.reached_ps} ps was executed: the lookahead between blocks is too long"

@@ -247,6 +247,9 @@ class Device:
         """When the first of the deferred serves is due; NEVER_PS if there is none."""
         self._deferred: Deferred | None = None
         self._last_deferred: Deferred | None = None
+        self._among: Deferred | None = None
+        """The last one that was put before others, if it is deferred still: the next one mostly comes behind
+        it."""
         self.stopping: i64 = 0
         """At how many ports a peer is to be stopped. Nothing is deferred meanwhile."""
         self.ahead_ps: i64 = -1
@@ -467,8 +470,10 @@ class Device:
         else:
             self.set_mix(place, digest)
 
-    def let_defer(self) -> None:
-        """Its ports may defer what they send next from now on."""
+    def let_defer(self) -> bool:
+        """Its ports may defer what they send next from now on. Whether some do that lead to other blocks or
+        workers: what is due there has to be sent before a turn ends (`send_due`)."""
+        return False
 
     def let_couple(self, near: list[Outbox]) -> None:
         """It may make trains and let them pass from now on, also to blocks of this kernel, whose inboxes are
@@ -495,8 +500,14 @@ class Device:
         """Put a port before others that are deferred."""
         due_ps: i64 = sender.due_ps
         number: i64 = sender.number
-        before: Deferred | None = None
+        before: Deferred | None = self._among
         first = self._deferred
+        if before is not None:
+            known: Deferred = before
+            if known.due_ps < due_ps or (known.due_ps == due_ps and known.number < number):
+                first = known.due_next
+            else:
+                before = None
         assert first is not None, self.number
         other: Deferred = first
         while other.due_ps < due_ps or (other.due_ps == due_ps and other.number < number):
@@ -504,6 +515,7 @@ class Device:
             following = other.due_next
             assert following is not None, self.number
             other = following
+        self._among = sender
         sender.due_next = other
         if before is None:
             self._deferred = sender
@@ -521,6 +533,8 @@ class Device:
             due_ps: i64 = sender.due_ps
             if due_ps == now and (SERVE << PORT_BITS) | sender.number > place:
                 break
+            if self._among is sender:
+                self._among = None
             if sender.due_next is None:
                 self._deferred = None
                 self._last_deferred = None
@@ -534,6 +548,12 @@ class Device:
             self.executed += 1
             sender.on_serve(due_ps)
         queue.now_ps = now
+
+    def send_due(self, until_ps: i64) -> None:
+        """Let deferred ports send that are due before a time, where nothing else happens here until then. The
+        clock stands at the last one's."""
+        while self.due_ps < until_ps:
+            self.catch_up(self.due_ps, PLACE_MASK)
 
     def hurry(self) -> None:
         """Put what is deferred into the queue after all: what it does must be known elsewhere in time."""
@@ -560,6 +580,7 @@ class Device:
         assert other is not None, (self.number, sender.number)
         following = sender.due_next
         sender.due_next = None
+        self._among = None
         if before is None:
             self._deferred = following
             self.due_ps = NEVER_PS if following is None else following.due_ps
@@ -577,6 +598,7 @@ class Device:
             sender = following
         self._deferred = None
         self._last_deferred = None
+        self._among = None
         self.due_ps = NEVER_PS
 
     def push_timer(self, time_ps: i64, kind: i64, port: i64, subject: i64) -> None:

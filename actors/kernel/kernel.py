@@ -17,8 +17,8 @@ length would read all devices for few events. How devices are cut into blocks do
 because the order of events is by content.
 
 A device may keep back when its ports send next (`Device.defer`). That is done before another event of the
-device is, and before the frame arrives behind which it sends; and all that was due is, once `reach` says that
-all stand at one time.
+device is, and before the frame arrives behind which it sends; where that is in another block or worker,
+before the turn ends; and all that was due is, once `reach` says that all stand at one time.
 
 The kernel mixes messages, pauses and faults into the digest before the device sees them, and a timer after
 the device has said that it had an effect (`actors.kernel.mixing`). A device mixes a frame itself, first of
@@ -115,6 +115,8 @@ class Kernel:
         """Builder of those that sleep; None where no device ever slept."""
         self.woken: list[int] = []
         """The devices that slept and were built since, in that order."""
+        self._borders: list[list[Device]] = [[] for _ in range(blocks)]
+        """By block, the devices that defer what they send to other blocks or workers."""
         self._turn: i64 = blocks
         """The block that is to run next; behind the last where no window is open."""
         self._end_ps: i64 = 0
@@ -128,6 +130,11 @@ class Kernel:
         assert device.queue is self.blocks[block].queue, (device.number, block)
         self._devices[device.number] = device
         self._block_of[device.number] = block
+
+    def let_defer(self, device: Device, block: int) -> None:
+        """Let a device of a block, which is complete, defer what its ports send next."""
+        if device.let_defer():
+            self._borders[block].append(device)
 
     def let_sleep(self, number: int, block: int, sleepers: Sleepers) -> None:
         """Host a device that is built later. It has nothing to push before its first event."""
@@ -267,7 +274,7 @@ class Kernel:
 
     def next_time_ps(self) -> int:
         """The first pending event's time; NEVER_PS if none is pending."""
-        return min([int(min(block.queue.next_time_ps(), block.inbox.least_ps)) for block in self.blocks])
+        return min([int(self._next_ps(at)) for at in range(len(self.blocks))])
 
     def stop_ps(self) -> int:
         """The end of the run, if a device here has announced it; else NEVER_PS."""
@@ -307,8 +314,8 @@ class Kernel:
                 device.catch_up(now, 0)
             if device.ahead_ps >= 0:
                 self._uncouple(device, 0)
-        for block in self.blocks:  # the next ones of blocks whose turn is over may be earlier now
-            block.next_ps = block.queue.next_time_ps()
+        for at, block in enumerate(self.blocks):  # those of blocks whose turn is over may be earlier now
+            block.next_ps = self._next_ps(at)
 
     def _uncouple(self, device: Device, time_ps: i64) -> None:
         """Take back what a device did ahead of time: what does not happen before the given time, or before
@@ -346,6 +353,8 @@ class Kernel:
         self.left = False
         if len(self.blocks) == 1:
             used = self._execute(self.blocks[0], until, most)
+            if used < most:
+                self._send_due(0, until)
         else:
             used = self._take_turns(until, most, may_leave)
         return min(used, most)
@@ -355,8 +364,8 @@ class Kernel:
         blocks = self.blocks
         count: i64 = len(blocks)
         if self._turn == count:
-            for block in blocks:  # whoever called may have made events meanwhile
-                block.next_ps = block.queue.next_time_ps()
+            for at, block in enumerate(blocks):  # whoever called may have made events meanwhile
+                block.next_ps = self._next_ps(at)
         used: i64 = 0
         while used < most:
             if self._turn == count and not self._open(until, may_leave and used > 0):
@@ -366,12 +375,40 @@ class Kernel:
             if block.next_ps < end or block.inbox.least_ps < end:
                 block.take_in(end)
                 used += self._execute(block, end, most - used)
-                block.next_ps = block.queue.next_time_ps()
+                if used < most:
+                    self._send_due(self._turn, end)
+                block.next_ps = self._next_ps(self._turn)
                 if used >= most:
                     break
             block.reached_ps = end
             self._turn += 1
         return used
+
+    def _next_ps(self, at: i64) -> i64:
+        """When the first event of a block is, in its queue or inbox, or the first that is deferred and felt
+        elsewhere."""
+        block = self.blocks[at]
+        best: i64 = block.queue.next_time_ps()
+        if block.inbox.least_ps < best:
+            best = block.inbox.least_ps
+        for device in self._borders[at]:
+            if device.due_ps < best:
+                best = device.due_ps
+        return best
+
+    def _send_due(self, at: i64, until: i64) -> None:
+        """Let what is due before a time, up to which a block executed everything, leave for other blocks and
+        workers. The clock stands at the last of all that happened."""
+        queue = self.blocks[at].queue
+        if queue.stop_ps < until:
+            until = queue.stop_ps
+        latest: i64 = queue.now_ps
+        for device in self._borders[at]:
+            if device.due_ps < until:
+                device.send_due(until)
+                if queue.now_ps > latest:
+                    latest = queue.now_ps
+        queue.now_ps = latest
 
     def _open(self, until: i64, may_leave: bool) -> bool:
         """Open the next window, unless nothing is left before `until` or the announced stop, or so little

@@ -99,6 +99,7 @@ from actors.wire.frame import (
     ACKNOWLEDGE,
     CNP,
     ECN_CONGESTED,
+    LEAST_WIRE_BYTES,
     PSN_MASK,
     READ_REQUEST,
     SYNDROME_ACK,
@@ -191,7 +192,7 @@ class Nic(Responder):
         """Bond of several ports; None where there is one."""
         self.make_receive: Callable[[], ReceiveBuffer] | None = None
         """Builds one, for memory that becomes slow."""
-        self.filling: tuple[i64, i64, i64] = (0, 0, 0)
+        self.filling: tuple[i64, i64] = (0, 0)
         """Nothing, as in `actors.switch.egress.EgressQueue`."""
 
     def set_ports(self, ports: list[NicPort]) -> None:
@@ -238,17 +239,24 @@ class Nic(Responder):
         """The NIC's fabric ports in order."""
         return list(self._ports)
 
-    def let_defer(self) -> None:
+    def let_defer(self) -> bool:
+        crosses: bool = False
         if self.controlled or self.self_clocked:
-            return  # what is sent sets timers, which may be due before the frame arrives
+            return crosses  # what is sent sets timers, which may be due before the frame arrives
         for port in self._ports:
-            soon: bool = self.settings.timeout_ps == 0 or port.flight_ps < self.first_timeout_ps
-            port.defers = soon and port.may_defer()
+            least_ps: i64 = port.flight_ps
+            if port.outbound:  # a turn may be as long as this
+                least_ps += port.serialisation(LEAST_WIRE_BYTES)
+            soon: bool = self.settings.timeout_ps == 0 or least_ps < self.first_timeout_ps
+            if soon and port.let_defer():
+                crosses = True
+        return crosses
 
     def let_couple(self, near: list[Outbox]) -> None:
         for port in self._ports:
             port.couples = (
                 port.defers
+                and not port.outbound
                 and self.bond is None
                 and self.receive is None
                 and port.fetch is None
@@ -813,8 +821,9 @@ class Nic(Responder):
 class CreditNic(Nic):
     """A NIC whose links have credits."""
 
-    def let_defer(self) -> None:
+    def let_defer(self) -> bool:
         """No serve is deferred: what leaves takes credits."""
+        return False
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps

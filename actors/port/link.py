@@ -130,14 +130,16 @@ class LinkEnd(Backlog):
         """Whether it may be deferred when it sends next, behind the frame that leaves now."""
         self.crowded: bool = False
         """Whether a frame came while another one left. Each that leaves is marked then, so that it may be
-        deferred when one is sent that comes meanwhile."""
+        deferred when one is sent that comes meanwhile. Always, where the link leads to another block or
+        worker: no frame is marked there, and the end of the turn does what the mark does."""
         self.marked: bool = False
         """Whether the frame is marked so that has the wire until `free_ps`."""
         self.outbound: bool = wire.outbox is not None
         """Whether the link leads to another block or worker."""
-        after: int = owner.number + 1
+        after: int = 0 if self.outbound else owner.number + 1
         self.as_left: i32 = after
-        """What a frame has in `whence` behind which more is to leave."""
+        """What a frame has in `whence` behind which more is to leave; 0 where it leads to another block or
+        worker."""
         # The third.
         self.ps_per_byte: i64 = ps_per_byte(wire.rate_bps)
         self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps

@@ -338,10 +338,14 @@ class Port(LinkEnd):
         event.time_ps = self.free_ps
         self.owner.queue.push(event)
 
-    def may_defer(self) -> bool:
-        """Whether it is known of a frame that leaves here when it arrives, and that it arrives in this
-        kernel's block, so that what leaves next need not be known before."""
-        return self.outbox is None and self.flight_ps > 0 and not self.shares
+    def let_defer(self) -> bool:
+        """It may be deferred from now on when it sends next, if it is known of a frame that leaves here when
+        it arrives: what leaves behind it need not be known before. Whether it does that and leads to another
+        block or worker, which needs what leaves by the end of the turn."""
+        self.defers = self.flight_ps > 0 and not self.shares
+        if self.outbound:
+            self.crowded = self.defers
+        return self.outbound and self.defers
 
     def _arm_behind(self, frame: Frame) -> None:
         """Serve when the wire becomes free, behind a frame that leaves now."""

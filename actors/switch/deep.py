@@ -410,8 +410,9 @@ class DeepSwitch(Switch):
         self.granters = append(self.granters, Granter(port.number, self.credit_quantum_bytes))
         self.voq_peak_bytes = append(self.voq_peak_bytes, 0)
 
-    def let_defer(self) -> None:
+    def let_defer(self) -> bool:
         """No serve is deferred: what leaves grants credit."""
+        return False
 
     def forward_apart(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
         """A frame came in: into its ingress' buffer and its VOQ, or dropped."""

@@ -190,16 +190,17 @@ class Switch(Device):
         self, number: int, queue: EventQueue, buffer: Buffer, routes: Routes, policy: int, hash_seed: int
     ) -> None:
         super().__init__(number, queue)
-        self._groups: vec[Group] = vec[Group]()
+        # What every frame reads comes first.
         self._exits: vec[i16] = vec[i16]()
         """The port of each prefix to which only one leads; -1 for the others."""
         self.ports: vec[SwitchPort] = vec[SwitchPort]()
         self.buffer: Buffer = buffer
         self.memory: Memory = Memory(buffer)
-        self.router: RoutingPolicy | None = None
-        """Chooses among equal paths instead of `policy`, where that is not written out below."""
         self.classes: Classes | None = None
         """Queue and priority group by DSCP; None takes the frame's priority for both."""
+        self._groups: vec[Group] = vec[Group]()
+        self.router: RoutingPolicy | None = None
+        """Chooses among equal paths instead of `policy`, where that is not written out below."""
         self.routes: Routes = routes
         self.policy: i64 = policy
         self.hash_seed: i64 = hash_seed
@@ -224,7 +225,7 @@ class Switch(Device):
         """What they would have there if a packet of each waited, those that are over included."""
         self._waiting_most_bytes: i64 = 0
         """The largest such packet that there ever was."""
-        self.filling: tuple[i64, i64, i64, i64, i64, i64, i64] = (0, 0, 0, 0, 0, 0, 0)
+        self.filling: tuple[i64, i64, i64, i64, i64, i64] = (0, 0, 0, 0, 0, 0)
         """Nothing, as in `actors.switch.egress.EgressQueue`."""
 
     def add_port(self, port: SwitchPort) -> None:
@@ -233,9 +234,12 @@ class Switch(Device):
         self.ports = append(self.ports, port)
         self.notes.mixing_ports = len(self.ports)
 
-    def let_defer(self) -> None:
+    def let_defer(self) -> bool:
+        crosses: bool = False
         for port in self.ports:
-            port.defers = port.may_defer()
+            if port.let_defer():
+                crosses = True
+        return crosses
 
     def let_couple(self, near: list[Outbox]) -> None:
         for port in self.ports:
@@ -895,8 +899,9 @@ class CreditBuffer(Buffer):
 class CreditSwitch(Switch):
     """A switch whose links have credits."""
 
-    def let_defer(self) -> None:
+    def let_defer(self) -> bool:
         """No serve is deferred: what leaves makes room, and the peer is notified."""
+        return False
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps

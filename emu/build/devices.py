@@ -86,7 +86,7 @@ def build_kernel(
     if blocks is not None:
         for block, lookahead_ps in zip(kernel.blocks, blocks.lookahead_ps, strict=True):
             block.lookahead_ps = lookahead_ps
-    near = [block.inbox for block in kernel.blocks] if trains else []
+    near: list[Outbox] = [block.inbox for block in kernel.blocks] if trains else []
 
     def home_of(number: int) -> int:
         return 0 if blocks is None else blocks.block_of[number]
@@ -96,7 +96,11 @@ def build_kernel(
         queue = kernel.blocks[home].queue
         return _build_device(blueprint, number, queue, partial(outbox_for, block=home))
 
-    sleeping = Sleeping(lambda number: _made_ready(blueprint, build(number), near))
+    def made_ready(device: Device) -> Device:
+        """A device that is complete with its captures."""
+        return _made_ready(blueprint, device, kernel, home_of(device.number), near)
+
+    sleeping = Sleeping(lambda number: made_ready(build(number)))
     kinds = IdleKinds(blueprint.scenario, topology, blueprint.plan)
     here = [number for number, at in enumerate(assignment) if at == worker]
     kind_of = {number: kinds.of(number) for number in here}
@@ -111,16 +115,18 @@ def build_kernel(
     busy = [kernel.device(number) for number, kind in kind_of.items() if kind is None]
     give_captures(blueprint.scenario, topology, busy)
     for device in busy:
-        _made_ready(blueprint, device, near)
+        made_ready(device)
     for event in fault_events(blueprint, assignment, worker):
         kernel.push(event)
     return kernel, outboxes
 
 
-def _made_ready(blueprint: Blueprint, device: Device, near: list[Outbox]) -> Device:
+def _made_ready(
+    blueprint: Blueprint, device: Device, kernel: Kernel, block: int, near: list[Outbox]
+) -> Device:
     """A device that is complete with its captures; `near` are the inboxes to which trains may go, if any."""
     give_recorders(blueprint.scenario, blueprint.topology, (device,))
-    device.let_defer()
+    kernel.let_defer(device, block)
     if near:
         device.let_couple(near)
     return device

@@ -122,6 +122,20 @@ def test_workers_of_several_blocks_end_their_windows_together() -> None:
     assert left > 10, "what one begins later, it would do after the other's window"
 
 
+@pytest.mark.parametrize(("workers", "block"), [(1, None), (1, 8), (1, 4), (2, None), (2, 8)])
+def test_a_hop_is_one_event_of_a_queue_whether_or_not_it_crosses(workers: int, block: int | None) -> None:
+    """A frame that waits for the wire is no event of its own; here three of four wait somewhere."""
+    run = SpreadRun(plan_of("path_pinning", workers, {"jobs[0].workload.size": "256KiB"}, block))
+    run.start()
+    assert run.run() is Ending.FINISHED
+    kernels = [one.partition.kernel for one in run.logical_processes]
+    devices = [device for kernel in kernels for device in kernel.built()]
+    hops = sum(device.frames_received() for device in devices)
+    assert hops == 32 * 64 * 2 * 4, "64 packets and their acknowledgements for each of 32, over four links"
+    assert sum(int(device.executed) for device in devices) > 1.6 * hops
+    assert sum(int(kernel.events) for kernel in kernels) < 1.02 * hops
+
+
 def test_what_another_worker_sent_is_pending_before_its_block_has_a_turn() -> None:
     network = ToyNetwork(4, ((0, 1, 300_000), (1, 2, 300_000), (2, 3, 300_000)), seed=1)
     partition = build_part(network, [0] * 4, 0, Blocks((0, 0, 1, 1), (300_000, 300_000)))

@@ -93,13 +93,13 @@ class Endpoint(Device):
         """Whether there is a slow way to memory."""
         self.delivered_bytes: i64 = 0
         self.transmit_acks: i64 = 0
-        self.first_timeout_ps: i64 = settings.first_timeout_ps
         self.corrupt_every: i64 = settings.corrupt_every
         self._mask: i64 = 0
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         """Queue pairs by the last bits of their numbers, which are all different there."""
         self.first_port: Port | None = None
         """Its port 0, which most have alone."""
+        self.first_timeout_ps: i64 = settings.first_timeout_ps
         self.telemetry_bytes: i64 = -1
         """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
         self.host: MessagePort = host
