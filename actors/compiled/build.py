@@ -86,7 +86,7 @@ _FETCH: Final = (
     b"__builtin_prefetch(frame, 1); __builtin_prefetch(frame + 64, 1);"  # a frame is these two lines
 )
 _AT: Final = b"if (cpy_r_at < cpy_r_table.len) { char *frame = (char *)cpy_r_table.items[cpy_r_at]; %s }"
-_BEHIND: Final = b"char *frame = (char *)((actors___wire___frame___FrameObject *)cpy_r_frame)->_chain; %s"
+_BEHIND: Final = b"char *frame = (char *)((actors___kernel___event___EventObject *)cpy_r_event)->_chain; %s"
 BODIES: Final = {
     "actors.kernel.cache": {
         b"fetch_event": _AT % _FETCH,

@@ -27,5 +27,5 @@ def fetch_frame(table: vec[Frame], at: i64) -> None:
     """Fetch the frame at a place of a table, which may be beyond its end."""
 
 
-def fetch_behind(frame: Frame) -> None:
-    """Fetch the frame that waits behind one, if there is one."""
+def fetch_behind(event: Event) -> None:
+    """Fetch what waits behind an event: the next frame of an egress queue, or the next event of a slot."""

@@ -22,7 +22,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.cache import AHEAD, fetch_event
+from actors.kernel.cache import AHEAD, fetch_behind, fetch_event
 from actors.kernel.event import NEVER_PS, Event, describe_key, void
 from actors.kernel.vectors import append, pop, vec
 from actors.kernel.watch import Watch
@@ -225,6 +225,7 @@ class EventQueue:
             return None
         self.now_ps = time
         self.now_key = event.key
+        fetch_behind(event)  # by the time that one is taken, what its arrival asks for is here
         self._first = event.chain
         event.chain = None
         return event
