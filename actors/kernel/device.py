@@ -140,13 +140,15 @@ class Series:
     they do not apply.
     """
 
-    __slots__ = ("metric", "port", "priority", "reason")
+    __slots__ = ("metric", "place", "port", "priority", "reason")
 
     def __init__(self, metric: str, port: int = -1, priority: int = -1, reason: str = "") -> None:
         self.metric = metric
         self.port = port
         self.priority = priority
         self.reason = reason
+        self.place: tuple[str, int, int, str] = (metric, port, priority, reason)
+        """All of it: what other processes and files know it by."""
 
 
 _KNOWN: Final[dict[tuple[str, int, int, str], Series]] = {}

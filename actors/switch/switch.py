@@ -727,7 +727,7 @@ class Switch(Device):
     def _reasons(self, port: SwitchPort) -> i64:
         """The reasons for which a port, as it is configured, can drop: bit r for reason r."""
         found: i64 = 0b1001110
-        if port.has_limits():
+        if port.limited and port.has_limits():
             found |= 1 << 4
         if len(self.watches) > 0:
             found |= 1 << 5

@@ -228,7 +228,7 @@ def layouts_of(series: Mapping[int, Sequence[Series]]) -> Layouts:
         if found is None:
             equal = tuple(counters)  # Series of one name are one object in a worker: few are looked at.
             if equal not in known:
-                layout = tuple((one.metric, one.port, one.priority, one.reason) for one in counters)
+                layout = tuple([one.place for one in counters])
                 known[equal] = layouts.setdefault(layout, len(layouts))
             found = same[id(counters)] = known[equal]
         of_device[number] = found

@@ -218,8 +218,7 @@ class Counts:
         if counted is not None:
             for at, value in enumerate(counted.counters):
                 if value != 0:
-                    one = counted.layout.series[at]
-                    found[one.metric, one.port, one.priority, one.reason] = value
+                    found[counted.layout.series[at].place] = value
         return found
 
     def peak(self, metric: str) -> tuple[int, int]:

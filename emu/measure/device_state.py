@@ -92,7 +92,7 @@ class Shown(NamedTuple):
 
 def shown_of(record: DeviceRecord) -> Shown:
     """What a device left behind."""
-    counters = {(one.metric, one.port, one.priority, one.reason): value for one, value in record.counted()}
+    counters = {one.place: value for one, value in record.counted()}
     return Shown(record.number, counters, tables_of(record))
 
 

@@ -88,7 +88,7 @@ def test_a_device_that_sleeps_is_what_it_is_once_it_is_built(name: str, tmp_path
 
 
 def vars_of(idle: Idle) -> tuple[object, ...]:
-    series = [(one.metric, one.port, one.priority, one.reason) for one in idle.series]
+    series = [one.place for one in idle.series]
     return series, idle.counters, idle.end_states, idle.results, idle.first_reading
 
 

@@ -92,7 +92,7 @@ def to_plain(record: DeviceRecord) -> PlainRecord:
         record.executed,
         record.frames_received,
         record.data_frames_received,
-        tuple((one.metric, one.port, one.priority, one.reason) for one in record.series),
+        tuple([one.place for one in record.series]),
         tuple(record.counters),
         tuple(record.end_states),
         {name: [list(row) for row in rows] for name, rows in record.results.items()},
