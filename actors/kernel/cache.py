@@ -15,8 +15,8 @@ from actors.kernel.event import Event
 from actors.kernel.vectors import vec
 from actors.wire.frame import Frame
 
-AHEAD: Final[i64] = 8
-"""A table is fetched so many places before it is read."""
+AHEAD: Final[i64] = 28
+"""A table is fetched so many places before it is read: as many as are read while memory answers."""
 
 
 def fetch_event(table: vec[Event | None], at: i64) -> None:
