@@ -3,7 +3,7 @@
 A hop through a fabric of thousands of devices is a chain of cache misses, one through thirty is not. So a
 process cuts its devices into blocks, each with a queue of its own, and runs them in turn in short windows
 (`actors.kernel.kernel`). Frames and messages between blocks wait by reference in the receiver's inbox until
-its next turn. Between workers they wait in an outbox of the same kind, to be encoded.
+its next turn. Between workers they wait in an outbox, to be encoded.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class LinkEnd(Backlog):
         deferred when one is sent that comes meanwhile. Always, where the link leads to another block or
         worker: no frame is marked there, and the end of the turn does what the mark does."""
         self.marked: bool = False
-        """Whether the frame is marked so that has the wire until `free_ps`."""
+        """Whether the frame is marked so that has the wire until `free_ps`, or needs no mark."""
         self.outbound: bool = wire.outbox is not None
         """Whether the link leads to another block or worker."""
         after: int = 0 if self.outbound else owner.number + 1

@@ -124,7 +124,7 @@ def test_workers_of_several_blocks_end_their_windows_together() -> None:
 
 @pytest.mark.parametrize(("workers", "block"), [(1, None), (1, 8), (1, 4), (2, None), (2, 8)])
 def test_a_hop_is_one_event_of_a_queue_whether_or_not_it_crosses(workers: int, block: int | None) -> None:
-    """A frame that waits for the wire is no event of its own; here three of four wait somewhere."""
+    """A frame that waits for the wire is no event of its own; here at seven of ten hops one waits."""
     run = SpreadRun(plan_of("path_pinning", workers, {"jobs[0].workload.size": "256KiB"}, block))
     run.start()
     assert run.run() is Ending.FINISHED
