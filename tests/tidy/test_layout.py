@@ -203,4 +203,5 @@ def test_names_say_what_a_thing_does() -> None:
 
 def test_tests_are_in_the_room_they_test() -> None:
     stray = [name for name in python_files("tests") if name.count("/") < 2]
-    assert stray == ["tests/conftest.py", "tests/mutants.py", "tests/pictures.py", "tests/regenerate.py"]
+    programs = [f"tests/{name}.py" for name in ("digests", "mutants", "pictures", "regenerate")]
+    assert stray == ["tests/conftest.py", *programs]
