@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
+from emu.base.cores import usable_cores
 from emu.base.errors import INTERRUPTED_STATUS, EmuError, Problem, ScenarioError, UsageError
 from emu.build.flow_counts import flow_counts
 from emu.diagnosis.view import Moves
@@ -351,10 +352,10 @@ def sweep(
         for values in product(*axes.values())
         for offset in range(seeds)
     ]
-    from emu.base.side_by_side import cores, side_by_side  # noqa: PLC0415  processes, only for several runs
+    from emu.base.side_by_side import side_by_side  # noqa: PLC0415  processes, only for several runs
 
     row = partial(_sweep_row, source, dict(overrides or {}), tuple(show))
-    return list(side_by_side(row, runs, cores() if at_once is None else at_once))
+    return list(side_by_side(row, runs, usable_cores() if at_once is None else at_once))
 
 
 def _sweep_row(

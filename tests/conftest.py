@@ -21,6 +21,7 @@ from xdist.scheduler import LoadFileScheduling
 
 import emu
 from emu import api
+from emu.base.cores import usable_cores
 from emu.cli.main import YOUNG
 
 # A parent that ignores SIGINT (`nohup make test &`, many build servers) hands that on to every child, and a
@@ -86,7 +87,7 @@ def kept_workers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores: a good part of the time is waiting for Ray."""
-    return (os.cpu_count() or 1) + 1
+    return usable_cores() + 1
 
 
 def pytest_report_header() -> str:

@@ -9,7 +9,6 @@ scenarios that differ. The small list runs the first `small.BRIEF_PS` of each sc
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from emu import api
+from emu.base.cores import usable_cores
 from emu.cli.bench.cases import EVERY
 from emu.scenario.load import load_mapping
 from tests.scenarios_run import small
@@ -47,7 +47,7 @@ def digest(kind: str, name: str) -> str:
 def lines(kind: str, only: list[str]) -> Iterator[str]:
     """A line for each run, in the order of `names`, on as many cores as there are."""
     wanted = [name for name in names() if not only or name in only]
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ProcessPoolExecutor(usable_cores()) as pool:
         for name, found in zip(wanted, pool.map(digest, [kind] * len(wanted), wanted), strict=True):
             yield f"{kind} {name} {found}"
 

@@ -30,6 +30,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from actors.compiled.finder import builds_directory, matching_build
+from emu.base.cores import usable_cores
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "mutants.toml"
@@ -196,7 +197,7 @@ def main(words: Sequence[str]) -> int:
         sys.stderr.write("\n".join(wrong) + "\n")
         return 2
     chosen = [one for one in mutants if not words or any(word in one.file + one.rule for word in words)]
-    at_once = min(os.cpu_count() or 1, len(chosen) or 1)
+    at_once = min(usable_cores(), len(chosen) or 1)
     with copies(at_once) as trees, ThreadPoolExecutor(at_once) as pool:
         free: SimpleQueue[Path] = SimpleQueue()
         for tree in trees:

@@ -257,7 +257,7 @@ def run_mypyc(modules: tuple[str, ...], target: Path, profiled: bool) -> None:
     extensions = mypycify(
         [*options, *files], opt_level=OPTIMISATION, debug_level="0", group_name=GROUP, multi_file=True
     )
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for extension in extensions:
         if extension.name == GROUP_LIBRARY:
             extension.sources = units(extension.sources, modules)

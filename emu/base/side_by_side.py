@@ -25,11 +25,6 @@ PATIENCE_S: Final = 10.0
 """How long a process that was told to end may take before it is killed."""
 
 
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def side_by_side(
     function: Callable[[Item], Answer], items: Sequence[Item], at_once: int
 ) -> Generator[Answer, None, None]:

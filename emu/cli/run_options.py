@@ -7,7 +7,6 @@ combinations.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -17,6 +16,7 @@ import click
 
 from actors.kernel.units import PS_PER_S
 from emu.api import Interrupted, Result, session
+from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.cli.scenario_options import Command, positive_time_ps
 from emu.runtime.outcome import RunOptions
@@ -26,7 +26,7 @@ from emu.runtime.sync.placement import PLACEMENTS
 _RAY: Final = ("workers", "placement", "address")
 _CLUSTER: Final = ("pins", "wheel", "unprotected")
 _ON_RAY: Final = (
-    click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores]."),
+    click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [one per usable core]."),
     click.option(
         "--placement",
         type=click.Choice(list(PLACEMENTS)),
@@ -99,7 +99,7 @@ def ray_beside(where: RunOptions) -> Iterator[Callable[[], None]]:
         return
     from emu.runtime.cluster.session import begun, drop_begun  # noqa: PLC0415 - only where Ray is started
 
-    with begun(where.workers or os.cpu_count() or 1):
+    with begun(where.workers or usable_cores()):
         yield drop_begun
 
 

@@ -14,7 +14,6 @@ with the seeds from `RULES_SEEDS` on; those from `FIRST_SEED` on are only for sc
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from math import comb
 from random import Random
 from typing import Any, NamedTuple
 
+from emu.base.cores import usable_cores
 from emu.base.errors import ScenarioError
 from emu.results.summary import Diagnosed
 from tests.diagnosis import healthy
@@ -324,7 +324,7 @@ if __name__ == "__main__":
     words = argparse.ArgumentParser()
     words.add_argument("--share", type=Fraction, default=Fraction(1))
     words.add_argument("--seed", type=int, default=FIRST_SEED)
-    words.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    words.add_argument("--cores", type=int, default=usable_cores())
     words.add_argument("names", nargs="*", metavar="KIND", help=", ".join(KINDS))
     given = words.parse_args()
     main(given.share, given.seed, given.cores, given.names)

@@ -6,12 +6,12 @@ seeds on which rules were written.
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
 
 from emu import api
+from emu.base.cores import usable_cores
 from tests.conftest import SOAK
 from tests.diagnosis import healthy
 from tests.diagnosis.scores import FIRST_SEED, KINDS, RULES_SEEDS, Score, at_most_percent, cases_of, scores
@@ -28,7 +28,7 @@ THAT_MATTERS = 700_001
 
 @pytest.mark.parametrize("name", [name for name in KINDS if SOAK or SAMPLE[name]])
 def test_after_healing_what_did_harm_is_named_and_no_innocent_accused(name: str) -> None:
-    count, cores = (KINDS[name].runs, os.cpu_count() or 1) if SOAK else (SAMPLE[name], 1)
+    count, cores = (KINDS[name].runs, usable_cores()) if SOAK else (SAMPLE[name], 1)
     cases = cases_of(KINDS[name], count, FIRST_SEED if SOAK else RULES_SEEDS[0], cores)
     symptoms, healed = scores(cases)
     sys.stdout.write("\n".join((str(symptoms), str(healed), *(one.fault() for one in cases if one.fault()))))

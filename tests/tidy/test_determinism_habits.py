@@ -78,3 +78,17 @@ def test_model_computes_in_integers() -> None:
             if is_division or is_float:
                 found += places(name, node)
     assert found == []
+
+
+def test_only_one_function_counts_cores() -> None:
+    """`os.cpu_count` knows no cpuset and no quota. The build counts for itself: `actors` imports no `emu`."""
+    counters = {"cpu_count", "process_cpu_count", "sched_getaffinity"}
+    may = {"emu/base/cores.py", "actors/compiled/build.py", "tests/base/test_cores.py"}
+    found = [
+        f"{name}:{node.lineno}"
+        for name in python_files()
+        if name not in may
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.Attribute) and node.attr in counters
+    ]
+    assert found == []

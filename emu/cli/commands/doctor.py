@@ -23,6 +23,7 @@ import click
 
 import emu
 from actors.compiled.build import CannotCompileError, refuse_unless_possible
+from emu.base.cores import usable_cores
 from emu.base.errors import RuntimeFailure
 from emu.cli.columns import say
 
@@ -99,7 +100,7 @@ def check_ray() -> Check:
 
 def check_cores() -> Check:
     """The cores this process may use; the default is a worker for each."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     return Check("cores", "ok" if cores > 1 else "note", f"{cores}, so as many workers by default")
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
+from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
-from emu.base.side_by_side import cores
 from emu.base.spelling import did_you_mean
 from emu.cli.columns import say
 from emu.cli.terminal import Paced
@@ -52,7 +52,7 @@ def command(
     wanted = [row for row in ROWS if not names or row.name in names]
     done = reproduce(
         [row for row in wanted if not (quick and row.long)],
-        jobs or cores(),
+        jobs or usable_cores(),
         Paced(quiet),
     )
     if as_json:

@@ -30,10 +30,11 @@ import click
 from actors.kernel.counters import NIC_RETRANSMITTED_FRAMES, PFC_PAUSED_PS
 from emu.api import Prepared, prepare, run_prepared
 from emu.base.bisection import largest as most
+from emu.base.cores import usable_cores
 from emu.base.errors import EmuError, QuantityError, ScenarioError, UsageError
 from emu.base.records import RefusedError
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
-from emu.base.side_by_side import cores, side_by_side
+from emu.base.side_by_side import side_by_side
 from emu.base.units import parse_size
 from emu.build.pricing.estimate import LONG_S, Estimate, about_wall
 from emu.campaign.campaign_file import judged
@@ -360,9 +361,9 @@ def command(
     if kind:
         if variant or variants:
             raise UsageError(f"{scenario} is a {kind}, which has no variants; accepted: --set")
-        at_once = jobs or cores()
+        at_once = jobs or usable_cores()
     else:
-        at_once = (jobs or cores()) if where.local else 1
+        at_once = (jobs or usable_cores()) if where.local else 1
     axes = [parse_axis(text) for text in assignments]
     if variants is not None:
         if variant:

@@ -12,7 +12,6 @@ outcome names the worker that began it.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 import shutil
@@ -23,6 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
+from emu.base.cores import usable_cores
 from emu.base.errors import RuntimeFailure
 from emu.base.units import format_time
 from emu.build.drawing import Blueprint
@@ -81,7 +81,7 @@ def run_on_ray(blueprint: Blueprint, options: RunOptions, observer: Observer) ->
     begin_s = time.perf_counter()
     scenario, placement = blueprint.scenario, cast("Placement", options.placement)
     devices = len(blueprint.topology.nodes) - 1
-    workers = options.workers or min(os.cpu_count() or 1, devices)
+    workers = options.workers or min(usable_cores(), devices)
     plan = spread(blueprint, workers, placement)
     with ExitStack() as opened:
         discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None

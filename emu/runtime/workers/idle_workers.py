@@ -8,12 +8,12 @@ than a new one. Only its peak memory is that of its life.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.runtime.cluster.lost_servers import gone_errors
 
@@ -65,7 +65,7 @@ def session(
         raise UsageError("a session is open already")
     from emu.runtime.cluster.session import ray_session  # noqa: PLC0415 - only where Ray is started
 
-    with ray_session(address, os.cpu_count() or 1, unprotected, wheel, without=("dashboard",)):
+    with ray_session(address, usable_cores(), unprotected, wheel, without=("dashboard",)):
         worker_pool = WorkerPool()
         _open.append(worker_pool)
         try:

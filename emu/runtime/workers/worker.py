@@ -43,6 +43,7 @@ import emu
 from actors.fabric.model import Topology
 from actors.kernel.device import series_of
 from actors.kernel.event import NEVER_PS
+from emu.base.cores import usable_cores
 from emu.base.errors import EmuError, RuntimeFailure
 from emu.build.drawing import draw
 from emu.measure.collected import CapturedRows, DeviceRecord
@@ -566,7 +567,7 @@ def _nothing() -> None:
 def _patience_s(spec: WorkerSpec) -> float:
     """How long a worker looks for its peers' sync messages before it sleeps: where each has a core, as long
     as a window takes; where they share cores, not at all, for then it would keep a peer from running."""
-    return SPIN_S if spec.workers <= len(os.sched_getaffinity(0)) else 0.0
+    return SPIN_S if spec.workers <= usable_cores() else 0.0
 
 
 def host_identity() -> str:

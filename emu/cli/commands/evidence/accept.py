@@ -11,8 +11,8 @@ import click
 from emu.accept import bmwg, sonic
 from emu.accept.answers import Answer, compared, text_of, write
 from emu.accept.bench import TOPOLOGIES, Scale, Site
+from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
-from emu.base.side_by_side import cores
 from emu.base.spelling import did_you_mean
 from emu.base.units import parse_rate, parse_time
 from emu.cli.columns import say
@@ -103,7 +103,7 @@ def of_sonic(
     boxes = [sonic.box_of(file, parse_rate(link) if link else None) for file in files]
     status = 0
     for number, box in enumerate(boxes):
-        answers = sonic.answer(box, wanted, jobs or cores(), Paced(quiet), topology)
+        answers = sonic.answer(box, wanted, jobs or usable_cores(), Paced(quiet), topology)
         lines = sonic.about(box)
         say("\n".join([*([""] if number else []), *lines, "", *text_of(answers)]))
         if out is not None:
@@ -161,7 +161,7 @@ def of_bmwg(
     chosen = bmwg.chosen(tests)
     site = Site("" if fabric else topology or "A", fabric, scale, parse_time(longest) / 1e12)
     equal = {key: value for key, value in bmwg.comparability(site).items() if key in bmwg.EQUAL}
-    answers = bmwg.answer(site, chosen, jobs or cores(), Paced(quiet), trials or 0)
+    answers = bmwg.answer(site, chosen, jobs or usable_cores(), Paced(quiet), trials or 0)
     sections = bmwg.sections(site, answers)
     say("\n".join(text_of(answers)))
     if out is not None:

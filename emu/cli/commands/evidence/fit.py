@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 import click
 
+from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
-from emu.base.side_by_side import cores
 from emu.base.units import parse_size
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding
@@ -89,7 +89,7 @@ def command(
     overrides = [parse_override(text) for text in assignments]
     if seed is not None:
         overrides.append(parse_override(f"seed={seed}", "--seed"))
-    model = Model(scenario, overrides, variant, jobs or cores())
+    model = Model(scenario, overrides, variant, jobs or usable_cores())
     done = fit(model, logs, (lambda _: None) if quiet else partial(click.echo, err=True), counted)
     click.echo(json.dumps(plain(done), indent=2)) if as_json else say("\n".join(report(done)))
     if output is not None:
