@@ -127,6 +127,8 @@ class NicPort(Port):
             self.owner.uncouple_port(self.number)
         if not pair.active and not pair.paced:
             self._join(pair)
+            if not self.up:
+                self._cut_off(pair, now)
         if not self.serve_pending:
             self.kick(now)
 
@@ -341,6 +343,22 @@ class NicPort(Port):
             pair.paced = True
             self.owner.push_timer(next_send_ps, SERVE, self.number, pair.index + 1)
 
+    def _cut_off(self, pair: QueuePair, now: i64) -> None:
+        """A queue pair waits for a link that is down. If it has nothing in flight, no timer runs yet: one
+        starts, as if the packet had left and been lost, so that the queue pair gives up after its retries.
+        """
+        nic = self.owner
+        assert isinstance(nic, Endpoint), nic.number
+        if not nic.cut_off(pair):
+            return
+        if self.recovery.self_clocked:
+            self.recovery.on_cut_off(nic, pair, now)
+            return
+        pair.deadline_ps = now + self.timeout_ps
+        if not pair.timer_pending and self.timeout_ps > 0:
+            pair.timer_pending = True
+            nic.push_timer(pair.deadline_ps, RETRANSMIT, self.number, pair.index)
+
     def link_lost(self, now: i64) -> None:
         """Acknowledgements that wait for a dead link are lost; queue pairs keep their place."""
         priority: i64 = 0
@@ -349,6 +367,10 @@ class NicPort(Port):
                 frame = self.take(priority, now)
                 if frame is not None:
                     self.lose(frame)
+            pair = self.queues[priority].pair
+            while pair is not None:
+                self._cut_off(pair, now)
+                pair = pair.active_next
             priority += 1
 
     def _append(self, frame: Frame) -> None:

@@ -153,6 +153,10 @@ class Recovery:
     def on_start(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
         """A first packet is about to leave; nothing is in flight. For schemes that are `self_clocked`."""
 
+    def on_cut_off(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
+        """Packets wait, none is in flight, and every link that they could leave by is down: have the timer
+        run, so that the queue pair gives up in the end. For schemes that are `self_clocked`."""
+
     def acknowledgement(
         self, nic: Endpoint, pair: QueuePair, psn: i64, syndrome: i64, port: i64, now: i64
     ) -> Frame | None:

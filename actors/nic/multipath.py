@@ -592,17 +592,23 @@ class Multipath(Transport):
             self._down |= 1 << port
         for pair in nic.pairs:
             of = self._sets[pair.index]
-            if len(of.paths) == 0:
-                continue
             if up:
                 for path in of.paths:
                     if path.port == port and path.failed:
                         path.probe_ps = now
-                if self._works(pair, of):
+                if len(of.paths) > 0 and self._works(pair, of):
                     nic.set_recovery_timer(pair, now + 1)
             else:
                 self._fail_port(pair, of, port, now)
             nic.activate(pair, now)
+
+    def on_cut_off(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
+        if pair.begun_repair().due_ps > 0:
+            return
+        of = self._sets[pair.index]
+        if of.good == 0:
+            of.silent_ps = now
+        nic.set_recovery_timer(pair, now + 1)
 
     def _patience_ps(self, path: Path) -> i64:
         """How long a path may be silent: the first packets may stand in a queue that all others fill, too."""
@@ -616,7 +622,7 @@ class Multipath(Transport):
 
     def on_timer(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
         of = self._sets[pair.index]
-        if not self._works(pair, of):
+        if not self._works(pair, of) or (len(of.paths) == 0 and not nic.cut_off(pair)):
             return
         if of.good == 0 and self.give_up_ps > 0 and now - of.silent_ps >= self.give_up_ps:
             nic.flush(pair, STATUS_RETRY_EXCEEDED)

@@ -367,6 +367,11 @@ class Nic(Responder):
     def activate(self, pair: QueuePair, now: i64) -> None:
         self._ports[pair.port].activate(pair, now)
 
+    def cut_off(self, pair: QueuePair) -> bool:
+        if self._ports[pair.port].up or pair.state < READY or pair.state == ERROR:
+            return False
+        return pair.una_psn == pair.high_psn and pair.una_psn < pair.end_psn
+
     # ---- packets
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:

@@ -231,6 +231,11 @@ class Tcp(Recovery):
         flow.due_ps = now + self._timeout_ps(flow)
         self._arm(nic, pair, flow, now)
 
+    def on_cut_off(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
+        flow = self._flows[pair.index]
+        flow.due_ps = now + self._timeout_ps(flow)
+        self._arm(nic, pair, flow, now)
+
     # ---- receiver
 
     def acknowledgement(
@@ -364,14 +369,20 @@ class Tcp(Recovery):
             flow.at_once = True
             nic.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, flow.answer_port, now)
             flow.at_once = False
-        if 0 < flow.due_ps <= now and pair.una_psn < pair.next_psn:
+        waits: bool = pair.una_psn == pair.next_psn
+        if waits and 0 < flow.due_ps <= now and not nic.cut_off(pair):
+            flow.due_ps = 0
+        if 0 < flow.due_ps <= now:
             nic.local_ack_timeout_err += 1
             nic.note(int(TIMER_EXPIRED), int(pair.index), [int(pair.qpn), int(self._timeout_ps(flow)), 0])
             flow.backoff += 1
             if flow.backoff > self.retries:
                 nic.flush(pair, STATUS_RETRY_EXCEEDED)
                 return
-            self.on_timeout(nic, pair, now)
+            if waits:
+                flow.due_ps = now + self._timeout_ps(flow)
+            else:
+                self.on_timeout(nic, pair, now)
         self._arm(nic, pair, flow, now)
 
     def _allow(self, pair: QueuePair, flow: TcpFlow) -> None:

@@ -37,7 +37,7 @@ from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import show_refused
 from actors.nic.nic import UNKNOWN_PAIR_DROP, Nic
 from actors.nic.queue_pair.endpoint import Endpoint, EndpointSettings
-from actors.nic.queue_pair.queue_pair import ERROR, READY_TO_RECEIVE, QueuePair
+from actors.nic.queue_pair.queue_pair import ERROR, READY, READY_TO_RECEIVE, QueuePair
 from actors.port.link import PRIORITIES, MessagePort, Wire
 from actors.port.tap import UNKNOWN_PAIR
 from actors.wire.frame import ACKNOWLEDGE, PATHED, Frame
@@ -72,6 +72,9 @@ class Transport(Recovery):
     def arrived(self, nic: Endpoint, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
         """A packet of the peer came through a port; its opcode is the one without PATHED."""
         raise NotImplementedError
+
+    def on_cut_off(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
+        """Packets of a queue pair are not acknowledged, and no port whose link is up may send any now."""
 
     def port_changed(self, nic: Endpoint, port: i64, up: bool, now: i64) -> None:
         """The link of a port of the NIC went down or came back."""
@@ -224,11 +227,26 @@ class LaneNic(Nic):
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         number: i64 = 0
+        offered: bool = False
         while number < len(self._ports):
             port = self.lane_port(number)
-            if not port.lanes[pair.index].waiting and self.transport.waits_at(pair, number):
+            waiting: bool = port.lanes[pair.index].waiting
+            if not waiting and self.transport.waits_at(pair, number):
                 port.offer(pair, now)
+                waiting = True
+            if waiting and port.up:
+                offered = True
             number += 1
+        if not offered and pair.una_psn < pair.end_psn and pair.state >= READY and pair.state != ERROR:
+            self.transport.on_cut_off(self, pair, now)
+
+    def cut_off(self, pair: QueuePair) -> bool:
+        for port in self._ports:
+            if port.up:
+                return False
+        if pair.state < READY or pair.state == ERROR:
+            return False
+        return pair.una_psn == pair.high_psn and pair.una_psn < pair.end_psn
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps

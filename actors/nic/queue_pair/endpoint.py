@@ -118,6 +118,10 @@ class Endpoint(Device):
         """A queue pair has packets to send: it takes its turn at its port."""
         raise NotImplementedError
 
+    def cut_off(self, pair: QueuePair) -> bool:
+        """Whether a queue pair has packets to send, none in flight, and no port whose link is up."""
+        raise NotImplementedError
+
     def respond(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
         """Take a request packet that came through a port, and answer it."""
         raise NotImplementedError

@@ -13,7 +13,8 @@ Timeouts. The retransmission timer is one pending event per queue pair, pushed w
 looked at again when it fires, so that an acknowledgement costs no timer operation. After `retry_count`
 timeouts without progress the queue pair is in error and everything posted is flushed. With adaptive
 retransmission the first timeout is short and each that follows twice as long, up to the configured one; only
-those of full length count as retries. A long timer that is pending when progress is made runs out first.
+those of full length count as retries. A queue pair whose port's link is down gives up in the same way, even
+if nothing of it is in flight. A long timer that is pending when progress is made runs out first.
 
 Receiver not ready. An RNR NAK carries a timer code. The requester waits the time that the code stands for,
 and goes on from there; after `rnr_retry` such waits without progress (7: any number) the queue pair is in
@@ -179,7 +180,10 @@ class Requester(Endpoint):
         """A queue pair's timer fired: nothing outstanding, or early, or the acknowledgement is overdue.
         Returns whether it is."""
         pair.timer_pending = False
-        if pair.una_psn == pair.high_psn or pair.state == ERROR:
+        if pair.state == ERROR:
+            return False
+        waits: bool = pair.una_psn == pair.high_psn
+        if waits and not self.cut_off(pair):
             return False
         overdue: bool = now >= pair.deadline_ps
         if overdue:
@@ -203,7 +207,7 @@ class Requester(Endpoint):
             pair.deadline_ps = now + timeout_ps
         pair.timer_pending = True
         self.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
-        if overdue:
+        if overdue and not waits:
             self.send_again(pair, now)
             self.activate(pair, now)
         return overdue
