@@ -45,6 +45,26 @@ def test_packet_hops_of_a_scenario_are_known_before_it_runs(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "max_time", "longest"),
+    [
+        ("tiny_all_reduce", "2ms", 1.2),
+        ("tree", "5ms", 1.3),
+        ("incast", "5ms", 1.1),
+        ("step_time", "6ms", 1.8),
+    ],
+)
+def test_jobs_that_repeat_are_counted_as_often_as_they_fit_into_the_run(
+    name: str, max_time: str, longest: float
+) -> None:
+    loaded = api.load(name, {"run.repeat": "true", "run.max_time": max_time, "expect": "[]"})
+    counted = api.run(loaded, local=True, diagnose=False).summary.engine.packet_hops
+    once = on_known_machine(name, {"expect": "[]"}).hops
+    announced = estimated(api.prepare(loaded)).hops
+    assert counted > 3 * once
+    assert 0.9 * counted < announced < longest * counted
+
+
+@pytest.mark.parametrize(
     ("op", "algorithm"),
     [("all_reduce", "nvls_tree"), ("all_reduce", "double_binary_tree"), ("broadcast", "default")],
 )

@@ -34,7 +34,8 @@ def command(
 
     The time is that of the whole command, of this machine while nothing else runs on it. Flows that go as
     trains of packets, several hops at the price of one, are listed by number. What congestion adds and what
-    an early end takes away is not known before the run; at flow level only the least is.
+    an early end takes away is not known before the run; at flow level only the least is. Jobs that begin
+    again (`run.repeat`) are counted as often as they fit into `run.max_time`.
     """
     found: list[tuple[str, Estimate]] = []
     for one in scenarios:
