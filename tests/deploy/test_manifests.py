@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from ray.scripts.scripts import start
 
 from emu.cli.commands.run import command
+from emu.runtime.cluster.session import PATIENCE
 from tests.scenarios_run.small import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -168,6 +169,17 @@ def test_ray_up_takes_the_cluster_file() -> None:
     jsonschema.validate(cluster, schema)
     started = [*cluster["head_start_ray_commands"], *cluster["worker_start_ray_commands"]]
     assert all("RAY_AUTH_MODE=token" in line for line in started if "ray start" in line)
+
+
+def test_clusters_that_are_started_by_hand_have_the_patience_of_those_that_emu_starts() -> None:
+    cluster = yaml.safe_load((DEPLOY / "ray" / "cluster.yaml").read_text("utf-8"))
+    started = [*cluster["head_start_ray_commands"], *cluster["worker_start_ray_commands"]]
+    variables = re.findall(r"^ENV (.*?)(?<!\\)$", IMAGE, re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
+    set_by_hand = re.findall(r"^    export (.*)$", page, re.MULTILINE)
+    places = [*(line for line in started if "ray start" in line), " ".join(variables), " ".join(set_by_hand)]
+    given = [dict(re.findall(r"(RAY_\w+)=(\S+)", place)) for place in places]
+    assert [{name: one.get(name) for name in PATIENCE} for one in given] == [PATIENCE] * 4
 
 
 def test_image_asks_for_a_token_and_runs_as_nobody_in_particular() -> None:

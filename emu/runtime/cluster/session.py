@@ -47,21 +47,24 @@ UNPROTECTED: Final = (
     "a Ray cluster that asks for no token runs whatever anyone on its network sends it; start it with "
     "RAY_AUTH_MODE=token and set that here too, or say --unprotected"
 )
-ENVIRONMENT: Final = {
+PATIENCE: Final = {
+    "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_gcs_rpc_server_connect_timeout_s": "60",
+    "RAY_worker_register_timeout_seconds": "180",
+    "RAY_agent_register_timeout_ms": "300000",
+}
+"""How long Ray's processes wait for each other: 5 to 60 s by default, which on a busy machine is too short.
+docs/cluster.md and the files under deploy/ set the same for clusters that are started by hand."""
+ENVIRONMENT: Final = PATIENCE | {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "RAY_worker_niceness": "0",
-    "RAY_gcs_server_port_wait_time_s": "120",
-    "RAY_gcs_rpc_server_connect_timeout_s": "60",
-    "RAY_worker_register_timeout_seconds": "180",
-    "RAY_agent_register_timeout_ms": "300000",
 }
 """What Ray reads, where the user has not said otherwise. By default it has workers at nice 15, where other
-processes of the machine come first: here they are as nice as whoever started them. And it gives its own
-processes 5 to 60 s to find each other, which on a machine with too much to do may take longer."""
+processes of the machine come first: here they are as nice as whoever started them."""
 REACH_ENVIRONMENT: Final = {"RAY_NUM_REDIS_GET_RETRIES": "3"}
 """How often a cluster that answers, but not as hoped, is asked again; a second lies between."""
 PROGRAM: Final = Path(__file__).with_name("head.py")
