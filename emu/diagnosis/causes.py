@@ -41,7 +41,7 @@ from emu.diagnosis import (
     slow_gpus,
 )
 from emu.diagnosis.costs import most_ps
-from emu.diagnosis.finding import CAUSES, EVIDENCE, MEANT, ODD, WRONG, Finding
+from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, WRONG, Finding
 from emu.diagnosis.healing import MOST_HEALED, Accused, Emulate, Run, accused, left_over
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, impacts, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
@@ -122,7 +122,8 @@ def _healed(
     suspects = relevant + sorted((one for one in found if one not in relevant), key=Finding.order)
     cut_short = [name for name, job in view.jobs.items() if job.status == UNFINISHED]
     run = Run(view.times(), failed_jobs(view), view.alarmed(), cut_short, behind=_behind_others(view))
-    costs = {one.key: most_ps(view, one) for one in suspects} if len(suspects) > MOST_HEALED else {}
+    many = len(suspects) > MOST_HEALED or sum(one.cause == CONTENTION for one in suspects) > 2
+    costs = {one.key: most_ps(view, one) for one in suspects} if many else {}
     guilty, beyond, untried = accused(run, suspects, emulate, costs)
     if guilty:
         lines = [f"{counted(untried, 'suspect')} not compared: that takes too many events"] if untried else []

@@ -20,13 +20,16 @@ counted itself is gone with it.
    because of them.
 4. Where all that is suspected is a difference from the fleet (`emu.diagnosis.fleet`), all are healed at once
    before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
-5. Of three jobs that met or more, pairs are left out too: each of two may hide the other.
+5. Of three jobs that met or more, all but one are left out, for each: several may cost it time that none
+   of them costs alone. Those that are needed for that are found by halves.
 6. A run that lost packets or their order is chaotic (`emu.diagnosis.chaos`): there, a gain has to stand with
    NICs that are each some nanoseconds slower, in both of the runs that are compared. A job that
    lost a GPU or a server is mended with that as built, also where it fails of a link instead.
-7. If none gives back anything alone, or no job that failed, all are healed at once, and those without which
-   that gives back as much are let go: each of several faults may be enough to stop a job. What gives back
-   something alone is accused too if it still does with those healed.
+7. If none gives back time alone, or mends no job that failed, all are healed at once, and those without which
+   that gives back as much are let go: each of several faults may be enough to stop a job, or to slow it. A
+   count stands for no time: one less port that went down is no reason to stop looking. What gives back
+   something alone is accused too if it still does with those healed. The same is tried beside those that
+   give back time alone.
 8. What is left beyond the time on the intended fabric once everybody accused is healed is reported.
 """
 
@@ -56,7 +59,7 @@ from emu.results.summary import Counterfactual
 
 MOST_HEALED: Final = 5
 MOST_PAIRED: Final = 16
-"""Jobs of which pairs are left out."""
+"""Jobs that are left out one by one beside what is accused already, and jobs for which all others are."""
 MOST_NAMED: Final = 4
 """Components that one sentence names; of more, the number of the rest."""
 
@@ -105,9 +108,14 @@ class Gain(NamedTuple):
         return risen(self.before_ps, self.after_ps)
 
     @property
+    def timely(self) -> bool:
+        """Whether it gives back time, or mends a job: a count stands for neither."""
+        return self.slower or bool(self.mended)
+
+    @property
     def worthwhile(self) -> bool:
         """Whether that is an impact undone."""
-        return self.slower or bool(self.mended) or bool(self.alarms)
+        return self.timely or bool(self.alarms)
 
     def order(self) -> tuple[bool, bool, float, int]:
         """Gains sorted by this come with the largest first; of jobs that nobody waits for, last."""
@@ -147,17 +155,32 @@ class Accused(NamedTuple):
         return self._replace(notes=(*self.notes, *lines))
 
     @property
+    def gain_of(self) -> str:
+        """The job that gains most time; empty if none does."""
+        return "" if self.gain is None else self.gain.job
+
+    @property
     def gains_a_job(self) -> bool:
         """Whether healing it mends a job."""
         return self.gain is not None and bool(self.gain.mended)
+
+    @property
+    def ends_a_job(self) -> bool:
+        """Whether a job that failed comes to its end with it healed, within the time of the comparison."""
+        return self.gain is not None and any(one not in self.gain.under_way for one in self.gain.mended)
+
+    @property
+    def gains_time(self) -> bool:
+        """Whether healing it gives back time, or mends a job."""
+        return self.gain is not None and self.gain.timely
 
     def words(self) -> str:
         """What healing gives back."""
         assert self.gain is not None
         if self.finding.cause == CONTENTION:
-            ports = ", ".join(
-                f"{port} ({share:.0%} of it {self.finding.place}'s)" for port, share in self.shared.items()
-            )
+            several = any(one.cause == CONTENTION for one in self.beside)
+            whose = "theirs" if several else f"{self.finding.place}'s"
+            ports = ", ".join(f"{port} ({share:.0%} of it {whose})" for port, share in self.shared.items())
             built = "".join(
                 f" and {one.place}" if one.cause == CONTENTION else f" and with {_as_it_should_be(one)}"
                 for one in sorted(self.beside, key=lambda one: one.cause != CONTENTION)
@@ -209,6 +232,12 @@ class Run(NamedTuple):
     until_ps: int = 0
     behind: frozenset[str] = frozenset()
     """Jobs that nobody waits for, such as a checkpoint beside training."""
+
+    def only(self, job: str) -> Run:
+        """The same of one job, without what was counted."""
+        times = {job: self.times[job]} if job in self.times else {}
+        failed = {job: self.failed[job]} if job in self.failed else {}
+        return self._replace(times=times, failed=failed, alarms={})
 
     @property
     def chaotic(self) -> bool:
@@ -312,8 +341,10 @@ def accused(
     none_alone = not guilty
     if run.chaotic:
         guilty = _that_stand(guilty, run, emulate)
-    if none_alone or (run.failed and not any(one.gains_a_job for one in guilty)):
-        together = _together(run, [one for one, _ in tried], emulate)
+    if not any(one.gains_time for one in guilty) or (
+        run.failed and not any(one.gains_a_job for one in guilty)
+    ):
+        together = _together(run, [one for one, _ in tried], emulate, timely=not none_alone)
         if together:
             return together + _beside(run, together, guilty, shared, emulate), beyond, untried
     guilty = [one for one in guilty if one.finding.cause != CONTENTION] or guilty
@@ -321,14 +352,21 @@ def accused(
     if components:
         timers = [Accused(one) for one, _ in tried if one.cause == TIMER_SHORT]
         others = [one for one, _ in tried if one.cause != TIMER_SHORT]
+        suffices = [one for one in guilty if one.finding.cause == TIMER_SHORT and one.ends_a_job]
         guilty = [one for one in guilty if one.finding.cause != TIMER_SHORT]
-        guilty += _hidden(run, others, guilty, shared, emulate)
-        guilty += _beside(run, guilty, timers, shared, emulate)
+        guilty = _once(guilty, _hidden(run, others, guilty, shared, emulate))
+        guilty += suffices or _beside(run, guilty, timers, shared, emulate)
     else:
-        guilty += _hidden(run, [one for one, _ in tried], guilty, shared, emulate)
-    apart = [one for one in jobs if one.key in known and not known[one.key].together]
-    pairs = _pairs_of_jobs(run, apart, guilty, emulate)
-    return sorted([*pairs, *guilty], key=_order) if pairs else guilty, beyond, untried
+        guilty = _once(guilty, _hidden(run, [one for one, _ in tried], guilty, shared, emulate))
+    crowds = _crowds(run, jobs, tried, guilty, costs, emulate)
+    return _with_crowds(guilty, crowds) if crowds else guilty, beyond, untried
+
+
+def _once(known: Sequence[Accused], more: Sequence[Accused]) -> list[Accused]:
+    """Both, without those of the first that gave back counts there and time in the second."""
+    timely = [one.finding for one in more if one.gains_time]
+    kept = [one for one in known if one.gains_time or one.finding not in timely]
+    return sorted((*kept, *more), key=lambda one: not one.gains_time)
 
 
 def _healed_alone(
@@ -409,16 +447,20 @@ def _hidden(
     shared: Mapping[str, Mapping[str, float]],
     emulate: Emulate,
 ) -> list[Accused]:
-    """Those that give something back once the one that gives back most is healed, or once more are."""
+    """Those that give something back once the one that gives back most is healed, or once more are; last,
+    those of the others that give back time together. A suspect that gave back counts alone may give back time
+    here.
+    """
     found: list[Accused] = []
     base = [one.finding for one in guilty[:1]]
     while base:
         before = emulate(base)
-        accused_already = [one.finding for one in (*guilty, *found)]
-        rest = [one for one in suspects if one not in accused_already and one.cause not in EVIDENCE]
+        rest = _not_yet(suspects, (*guilty, *found))
+        rest = [one for one in rest if one not in base]
         if before is None or not rest:
             break
         healed = _run(before, run)
+        counted = [one.finding for one in (*guilty, *found) if not one.gains_time]
         answers: list[_Tried] = []
         jobs = [one for one in rest if one.cause == CONTENTION]
         parts = [one for one in rest if one.cause != CONTENTION]
@@ -429,16 +471,47 @@ def _hidden(
         gains = [
             Accused(one.finding, more, tuple(base), shared[one.finding.key])
             for one in answers
-            if not one.together and (more := _more(healed, one.found)).worthwhile
+            if not one.together
+            and (more := _more(healed, one.found)).worthwhile
+            and (more.timely or one.finding not in counted)
         ]
         if run.chaotic:
             gains = _that_stand(gains, run, emulate)
+            gains = [one for one in gains if one.gains_time or one.finding not in counted]
         if not gains:
             break
         gains.sort(key=_order)
         found += gains
         base.append(gains[0].finding)
-    return found
+    return found + _joint(run, suspects, (*guilty, *found), emulate)
+
+
+def _not_yet(suspects: Sequence[Finding], known: Sequence[Accused]) -> list[Finding]:
+    """The suspects that gave back no time so far."""
+    timely = [one.finding for one in known if one.gains_time]
+    return [one for one in suspects if one not in timely and one.cause not in EVIDENCE]
+
+
+def _joint(
+    run: Run, suspects: Sequence[Finding], known: Sequence[Accused], emulate: Emulate
+) -> list[Accused]:
+    """Those of the other components that give back time together, beside all that gave back some: each of
+    them may be enough to cost it."""
+    base = tuple(dict.fromkeys(one.finding for one in known if one.gains_time))
+    others = [one for one in _not_yet(suspects, known) if one.cause not in (CONTENTION, TIMER_SHORT)]
+    before = emulate(base) if base and len(others) > 1 else None
+    if before is None:
+        return []
+    healed = _run(before, run)
+    more = _more(healed, emulate((*base, *others)))
+    if not more.timely:
+        return []
+    needed = list(others)
+    _let_go(healed, needed, others, more, emulate, base)
+    more = _more(healed, emulate((*base, *needed)))
+    if run.chaotic and not _stands(more, run, base, (*base, *needed), emulate):
+        return []
+    return [Accused(one, more, (*base, *(other for other in needed if other is not one))) for one in needed]
 
 
 def _beside(
@@ -468,56 +541,117 @@ def _order(one: Accused) -> tuple[bool, bool, float, int]:
     return one.gain.order()
 
 
-def _pairs_of_jobs(
-    run: Run, jobs: Sequence[Finding], guilty: Sequence[Accused], emulate: Emulate
+def _crowds(
+    run: Run,
+    jobs: Sequence[Finding],
+    tried: Sequence[tuple[Finding, Run]],
+    guilty: Sequence[Accused],
+    costs: Mapping[str, int],
+    emulate: Emulate,
 ) -> list[Accused]:
-    """Two jobs of three or more that were left out one by one, where leaving out both gives back more than
-    leaving out any one.
+    """Of three jobs or more, those that only together cost another job time: for each, all others are left
+    out once, and where that gives it back more than leaving out any one, those that are needed for it are
+    found by halves. Jobs that waited longest come first.
     """
-    if len(jobs) < 3 or run.failed:
+    if len(jobs) < 3:
         return []
-    best = max((one.gain.share for one in guilty if one.gain is not None), default=0.0)
-    for first, second in combinations(jobs[:MOST_PAIRED], 2):
-        found = emulate((first, second))
-        more = _more(run, found)
-        if found is not None and more.slower and more.share > best * 1.05:
-            return [Accused(first, more, (second,), found.shared)]
-    return []
+    base = tuple(one.finding for one in guilty if one.finding.cause != CONTENTION and one.gains_time)
+    known = emulate(base) if base else None
+    if base and known is None:
+        return []
+    healed = run if known is None else _run(known, run)
+    waited = {
+        one.key: costs.get(one.key, 0) - healed.times.get(one.place, costs.get(one.key, 0)) for one in jobs
+    }
+    found: list[Accused] = []
+    for victim in sorted(jobs, key=lambda one: waited[one.key])[:MOST_PAIRED]:
+        own = healed.only(victim.place)
+        others = [one for one in jobs if one is not victim]
+        answer = emulate((*base, *others))
+        more = _more(own, answer)
+        alone = (
+            [] if base else [gain(own, one.only(victim.place)) for finding, one in tried if finding in others]
+        )
+        if answer is None or not more.timely or any(_as_good(one, more) for one in alone):
+            continue
+        needed = list(others)
+        _let_go(own, needed, others, more, emulate, base)
+        answer = emulate((*base, *needed))
+        more = _more(own, answer)
+        if answer is None or (run.chaotic and not _stands(more, run, base, (*base, *needed), emulate)):
+            continue
+        for one in needed:
+            beside = (*base, *(other for other in needed if other is not one))
+            found.append(Accused(one, more, beside, answer.shared))
+    return found
 
 
-def _together(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> list[Accused]:
+def _with_crowds(guilty: Sequence[Accused], crowds: Sequence[Accused]) -> list[Accused]:
+    """Each finding once, with its largest gain; gains of other jobs are said beside the first."""
+    best: dict[str, Accused] = {}
+    beside: dict[str, Gain] = {}
+    for one in sorted((*crowds, *guilty), key=_order):
+        assert one.gain is not None
+        if one.finding.key not in best:
+            best[one.finding.key] = one
+        elif one.finding.cause == CONTENTION and one.beside and one.gain.job != best[one.finding.key].gain_of:
+            beside.setdefault(one.words(), one.gain)
+    named = {one.gain_of for one in best.values()}
+    first, *rest = best.values()
+    return [first.beside_of([words for words, more in beside.items() if more.job not in named]), *rest]
+
+
+def _together(run: Run, suspects: Sequence[Finding], emulate: Emulate, *, timely: bool) -> list[Accused]:
     """Those that have to be healed together: all components, or the likeliest pair, that give something back
-    as a whole; where a job failed, so that it does not. Whom that does not need is let go.
+    as a whole; that has to be time where `timely`, and where a job failed best that it does not. Suspects
+    that this does not need are left out.
     """
     parts = tuple(one for one in suspects if one.cause != CONTENTION)
-    groups = [parts] if len(parts) > 1 else []
+    groups: list[Sequence[Finding]] = [parts] if len(parts) > 1 else []
     groups += combinations(suspects[:MOST_HEALED], 2)
+    chosen: Sequence[Finding] = ()
+    whole = Gain()
     for group in groups:
         more = _more(run, emulate(group))
-        if more.mended or (more.worthwhile and not run.failed):
-            needed = list(group)
-            if len(group) > 2:
-                _let_go(run, needed, group, more, emulate)
-                more = _more(run, emulate(needed))
-            if run.chaotic and not _stands(more, run, (), needed, emulate):
-                return []
-            return [
-                Accused(one, more, tuple(other for other in needed if other is not one)) for one in needed
-            ]
-    return []
+        if not chosen and (more.timely or (more.worthwhile and not timely and not run.failed)):
+            chosen, whole = group, more
+        if more.mended:
+            chosen, whole = group, more
+        if chosen and (whole.mended or not run.failed):
+            break
+    if not chosen:
+        return []
+    needed = list(chosen)
+    _let_go(run, needed, chosen, whole, emulate)
+    if len(needed) < 2:  # what the others add is no impact by itself, nor is what this one gives back
+        most = _more(run, emulate(needed))
+        if timely and most.back_ps * 4 >= whole.back_ps * 3:
+            return []
+        needed = list(chosen)
+    whole = _more(run, emulate(needed))
+    if run.chaotic and not _stands(whole, run, (), needed, emulate):
+        return []
+    return [Accused(one, whole, tuple(other for other in needed if other is not one)) for one in needed]
 
 
-def _let_go(run: Run, needed: list[Finding], group: Sequence[Finding], whole: Gain, emulate: Emulate) -> None:
+def _let_go(
+    run: Run,
+    needed: list[Finding],
+    group: Sequence[Finding],
+    whole: Gain,
+    emulate: Emulate,
+    beside: Sequence[Finding] = (),
+) -> None:
     """Take those of a group off `needed` without which healing the others gives back as much, the least
-    likely first."""
+    likely first; `beside` is healed in any case."""
     left = [one for one in needed if one not in group]
-    found = emulate(left) if left else None
+    found = emulate((*beside, *left)) if left else None
     if found is not None and _as_good(gain(run, _run(found, run)), whole):
         needed[:] = left
     elif len(group) > 1:
         half = len(group) // 2
-        _let_go(run, needed, group[half:], whole, emulate)
-        _let_go(run, needed, group[:half], whole, emulate)
+        _let_go(run, needed, group[half:], whole, emulate, beside)
+        _let_go(run, needed, group[:half], whole, emulate, beside)
 
 
 def _as_good(one: Gain, whole: Gain) -> bool:
