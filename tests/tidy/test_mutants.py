@@ -6,7 +6,7 @@ from tests import mutants
 def test_every_mutant_breaks_one_line_that_is_there_and_names_tests_that_are() -> None:
     found = mutants.listed()
     assert list(mutants.faults(found)) == []
-    assert len(found) == 77
+    assert len(found) >= 77
 
 
 def test_a_text_that_is_gone_is_reported_by_the_rule_and_the_file() -> None:
