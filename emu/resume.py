@@ -34,13 +34,13 @@ from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list, save_event
 from emu.api import Prepared, prepare
 from emu.base.errors import RuntimeFailure, UsageError
+from emu.base.short_paths import private_directory, remove_private
 from emu.base.units import format_time
 from emu.build.drawing import blueprint_of
 from emu.measure.run_directory.run_directory import SNAPSHOTS, RunDirectory, samples_until, write_whole
 from emu.measure.run_directory.samples import SampleReader
 from emu.results.metrics import METRIC_OF
 from emu.runtime.blueprint import spread
-from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import RunOptions
 from emu.runtime.recovery.snapshots import Snapshot, SnapshotFiles, fingerprint
 from emu.runtime.run import run_blueprint

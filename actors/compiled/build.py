@@ -64,9 +64,9 @@ from actors.compiled.finder import (
     builds,
     builds_directory,
     content_hash,
-    present_hot_modules,
     source_path,
 )
+from actors.compiled.hot_modules import HOT_MODULES
 
 PACKAGES: Final = ("emu", "actors")
 OPTIMISATION: Final = os.environ.get("EMU_OPTIMISATION", "3")  # 1 compiles in half the time, for development
@@ -192,6 +192,17 @@ def refuse_unless_possible() -> None:
         raise CannotCompileError(f"no C compiler ({compiler})")
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         raise CannotCompileError("no Python headers (Python.h)")
+
+
+def hot_modules(root: Path) -> tuple[str, ...]:
+    """The modules of the packet path. Raise CannotCompileError for a name that no file under `root` has.
+
+    A file that moved would otherwise drop out and run interpreted: slower, with the same digest.
+    """
+    gone = [module for module in HOT_MODULES if source_path(root, module) is None]
+    if gone:
+        raise CannotCompileError(f"actors/compiled/hot_modules.py names {', '.join(gone)}: no such module")
+    return HOT_MODULES
 
 
 def imported_names(path: Path, module: str) -> list[str]:
@@ -418,7 +429,7 @@ def build(root: Path, plugins: Sequence[Path] = (), profiled: bool = False) -> t
         fcntl.flock(lock, fcntl.LOCK_EX)
         snapshot = Path(work) / "snapshot"
         copy_sources(root, snapshot)
-        modules = present_hot_modules(snapshot)
+        modules = hot_modules(snapshot)
         if not modules:
             raise CannotCompileError("there is no hot module")
         if (current := current_build(root, snapshot, named, profiled)) is not None:

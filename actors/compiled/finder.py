@@ -96,11 +96,6 @@ def stamp(path: str) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns
 
 
-def present_hot_modules(root: Path) -> tuple[str, ...]:
-    """The hot modules that exist under `root`, in the order of the list."""
-    return tuple(module for module in HOT_MODULES if source_path(root, module) is not None)
-
-
 class Build:
     """One directory of compiled modules, and the record of what it was made from."""
 

@@ -8,7 +8,7 @@ the workers are up. Where they serve metrics, `targets.json` beside it lists the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,6 @@ from emu.measure.digest import run_digest
 from emu.measure.run_directory.run_directory import TARGETS, write_whole
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.outcome import Ending, Outcome, WorkerRecord
-from emu.runtime.pages.server import target_list
 from emu.runtime.waiting import Wait, explain
 from emu.scenario.schema import Scenario
 
@@ -78,3 +77,18 @@ def write_workers(directory: Path, workers: Sequence[WorkerRecord], run: str) ->
     served = [(worker.worker, worker.metrics_address) for worker in workers if worker.metrics_address]
     if served:
         write_whole(directory / TARGETS, target_list(run, served) + "\n")
+
+
+def target_list(run: str, targets: Iterable[tuple[int, str]]) -> str:
+    """What Prometheus reads of a run's workers, from a page or a file: JSON.
+
+    An address is HOST:PORT, or HOST:PORT/PATH where the page is PATH/metrics there.
+    """
+    listed = []
+    for worker, address in targets:
+        server, slash, path = address.partition("/")
+        labels = {"run": run, "role": "worker", "worker": str(worker)}
+        if slash:
+            labels["__metrics_path__"] = f"/{path}/metrics"
+        listed.append({"targets": [server], "labels": labels})
+    return json.dumps(listed)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from emu.runtime.cluster.short_paths import private_directory, remove_private, started_for
+from emu.base.short_paths import private_directory, remove_private, started_for
 from tests.runtime.patience import PATIENCE_S, alive, until
 from tests.scenarios_run.small import ROOT
 
 OWNER = """
 import sys, time
-from emu.runtime.cluster.short_paths import private_directory
+from emu.base.short_paths import private_directory
 directory = private_directory()
 (directory / "socket").touch()
 print(directory, flush=True)
@@ -27,7 +27,7 @@ time.sleep(3600)
 LATE = """
 import os, subprocess, sys, time
 from pathlib import Path
-from emu.runtime.cluster.short_paths import private_directory, started_for
+from emu.base.short_paths import private_directory, started_for
 directory = private_directory(inhabited=True)
 writing = 'while :; do mkdir -p "$0"; : >"$0/late"; sleep 0.01; done'
 with started_for(directory):
@@ -133,7 +133,7 @@ def test_a_directory_is_removed_once_what_was_started_for_it_is_gone() -> None:
 
 NAMELESS = """
 import os, subprocess, sys, time
-from emu.runtime.cluster.short_paths import private_directory, started_for
+from emu.base.short_paths import private_directory, started_for
 directory = private_directory(inhabited=True)
 (directory / "read").touch()
 with started_for(directory):

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from emu.base.short_paths import MARK, private_directory, remove_private
 from emu.runtime.cluster.session import ENVIRONMENT
-from emu.runtime.cluster.short_paths import MARK, private_directory, remove_private
 from tests.runtime.patience import until
 
 LONGEST_S = 360

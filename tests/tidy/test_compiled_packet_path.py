@@ -37,7 +37,8 @@ from actors.compiled.build import (
     with_inlined,
 )
 from actors.compiled.fields import FieldsLoader
-from actors.compiled.finder import present_hot_modules, source_path
+from actors.compiled.finder import source_path
+from actors.compiled.hot_modules import HOT_MODULES
 from tests.runtime.patience import PATIENCE_S, until
 from tests.tidy.tracked import ROOT
 
@@ -46,7 +47,7 @@ pytestmark = pytest.mark.long
 STEP = "from actors.kernel.limits import LIMIT\n\n\ndef step(n: int) -> int:\n    return n * 2 + LIMIT\n"
 WALK = "from actors.kernel.toy import step\n\n\ndef walk(n: int) -> int:\n    return step(step(n))\n"
 LIMITS = "from typing import Final\n\nLIMIT: Final = 1\n"
-HOT = "HOT_MODULES = ('actors.kernel.toy', 'actors.kernel.absent', 'actors.walk')\n"
+HOT = "HOT_MODULES = ('actors.kernel.toy', 'actors.walk')\n"
 ASK = "import emu, actors.walk as w; print(w.walk(10), emu.compiled_state(), w.__file__.endswith('.so'))"
 
 
@@ -187,9 +188,16 @@ def test_stale_build_never_shadows_edited_source(copy: Path, edited: str, text: 
 
 
 @needs_compiler
-def test_hot_module_that_appears_makes_the_build_stale(copy: Path) -> None:
-    (copy / "actors/kernel/absent.py").write_text("X = 1\n")
+def test_hot_module_that_is_added_makes_the_build_stale(copy: Path) -> None:
+    (copy / "actors/compiled/hot_modules.py").write_text(HOT.replace("('", "('actors.kernel.limits', '"))
     assert "the sources changed" in python(copy, "-c", ASK)
+
+
+@needs_compiler
+def test_hot_module_that_moved_is_refused_by_its_name(copy: Path) -> None:
+    (copy / "actors/kernel/toy.py").rename(copy / "actors/toy.py")
+    said = python(copy, "-m", "actors.compiled.build")
+    assert "actors/compiled/hot_modules.py names actors.kernel.toy: no such module" in said
 
 
 @needs_compiler
@@ -443,7 +451,7 @@ def test_a_compile_finds_no_error_of_types_although_it_reads_no_library(tmp_path
     """A compile leaves libraries out, and one error of types ends it: all would run interpreted."""
     settings = tmp_path / "mypy.ini"
     settings.write_text(MYPY, encoding="utf-8")
-    found = [source_path(ROOT, module) for module in present_hot_modules(ROOT)]
+    found = [source_path(ROOT, module) for module in HOT_MODULES]
     files = [str(path.relative_to(ROOT)) for path in found if path is not None]
     options = ["--namespace-packages", "--explicit-package-bases", "--ignore-missing-imports"]
     options += [f"--config-file={settings}", f"--cache-dir={tmp_path}"]
@@ -497,7 +505,7 @@ def test_a_plug_in_is_compiled_with_the_group_and_served_where_it_is_what_was_co
 def test_no_constructor_of_the_packet_path_lets_go_of_self_before_all_fields_are_set() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"
-        for path in (source_path(ROOT, module) for module in present_hot_modules(ROOT))
+        for path in (source_path(ROOT, module) for module in HOT_MODULES)
         if path is not None
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef) and node.name == "__init__"

@@ -34,7 +34,7 @@ def main(directory: str, cpus: str, store_bytes: str, *without: str) -> None:
     import ray  # noqa: PLC0415  here alone
     from ray._private import node, services, utils, worker  # noqa: PLC0415
 
-    # What is started outlives this program: whoever started it ends all (`emu.runtime.cluster.short_paths`).
+    # What is started outlives this program: whoever started it ends all (`emu.base.short_paths`).
     utils.detect_fate_sharing_support = lambda: False
     own: Any = node.Node
     own.start_reaper_process = _nothing

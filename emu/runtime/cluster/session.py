@@ -34,8 +34,8 @@ from typing import Final
 
 from actors.compiled.finder import BUILD_VARIABLE, choice
 from emu.base.errors import RuntimeFailure, UsageError
+from emu.base.short_paths import private_directory, remove_private, started_for
 from emu.runtime.cluster.nodes import speaks_grpc
-from emu.runtime.cluster.short_paths import private_directory, remove_private, started_for
 
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 """A little above the least that Ray accepts."""

@@ -14,7 +14,6 @@ Not here: TLS, authentication (loopback only), compression, keep-alive.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import threading
@@ -23,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from emu.base.errors import RuntimeFailure
+from emu.runtime.result import target_list
 
 THREADS: Final = 2
 TIMEOUT_S: Final = 2.0
@@ -149,21 +149,6 @@ def _send(connection: socket.socket, status: str, content_type: str, body: bytes
     sent = connection.sendmsg([head, body])
     for part in (head[sent:], memoryview(body)[max(sent - len(head), 0) :]):
         connection.sendall(part)
-
-
-def target_list(run: str, targets: Iterable[tuple[int, str]]) -> str:
-    """What Prometheus reads of a run's workers, from a page or a file: JSON.
-
-    An address is HOST:PORT, or HOST:PORT/PATH where the page is PATH/metrics there.
-    """
-    listed = []
-    for worker, address in targets:
-        server, slash, path = address.partition("/")
-        labels = {"run": run, "role": "worker", "worker": str(worker)}
-        if slash:
-            labels["__metrics_path__"] = f"/{path}/metrics"
-        listed.append({"targets": [server], "labels": labels})
-    return json.dumps(listed)
 
 
 class Discovery:

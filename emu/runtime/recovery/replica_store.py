@@ -18,14 +18,14 @@ an answer is waited for. The replica store belongs to its run, and ends with the
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final
 
 from emu.runtime.cluster.lost_servers import gone_errors
 from emu.runtime.cluster.nodes import Node, answering, cluster_nodes
-from emu.runtime.recovery.snapshots import KEPT, BrokenFile, SnapshotFiles, opened, write_file
+from emu.runtime.recovery.snapshots import KEPT, BrokenFile, SnapshotFiles, Steps, opened, write_file
 
 CHUNK_BYTES: Final = 1 << 22
 MOST_BYTES: Final = 1 << 32
@@ -33,9 +33,6 @@ MOST_BYTES: Final = 1 << 32
 UNDER_WAY: Final = 4
 """How many chunks are sent before the first is waited for."""
 ANSWER_S: Final = 60.0
-
-Steps = Iterator[None]
-"""What is done a step at a time; it has ended once all is done."""
 
 
 class ReplicaStore:

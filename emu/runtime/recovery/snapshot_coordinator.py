@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from emu.base.short_paths import private_directory, remove_private
 from emu.base.units import format_time
 from emu.measure.run_directory.run_directory import SNAPSHOTS
-from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import Ending, Observer, RunOptions
-from emu.runtime.recovery.replica_store import Steps
 from emu.runtime.recovery.rules import SnapshotClock, digests_of
-from emu.runtime.recovery.snapshots import Saved, Snapshot, SnapshotFiles, fingerprint
+from emu.runtime.recovery.snapshots import Saved, Snapshot, SnapshotFiles, Steps, fingerprint
 from emu.scenario.schema import Scenario
 
 PAUSE_S: Final = 0.01

@@ -49,6 +49,10 @@ VERSION: Final = 7
 _KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}
 
 
+Steps = Iterator[None]
+"""What is done a step at a time; it has ended once all is done."""
+
+
 class Snapshot(NamedTuple):
     """The state of a run at `sync_ps`."""
 

@@ -33,7 +33,6 @@ from emu.runtime.cluster.nodes import ClusterLost
 from emu.runtime.cluster.session import ray_session
 from emu.runtime.interruption import Interruption
 from emu.runtime.live.changes import LOOK_S as LEAD_S
-from emu.runtime.live.changes import RayLead
 from emu.runtime.outcome import (
     Blame,
     Ending,
@@ -46,16 +45,17 @@ from emu.runtime.outcome import (
     WorkerRecord,
 )
 from emu.runtime.pages.metrics_page import Discovery, RemoteMetrics
-from emu.runtime.recovery.replica_store import SecondCopy, Steps, brought
+from emu.runtime.recovery.replica_store import SecondCopy, brought
 from emu.runtime.recovery.rules import Patience, can_be_repeated, judge, kept_details
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
-from emu.runtime.recovery.snapshots import Snapshot, to_bytes
+from emu.runtime.recovery.snapshots import Snapshot, Steps, to_bytes
 from emu.runtime.result import UNFINISHED, outcome_of, write_workers
 from emu.runtime.sampling import Merger
 from emu.runtime.sync.placement import Placement
 from emu.runtime.waiting import Wait
 from emu.runtime.workers.idle_workers import worker_pool_of_session
 from emu.runtime.workers.peers import FORCING_TCP, SECRET_BYTES, Address
+from emu.runtime.workers.ray_lead import RayLead
 from emu.runtime.workers.worker import Place, Prepared, WorkerSpec, from_plain, host_identity
 from emu.runtime.workers.worker_group import (
     ASK_S,

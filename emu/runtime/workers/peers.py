@@ -54,7 +54,7 @@ from typing import Final
 import trio
 
 from emu.base.errors import EmuError, ProtocolError, RuntimeFailure
-from emu.runtime.cluster.short_paths import private_directory, remove_private
+from emu.base.short_paths import private_directory, remove_private
 from emu.runtime.workers.exchange import CHUNK_BYTES, PeerGone, Seal, Unframer, framed
 
 MAGIC: Final = b"emu2"
