@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 SCENARIO ?= scenarios/start/quickstart.yaml
-ARGS ?=
 
 # The first of these that is a Python >= 3.11 with venv and pip; or say which: make PYTHON=/path/to/python3
 USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
@@ -28,7 +27,8 @@ NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/runnable ## run the quickstart (or SCENARIO=..., with ARGS=...)
+run: ARGS ?= --workers 2
+run: $(VENV)/runnable ## run the quickstart on two Ray workers (or SCENARIO=..., with ARGS=...)
 	@$(BIN)/python -m actors.compiled.build --background
 	@$(BIN)/emu run $(SCENARIO) $(ARGS)
 

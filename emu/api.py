@@ -2,7 +2,7 @@
 
     import emu
 
-    result = emu.run("scenarios/start/quickstart.yaml", overrides={"ncclx.channels": 2}, local=True)
+    result = emu.run("scenarios/start/quickstart.yaml", overrides={"ncclx.channels": 2})
     print(result.summary.jobs["bench"].collectives[-1].busbw, result.passed)
 
 `load` reads a scenario, `prepare` fits it to its fabric, `run` runs it and judges its expectations. In a
@@ -53,12 +53,13 @@ from emu.results.summary import Diagnosed, Judged, Summary
 from emu.results.summary import json_schema as summary_schema
 from emu.run_diagnosis import alone_times, diagnose_directory, diagnosed
 from emu.runtime.blueprint import spread
+from emu.runtime.distributing import settled
 from emu.runtime.live.stepping import Stepped
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import check_options, run_blueprint
 from emu.runtime.steering import Steering
 from emu.runtime.sync.garbage import no_collection
-from emu.runtime.workers.idle_workers import session
+from emu.runtime.workers.idle_workers import session, worker_pool_of_session
 from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
 from emu.scenario.expect import Expectation, SeriesExpectation
@@ -263,8 +264,9 @@ def run(
     diagnose: bool = True,
     observer: Observer | None = None,
 ) -> Result:
-    """Run a scenario: in this process if `local`, else on Ray (started for the run unless `address` is
-    given).
+    """Run a scenario: in this process if `local` or with `parts`; on Ray with `workers`, another `placement`
+    or an `address` (without one Ray is started for the run), and in an open `session`. Else in this process,
+    unless workers on its cores would end the run at least 20 % sooner.
 
     Nothing but `overrides` changes the answer. A diagnosis emulates the run again with suspects as built:
     `diagnose=False` spares many runs in a row that, and leaves `diagnosis` of the summary empty, unless the
@@ -273,8 +275,10 @@ def run(
     where Ctrl-C or SIGTERM ended it or its diagnosis: what there is by then is in `out`.
     """
     prepared = prepare(source, overrides)
+    asked = local or parts > 1 or workers is not None or address is not None or placement != "packed"
     options = RunOptions(
-        local=local,
+        local=local or (parts > 1 and workers is None),
+        chooses=not asked and worker_pool_of_session() is None,
         parts=parts,
         workers=workers,
         placement=placement,
@@ -434,6 +438,12 @@ def _place_of(run_of: Result | str | Path) -> Path:
     return run_of.directory
 
 
+def settled_for(prepared: Prepared, options: RunOptions) -> RunOptions:
+    """The options with one process or workers chosen, where they leave that open."""
+    cost = prepared.cost if options.chooses else None
+    return settled(options, prepared.blueprint, cost, usable_cores())
+
+
 def run_prepared(
     prepared: Prepared,
     options: RunOptions,
@@ -460,6 +470,7 @@ def _run_recorded(
             _begin(directory, prepared)
         directory.name_devices(topology)
         options = options._replace(directory=directory.path)
+    options = settled_for(prepared, options)
     flows = scenario.fidelity == "flow"
     diagnose = diagnose or of_diagnosis(one.value for one in scenario.expect if isinstance(one, Expectation))
     try:
@@ -474,6 +485,7 @@ def _run_recorded(
     finally:
         if steering is not None:
             steering.close()
+    outcome = outcome._replace(engine=outcome.engine._replace(choice=options.why))
     # Faults and captures may have been changed meanwhile: results are those of the scenario as it became.
     scenario = scenario if steering is None else steering.scenario
     live = steering is not None or options.end_ps != NEVER_PS

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.compiled.finder import is_compiled
 from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError
 from emu.base.shipped import scenario_named
@@ -26,6 +27,7 @@ from emu.scenario.set_options import override_with
 from emu.scenario.spans import check_devices
 
 if TYPE_CHECKING:
+    from emu.build.pricing.estimate import Estimate
     from emu.measure.collected import JobPlan
 
 ScenarioSource = str | Path | Mapping[str, object] | Loaded
@@ -51,6 +53,16 @@ class Prepared:
         from emu.build.job_plans import job_plans  # noqa: PLC0415
 
         return job_plans(self.plan, self.topology)
+
+    @cached_property
+    def cost(self) -> Estimate | None:
+        """What a run of this costs one worker of this build, on the machine of docs/scale.md; None at flow
+        level, where to count it may take longer than the run."""
+        if self.scenario.fidelity == "flow":
+            return None
+        from emu.build.pricing.estimate import estimate  # noqa: PLC0415 - only of what is going to run
+
+        return estimate(self.scenario, self.topology, self.plan, compiled=is_compiled())
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the fabric."""

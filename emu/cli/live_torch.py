@@ -126,7 +126,7 @@ def _loaded(fabric: str, assignments: tuple[str, ...], seed: str | None, variant
 
 
 def _opened(loaded: Loaded, where: RunOptions) -> OpenRun:
-    if where.local:
+    if where.local or where.chooses:
         return api.open(loaded, parts=where.parts)
     return api.open(loaded, workers=where.workers, placement=where.placement, address=where.address)
 

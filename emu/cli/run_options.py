@@ -26,7 +26,11 @@ from emu.runtime.sync.placement import PLACEMENTS
 _RAY: Final = ("workers", "placement", "address")
 _CLUSTER: Final = ("pins", "wheel", "unprotected")
 _ON_RAY: Final = (
-    click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [one per usable core]."),
+    click.option(
+        "--workers",
+        type=click.IntRange(1, 1024),
+        help="Distribute the run over Ray workers [where they end it 20 % sooner].",
+    ),
     click.option(
         "--placement",
         type=click.Choice(list(PLACEMENTS)),
@@ -69,22 +73,17 @@ _TRAINS: Final = click.option(
     default=True,
     help="Handle packets that follow one another as one event a hop; the answer is the same [on].",
 )
-_LOCAL: Final = click.option("--local", is_flag=True, help="In this process, without Ray.")
+_LOCAL: Final = click.option("--local", is_flag=True, help="In this process alone, without Ray.")
 
 
 def placed(function: Command) -> Command:
-    """Add the options of a command that runs on Ray unless told otherwise; they are given as `where`."""
+    """Add the options of a command that runs something; they are given as `where`."""
     return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK, _TRAINS), _where)
-
-
-def placed_here(function: Command) -> Command:
-    """Add those of a command that runs in this process, unless `--workers` or `--address` is given."""
-    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK, _TRAINS), _where_else)
 
 
 def session_of(where: RunOptions) -> AbstractContextManager[None]:
     """What several runs of one command share: Ray and the workers, if they are on Ray."""
-    if where.local:
+    if where.local or where.chooses:
         return nullcontext()
     return session(where.address, unprotected=where.unprotected, wheel=where.wheel)
 
@@ -94,7 +93,7 @@ def ray_beside(where: RunOptions) -> Iterator[Callable[[], None]]:
     """Ray starts beside what is inside, where a run will be on a Ray of its own; what it is given ends that
     Ray where it turns out that it is not.
     """
-    if where.local or where.address is not None:
+    if where.local or where.chooses or where.address is not None:
         yield lambda: None
         return
     from emu.runtime.cluster.session import begun, drop_begun  # noqa: PLC0415 - only where Ray is started
@@ -118,32 +117,28 @@ def _placed(
     return command
 
 
-def _where(*, local: bool, parts: int | None, block: int | None, **ray: Any) -> RunOptions:
-    """The options of a run. Raises UsageError for what cannot be meant."""
-    if local and any(ray[name] is not None for name in _RAY):
-        raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
-    if parts is not None and not local:
-        raise UsageError("--parts is for --local; on Ray use --workers")
-    return _options(local, parts, block, **ray)
-
-
-def _where_else(*, local: bool, parts: int | None, block: int | None, **ray: Any) -> RunOptions:
-    if local:
-        return _where(local=True, parts=parts, block=block, **ray)
-    local = ray["workers"] is None and ray["address"] is None
-    if not local and parts is not None:
-        raise UsageError("--workers is for Ray, --parts for this process; accepted: one of them")
-    if local and ray["placement"] is not None:
-        raise UsageError("--placement is for Ray; accepted with --workers or --address")
-    return _options(local, parts, block, **ray)
-
-
-def _options(
-    local: bool, parts: int | None, block: int | None, placement: str | None, **ray: Any
+def _where(
+    *, local: bool, parts: int | None, block: int | None, placement: str | None, **ray: Any
 ) -> RunOptions:
+    """The options of a run, which choose where nothing belongs to one process or to Ray. Raises UsageError
+    for what cannot be meant.
+    """
+    on_ray = placement is not None or ray["workers"] is not None or ray["address"] is not None
+    if local and on_ray:
+        raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
+    if parts is not None and on_ray:
+        raise UsageError("--workers is for Ray, --parts for this process; accepted: one of them")
     if ray["address"] is None and any(ray[name] for name in _CLUSTER):
         raise UsageError("--pin, --wheel and --unprotected are for a cluster; say which with --address")
-    options = RunOptions(local=local, parts=parts or 1, placement=placement or "packed", block=block, **ray)
+    here = local or parts is not None
+    options = RunOptions(
+        local=here,
+        chooses=not here and not on_ray,
+        parts=parts or 1,
+        placement=placement or "packed",
+        block=block,
+        **ray,
+    )
     check_options(options)
     return options
 
@@ -176,6 +171,8 @@ def recovering(function: Command) -> Command:
                 sorted({positive_time_ps("--snapshot-at", text) for text in snapshot_at})
             ),
         }
+        if recoveries is not None or liveness is not None:
+            others["where"] = others["where"]._replace(chooses=False)
         if recoveries is not None:
             recovery["recoveries"] = recoveries
         if liveness is not None:

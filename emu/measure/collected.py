@@ -118,6 +118,8 @@ class EngineFacts(NamedTuple):
     """Transfers in all solutions, counted each time."""
     doubts: tuple[str, ...] = ()
     """What flow level may have wrong in this run, and why."""
+    choice: str = ""
+    """Why it was one process or workers."""
 
 
 class GroupPlan(NamedTuple):

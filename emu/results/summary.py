@@ -151,9 +151,11 @@ class Engine(Part):
     """How the run was carried out: the only part that depends on the machine and on the placement."""
 
     workers: int
-    """Workers, or parts of a `--local` run."""
+    """Workers, or parts of a run in one process."""
     placement: str
     """`local`, `packed`, `node` or `device`."""
+    choice: str = ""
+    """Why one process or workers: `asked for`, or what was estimated of both."""
     events: int
     """Events executed by all devices."""
     packet_hops: int

@@ -52,6 +52,12 @@ class RunOptions(NamedTuple):
 
     local: bool = False
     """In this process, without Ray."""
+    chooses: bool = False
+    """Whether that is open: one process, or workers where they pay (`emu.runtime.distributing`)."""
+    why: str = ""
+    """Why it is one process or workers, for the summary."""
+    instead: int = 0
+    """How many workers one process was compared with, if it was."""
     parts: int = 1
     """With `local`: how many separately built partitions."""
     block: int | None = None

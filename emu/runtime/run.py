@@ -75,7 +75,7 @@ def check_options(options: RunOptions) -> None:
     if options.placement not in PLACEMENTS:
         raise UsageError(f"placement {options.placement!r}; accepted: {', '.join(PLACEMENTS)}")
     if options.parts > 1 and not options.local:
-        raise UsageError("--parts is for --local; on Ray it is --workers")
+        raise UsageError("--parts is for one process; on Ray it is --workers")
 
 
 @no_collection()

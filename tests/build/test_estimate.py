@@ -10,7 +10,7 @@ import pytest
 
 from actors.ncclx.schedule import Schedule
 from emu import api
-from emu.build.pricing import estimate
+from emu.build.pricing import distribution, estimate
 from emu.build.pricing.estimate import Estimate, about_wall
 from emu.cli.commands.estimate import estimated
 from emu.cli.main import main
@@ -93,14 +93,19 @@ def test_the_page_has_the_prices_that_are_used() -> None:
     reported = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+?) \|", page, re.MULTILINE))
     scale = {"KiB": 1 << 10, "MiB": 1 << 20}
     for name, price in reported.items():
-        known = getattr(estimate, name)
+        known = getattr(estimate, name, None) or getattr(distribution, name)
         if isinstance(known, tuple):
             found = re.findall(r"([\d.]+)(?: us)? with ([\d,]+)", price)
             assert tuple((int(hosts.replace(",", "")), float(us)) for us, hosts in found) == known
         else:
             number, _, unit = price.partition(" ")
             assert float(number) * scale.get(unit, 1) == known, name
-    used = {name for name in vars(estimate) if re.fullmatch(r"[A-Z]+_(S|US|MS|BYTES)|SAMPLES", name)}
+    used = {
+        name
+        for module in (estimate, distribution)
+        for name in vars(module)
+        if re.fullmatch(r"[A-Z]+_(S|US|MS|BYTES)|SAMPLES|TCP|UNEVEN|SOONER", name)
+    }
     assert used - {"LONG_S", "CTS_BYTES", "SPLIT_ALIGN_BYTES"} == reported.keys()
 
 

@@ -216,7 +216,7 @@ def test_new_copies_a_scenario_with_what_it_reads_and_replaces_nothing(
     assert (status, err) == (0, [])
     assert out == [
         *(f"written: {name}" for name in ("chakra.yaml", *traces)),
-        "edit it, then: emu run chakra.yaml --local",
+        "edit it, then: emu run chakra.yaml",
     ]
     for name in ("chakra.yaml", *traces):
         assert (tmp_path / name).read_bytes() == (ROOT / "scenarios/workloads" / name).read_bytes()
@@ -465,7 +465,7 @@ def test_a_run_that_does_not_end_is_status_3(capsys: Captured, tmp_path: Path) -
             ["--local", "--workers", "2"],
             "--workers, --placement and --address are for Ray; with --local use --p",
         ),
-        (["--parts", "2"], "--parts is for --local; on Ray use --workers"),
+        (["--parts", "2", "--workers", "2"], "--workers is for Ray, --parts for this process; accepted: one"),
         (["--local", "--out", "FILE"], "FILE: "),
         (
             ["--local", "--set", "jobs[0].ranks=5"],

@@ -41,7 +41,11 @@ def test_ray_that_is_not_installed_fails(
 ) -> None:
     assert doctor.check_ray().state == "ok"
     monkeypatch.setattr(sys, "path", [])
-    assert doctor.check_ray() == ("ray", "fail", "not installed; run `make setup`, or use `emu run --local`")
+    assert doctor.check_ray() == (
+        "ray",
+        "fail",
+        "not installed; run `make setup`; one process goes without",
+    )
     monkeypatch.setattr(doctor, "CHECKS", (doctor.check_ray,))
     assert main(["doctor"]) == 4
     assert capsys.readouterr().out.startswith("fail  ray ")
@@ -125,7 +129,7 @@ def test_memory_and_open_files_are_counted(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(doctor, "_available_memory_bytes", lambda: 2**30)
     assert doctor.check_memory()[1:] == (
         "note",
-        "1.0 GiB available; Ray needs some 1 GiB: use --local, or fewer workers",
+        "1.0 GiB available; Ray needs some 1 GiB: use one process, or fewer workers",
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))

@@ -130,7 +130,8 @@ def test_the_run_is_repeated_bit_for_bit(
 
 
 @pytest.mark.parametrize(
-    "options", [["--pace", "1ms"], ["--pace", "2s/s"], ["--pace", "fast"], ["--for", "3"], ["--parts", "2"]]
+    "options",
+    [["--pace", "1ms"], ["--pace", "2s/s"], ["--pace", "fast"], ["--for", "3"], ["--parts=2", "--workers=2"]],
 )
 def test_what_cannot_be_meant_is_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", str(TINY), *options]) == 2

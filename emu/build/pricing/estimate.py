@@ -100,6 +100,10 @@ class Estimate(NamedTuple):
     flows: int = 0
     in_trains: tuple[int, ...] = ()
     """The numbers of flows that go as trains of packets, of so many flows."""
+    packets_s: float = 0.0
+    """The part of the time that packets of the run itself take: what workers share."""
+    least_ps: int = 0
+    """The least virtual time of the run: the busiest NIC's bytes at its rate."""
 
     def warnings(self) -> list[str]:
         """A line if it takes more than `LONG_S`."""
@@ -167,6 +171,8 @@ def estimate(
         START_S + (again * (packets_us * slower + building_us) + sampled * SAMPLE_US) / 1e6,
         flows=trains.flows,
         in_trains=tuple(flow.flow for flow in trains.in_trains),
+        packets_s=packets_us * slower / 1e6,
+        least_ps=counted.least_ps(),
     )
 
 
@@ -295,9 +301,12 @@ class _Count:
     def samples(self) -> int:
         """The fewest that the run can have, or `SAMPLES` if somebody chose their distance."""
         run = self._scenario.run
-        busiest_ps = max((self._sending_ps(nic, size) for (nic, _), size in self._loads.items()), default=0)
         least = SAMPLES if "sample_every_ps" in run.model_fields_set else 1
-        return min(max(busiest_ps // run.sample_every_ps, least), run.max_time_ps // run.sample_every_ps)
+        return min(max(self.least_ps() // run.sample_every_ps, least), run.max_time_ps // run.sample_every_ps)
+
+    def least_ps(self) -> int:
+        """How long the busiest NIC sends or receives."""
+        return max((self._sending_ps(nic, size) for (nic, _), size in self._loads.items()), default=0)
 
     def _sending_ps(self, nic: int, size_bytes: int) -> int:
         ends = self._topology.ports(nic)

@@ -95,7 +95,7 @@ def check_ray() -> Check:
     try:
         return Check("ray", "ok", version("ray"))
     except PackageNotFoundError:
-        return Check("ray", "fail", "not installed; run `make setup`, or use `emu run --local`")
+        return Check("ray", "fail", "not installed; run `make setup`; one process goes without")
 
 
 def check_cores() -> Check:
@@ -111,7 +111,7 @@ def check_memory() -> Check:
         return Check("memory", "note", "cannot be read here")
     text = f"{available_bytes / 2**30:.1f} GiB available"
     if available_bytes < LEAST_MEMORY_BYTES:
-        return Check("memory", "note", f"{text}; Ray needs some 1 GiB: use --local, or fewer workers")
+        return Check("memory", "note", f"{text}; Ray needs some 1 GiB: use one process, or fewer workers")
     return Check("memory", "ok", text)
 
 
@@ -139,7 +139,7 @@ def check_shared_memory() -> Check:
     if not shared.is_dir():
         return Check("shm", "note", f"no {shared}; Ray falls back to files")
     if not os.access(shared, os.W_OK | os.X_OK):
-        return Check("shm", "fail", f"{shared} cannot be written, which Ray must; or use `emu run --local`")
+        return Check("shm", "fail", f"{shared} cannot be written, as Ray must; one process does without")
     free_bytes = shutil.disk_usage(shared).free
     return Check("shm", "ok" if free_bytes >= 2**27 else "note", f"{free_bytes / 2**30:.1f} GiB free")
 

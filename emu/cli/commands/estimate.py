@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
 import click
 
 import emu
+from emu.base.errors import UsageError
 from emu.base.spelling import listed
 from emu.base.units import about_size, aligned, counted
+from emu.build.pricing.distribution import Distributed
 from emu.build.pricing.estimate import LEAST, LONG_S, PACE_MS, Estimate, about_wall, estimate
 from emu.build.pricing.train_flows import NO_FLOWS, train_flows
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.preparing import Prepared, prepare
+from emu.runtime.distributing import terms
 
 MOST_PACE: Final = 100
 """No machine takes so many times as long as the one where `PACE_MS` was measured."""
@@ -25,10 +29,24 @@ MOST_PACE: Final = 100
 @click.command()
 @click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
 @overriding
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 65536),
+    help="Also the terms of the time on so many workers, a core each.",
+)
+@click.option(
+    "--nodes", type=click.IntRange(1, 65536), default=1, help="Machines that these workers are on  [1]."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
 @reading
 def command(
-    scenarios: tuple[str, ...], assignments: tuple[str, ...], seed: str | None, variant: str, as_json: bool
+    scenarios: tuple[str, ...],
+    assignments: tuple[str, ...],
+    seed: str | None,
+    variant: str,
+    workers: int | None,
+    nodes: int,
+    as_json: bool,
 ) -> None:
     """Count the packet-hops of each SCENARIO from its plan, with memory and wall time on one worker.
 
@@ -36,17 +54,29 @@ def command(
     trains of packets, several hops at the price of one, are listed by number. What congestion adds and what
     an early end takes away is not known before the run; at flow level only the least is. Jobs that begin
     again (`run.repeat`) are counted as often as they fit into `run.max_time`.
+    The terms on workers are those of docs/scale.md, on the machine that is described there.
     """
+    if nodes > (workers or 1):
+        raise UsageError(
+            f"--nodes {nodes}: a node has at least one worker; accepted: --workers {nodes}, or more"
+        )
     found: list[tuple[str, Estimate]] = []
+    spread: list[Distributed | None] = []
     for one in scenarios:
         loaded = load_scenario(one, assignments, seed, variant)
         if loaded.scenario.fidelity == "flow":  # a plan of it may take longer than the run
             found.append((loaded.scenario.name, LEAST._replace(wall_s=LEAST.wall_s * _pace())))
+            spread.append(None)
             continue
         prepared = prepare(loaded)
         found.append((prepared.scenario.name, estimated(prepared, with_trains=True)))
+        spread.append(_on_workers(prepared, workers, nodes))
     if as_json:
-        click.echo(json.dumps([{"scenario": name, **one._asdict()} for name, one in found], indent=2))
+        rows_of = [
+            {"scenario": name, **one._asdict(), **({"on_workers": _plain(terms)} if terms else {})}
+            for (name, one), terms in zip(found, spread, strict=True)
+        ]
+        click.echo(json.dumps(rows_of, indent=2))
         return
     rows = [["scenario", "packet-hops", "memory", f"wall time, {_how()}, idle machine"]]
     rows += [[name, *_reported(one)] for name, one in found]
@@ -54,6 +84,42 @@ def command(
     for name, cost in found:
         if cost.flows:
             say(f"{name}: {_trains(cost)}")
+    if workers is not None:
+        say("\n".join(["", *_terms_table([name for name, _ in found], spread)]))
+
+
+def _on_workers(prepared: Prepared, workers: int | None, nodes: int) -> Distributed | None:
+    """The terms on so many workers, if any are asked for; None where nothing is distributed."""
+    if workers is None or prepared.cost is None:
+        return None
+    return terms(prepared.blueprint, prepared.cost, workers, nodes=nodes)
+
+
+def _plain(one: Distributed) -> dict[str, object]:
+    return {**one._asdict(), "wall_s": one.wall_s, "bound": one.bound}
+
+
+def _terms_table(names: Sequence[str], found: Sequence[Distributed | None]) -> list[str]:
+    """A line for each scenario: the terms of its time on workers, in seconds, and the largest."""
+    head = [
+        "scenario",
+        "workers",
+        "nodes",
+        "not distributed",
+        "Ray",
+        "packets",
+        "crossing",
+        "windows",
+        "wall time",
+    ]
+    rows = [[*head, "bound by"]]
+    for name, one in zip(names, found, strict=True):
+        if one is None:
+            rows.append([name, "1", "1", *["-"] * 6, "flow level: one process"])
+            continue
+        times = (one.alone_s, one.ray_s, one.packets_s, one.crossing_s, one.windows_s, one.wall_s)
+        rows.append([name, str(one.workers), str(one.nodes), *map(about_wall, times), one.bound])
+    return aligned(rows, indent="")
 
 
 def estimated(prepared: Prepared, *, with_trains: bool = False) -> Estimate:
@@ -104,7 +170,8 @@ def costs(prepared: Prepared) -> list[str]:
     """
     if prepared.scenario.fidelity == "flow":
         return []
-    found = _estimated(prepared)
+    found = prepared.cost
+    assert found is not None, "what runs in packets has a cost"
     if found.wall_s * MOST_PACE <= LONG_S:  # which is nearly every run, and to measure takes 15 ms
         return []
     return found._replace(wall_s=found.wall_s * _pace()).warnings()

@@ -65,7 +65,7 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
     for note in loaded.notes:
         click.echo(f"note: {note}", err=True)
     click.echo(f"written: {target}")
-    click.echo(f"edit it, then: emu run {shlex.quote(str(target))} --local")
+    click.echo(f"edit it, then: emu run {shlex.quote(str(target))}")
 
 
 def _traced(files: Sequence[Path]) -> Part:

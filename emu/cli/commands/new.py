@@ -50,7 +50,7 @@ def command(name: str, file: Path | None) -> None:
             copies[beside] = content
     _write(copies)
     chosen = f" --variant {variant}" if variant else ""
-    click.echo(f"edit it, then: emu run {shlex.quote(str(target))}{chosen} --local")
+    click.echo(f"edit it, then: emu run {shlex.quote(str(target))}{chosen}")
 
 
 def _write(copies: Mapping[Path, bytes]) -> None:

@@ -23,7 +23,7 @@ from emu.base.errors import UsageError
 from emu.base.shipped import scenario_named
 from emu.cli.columns import known_columns, say_whole
 from emu.cli.commands.estimate import costs
-from emu.cli.run_options import placed_here, result_of
+from emu.cli.run_options import placed, result_of
 from emu.cli.scenario_options import forcing, overriding
 from emu.cli.terminal import TimeLeft
 from emu.measure.nccl_table import (
@@ -120,7 +120,7 @@ Examples:
 @click.option("--scenario", metavar="FILE", help="The fabric and every knob, but its jobs, faults, expect.")
 @click.option("--topology", metavar="KIND", help="Another fabric: a kind, or a mapping in YAML.")
 @overriding
-@placed_here
+@placed
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the run there, as `emu run` does.")
 @forcing
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of the table.")

@@ -13,7 +13,7 @@ import click
 
 import emu
 from actors.compiled.finder import SLOWER
-from emu.api import Prepared, Result, prepare, run_prepared
+from emu.api import Prepared, Result, prepare, run_prepared, settled_for
 from emu.base.errors import UsageError
 from emu.base.units import counted
 from emu.build.run_warnings import run_warnings
@@ -25,6 +25,7 @@ from emu.measure import summary_report
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.reports.live_link import Linked, LiveLink
+from emu.runtime.distributing import ASKED
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.base import notices
 
@@ -122,6 +123,7 @@ def show_run(
     """Run what was prepared, and show it; the exit status."""
     terminal = Terminal(prepared.jobs, quiet=quiet or as_json)
     shown = _Shown(terminal)
+    options = settled_for(prepared, options)
     terminal.begin(_title(prepared), (*_facts(prepared, options), *_replaced(directory)))
     for line in warnings:
         terminal.noted(f"{line}; an older snapshot is used, if there is one")
@@ -203,12 +205,14 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
     sizes = {"GPU": topology.gpus, "NIC": topology.nics, "switch": topology.switches}
     counts = ", ".join(counted(len(numbers), noun) for noun, numbers in sizes.items())
     if prepared.scenario.fidelity == "flow":
-        where = "at flow level, in this process"
+        where = "in one process"
     elif options.local:
-        where = f"here, in {options.parts} parts" if options.parts > 1 else "here, without Ray"
+        where = f"here, in {options.parts} parts" if options.parts > 1 else "in one process"
     else:
         workers = f", {options.workers} workers" if options.workers is not None else ""
         where = f"on Ray, placement {options.placement}{workers}"
+    where += f": {options.why}" if options.why != ASKED else ""
+    where += f" (--workers {options.instead} distributes)" if options.local and options.instead else ""
     return (
         f"{counts}; seed {prepared.scenario.seed}",
         f"run {where}; packet path {emu.compiled_state()}{'' if emu.is_compiled() else f', {SLOWER}'}",
@@ -236,7 +240,7 @@ def _repeat(
         words += ["--variant", variant]
     if options.local:
         words += ["--local"] if options.parts == 1 else ["--local", "--parts", str(options.parts)]
-    else:
+    elif not options.chooses:
         words += ["--workers", str(options.workers)] if options.workers is not None else []
         words += ["--placement", options.placement] if options.placement != "packed" else []
         words += ["--address", options.address] if options.address is not None else []

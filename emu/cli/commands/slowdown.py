@@ -17,7 +17,7 @@ from emu.api import prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.units import about_size, about_time, aligned
 from emu.cli.columns import say
-from emu.cli.run_options import placed_here, session_of
+from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.cli.terminal import RunLeft
 from emu.results.summary import Summary
@@ -142,7 +142,7 @@ def json_text(jobs: Sequence[JobCost], links: Sequence[SharedLink]) -> str:
 @click.command()
 @click.argument("scenario")
 @overriding
-@placed_here
+@placed
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every shared link listed.")
 @click.option("--quiet", is_flag=True, help="Print only failures on standard error.")
 def command(

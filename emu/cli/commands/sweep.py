@@ -267,11 +267,11 @@ Loader = Callable[[list[Override]], Loaded]
 
 EXAMPLES: Final = """\b
 Examples:
-  emu sweep incast --local --set switch.buffer.alpha=1/32,1/8,1 \\
+  emu sweep incast --set switch.buffer.alpha=1/32,1/8,1 \\
       --show fabric.pfc_paused_ps
-  emu sweep quickstart --local --set routing.kind=ecmp,e_ecmp \\
+  emu sweep quickstart --set routing.kind=ecmp,e_ecmp \\
       --set ncclx.qps_per_connection=1,16
-  emu sweep incast --local --largest 'jobs[0].workload.fan_in=4..48'
+  emu sweep incast --largest 'jobs[0].workload.fan_in=4..48'
   emu sweep llama3 --set checkpoint.every=10min,30min,1h --seeds 20 --mean
   emu sweep quickstart --workers 2 --seeds 5 --mean \\
       --set 'jobs[0].workload.sizes=[1MiB],[8MiB]'

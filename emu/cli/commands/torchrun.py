@@ -20,7 +20,7 @@ from emu.base.units import counted
 from emu.cli.columns import say
 from emu.cli.commands.run import show_run
 from emu.cli.live_torch import live
-from emu.cli.run_options import placed_here
+from emu.cli.run_options import placed
 from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import RunLeft
 from emu.measure.run_directory.run_directory import RunDirectory
@@ -100,7 +100,7 @@ Examples:
     help="Compare values of a key, or of a --flag of SCRIPT.",
 )
 @overriding
-@placed_here
+@placed
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results  [runs/NAME-N].")
 @forcing
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")

@@ -303,7 +303,7 @@ def command(
     check_unattended(prepared.scenario)
     steering = Steering(prepared.scenario, prepared.topology)
     # In this process nothing is gone back to: a live run is repeated by `emu replay`.
-    kept: dict[str, Any] = {"snapshot_every_s": 0.0} if where.local else {}
+    kept: dict[str, Any] = {"snapshot_every_s": 0.0} if where.local or where.chooses else {}
     options = where._replace(
         pace_ps=pace_ps, steering=steering, discovery_port=discovery_port, **{**recovery, **kept}
     )

@@ -53,6 +53,7 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
     return Engine(
         workers=facts.workers,
         placement=facts.placement,
+        choice=facts.choice,
         events=sum(device.executed for device in devices),
         packet_hops=sum(device.frames_received for device in devices),
         data_packet_hops=sum(device.data_frames_received for device in devices),

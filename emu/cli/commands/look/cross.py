@@ -11,7 +11,7 @@ import click
 from emu.api import prepare, run_prepared
 from emu.base.units import about_time, aligned
 from emu.cli.columns import say
-from emu.cli.run_options import placed_here, session_of
+from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.cli.terminal import RunLeft
 from emu.flow.cross import Difference, differences
@@ -25,7 +25,7 @@ BEYOND_STATUS = 1
 @click.command()
 @click.argument("scenario")
 @overriding
-@placed_here
+@placed
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     scenario: str,
