@@ -16,7 +16,7 @@ from actors.compiled.finder import is_compiled
 from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError
 from emu.base.shipped import scenario_named
-from emu.build.checks import check_made, disagreements
+from emu.build.checks import blaming, check_made, disagreements
 from emu.build.drawing import Blueprint, blueprint_of
 from emu.build.plan import Plan
 from emu.scenario.load import Loaded, Source, load_mapping
@@ -111,7 +111,8 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
         topology = build_topology(scenario)
         check_devices(scenario, topology)  # before the plan, which takes longest
         check_made(scenario, topology)
-        blueprint = blueprint_of(scenario, topology)
+        with blaming(scenario):
+            blueprint = blueprint_of(scenario, topology)
         if scenario.fidelity == "auto":
             from emu.flow.choosing import choose  # noqa: PLC0415 - flow level, only where it may be asked for
 

@@ -293,6 +293,7 @@ class Schedule:
             calls = [self.call(operation, channel) for channel in range(self.channels)]
             cut = self.cuts[self.protocol(operation)]
             try:
+                _check_types(own, calls[0])
                 content = own.content()
                 key = "" if content is None else _key(content, calls, cut)
                 if key and key in proofs:
@@ -315,6 +316,24 @@ class Schedule:
 
     def _kinds(self) -> Iterable[Operation]:
         return dict.fromkeys(map(self._nominal, self.operations))
+
+
+def _check_types(own: Algorithm, call: Call) -> None:
+    """Raises GraphError if an algorithm of the user's answers with another type than `Algorithm` does."""
+    for name, found, kind, accepted in (
+        ("pieces", own.pieces, int, "a whole number"),
+        ("loop", own.loop(call), tuple, "two whole numbers"),
+        ("reach", own.reach(call), int, "a whole number"),
+        ("steps", own.steps(call, 0), list, "a list of Step"),
+    ):
+        parts: list[object] = list(found) if isinstance(found, (tuple, list)) else []
+        part = Step if name == "steps" else int
+        if (
+            not isinstance(found, kind)
+            or not all(isinstance(one, part) for one in parts)
+            or (name == "loop" and len(parts) != 2)
+        ):
+            raise GraphError(f"`{name}` of {type(own).__name__} is {repr(found)[:80]}, not {accepted}")
 
 
 class KnownPlans:

@@ -15,6 +15,7 @@ it.
 
 from __future__ import annotations
 
+import linecache
 import re
 import sys
 import traceback
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from actors.fabric.model import FABRIC, Topology, prefix_of
@@ -42,10 +44,12 @@ from emu.build.buffer_sizes import shared_pool_bytes
 from emu.build.nics import arbiter_of, control_of, recovery_of
 from emu.build.plan import Plan
 from emu.build.switches import aqm_of, build_switch, pool_of, scheduler_of
-from emu.scenario.plugins import SEPARATOR, load_plugin
+from emu.scenario.plugins import SEPARATOR, HookFailure, load_plugin
 from emu.scenario.schema import Scenario
 
 MOST_SHOWN: Final = 16
+SOURCES: Final = Path(__file__).parents[2]
+"""Where `actors` and `emu` are."""
 SHOWN_FRAMES: Final = 8
 """The deepest frame in the user's files."""
 MOST_HELD_BYTES: Final = 1 << 30
@@ -65,6 +69,12 @@ def own_classes(scenario: Scenario) -> dict[str, str]:
             f"{place}switch.ecn.kind": view.switch.ecn.kind,
             f"{place}switch.scheduling.kind": view.switch.scheduling.kind,
         }
+    for at, job in enumerate(scenario.jobs):
+        operations = getattr(job.workload, "operations", ())
+        named[f"jobs[{at}].workload.algorithm"] = str(getattr(job.workload, "algorithm", ""))
+        for number, operation in enumerate(operations):
+            key = f"jobs[{at}].workload.operations[{number}].algorithm"
+            named[key] = str(getattr(operation, "algorithm", ""))
     return {key: name for key, name in named.items() if SEPARATOR in name}
 
 
@@ -102,10 +112,15 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
         }
     problems = []
     for key, name in own_classes(scenario).items():
+        if key not in trials:  # an algorithm, which was made when it was read
+            continue
         try:
             trials[key]()
         except EmuError:
             raise
+        except SystemExit as error:
+            called = f"its `__init__` called sys.exit({error.code!r})"
+            raise RuntimeFailure(f"{key}: {name}: {called}") from error
         except Exception as error:  # noqa: BLE001  whatever somebody else's code raises
             reason = f"{name!r} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
             accepted = "a class whose instances can be made as those of its base are"
@@ -116,12 +131,15 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
 
 @contextmanager
 def blaming(scenario: Scenario) -> Iterator[None]:
-    """Tell a failure in a file of the user's own as that. Raises RuntimeFailure."""
+    """Tell a failure in a file of the user's own as that, by key. Raises RuntimeFailure."""
     try:
         yield
+    except HookFailure as error:
+        keys = [key for key, name in own_classes(scenario).items() if name == error.plugin]
+        raise RuntimeFailure(": ".join([*keys[:1], str(error)])) from error
     except EmuError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         modules = {name.partition(SEPARATOR)[0]: key for key, name in own_classes(scenario).items()}
         found = [
             (str(frame.f_globals["__name__"]), frame.f_code, line)
@@ -132,18 +150,24 @@ def blaming(scenario: Scenario) -> Iterator[None]:
             _blame_a_hook(scenario, error)
             raise
         key = modules[found[-1][0]]
+        if isinstance(error, SystemExit):
+            _, code, line = found[-1]
+            called = f"`{code.co_name}` called sys.exit({error.code!r}) ({code.co_filename}:{line})"
+            raise RuntimeFailure(f"{key}: {own_classes(scenario)[key]}: its {called}") from error
         lines = [f"{key}: {own_classes(scenario)[key]} failed: {type(error).__name__}: {error}"]
         for _, code, line in found[-SHOWN_FRAMES:]:
             lines.append(f"  {code.co_filename}:{line} in {code.co_name}")
         raise RuntimeFailure("\n".join(lines)) from error
 
 
-def _blame_a_hook(scenario: Scenario, error: Exception) -> None:
+def _blame_a_hook(scenario: Scenario, error: BaseException) -> None:
     """Tell a hook that returned something though it returns nothing: compiled code refuses that at the line
     that calls it. Raises RuntimeFailure.
     """
     *_, last = traceback.extract_tb(error.__traceback__)
-    called = re.findall(r"\.(\w+)\(", last.line or "")
+    # Compiled code knows its files from where it was compiled: `actors/...`.
+    line = linecache.getline(str(SOURCES / last.filename), last.lineno or 0)
+    called = re.findall(r"\.(\w+)\(", line)
     for key, name in own_classes(scenario).items() if isinstance(error, TypeError) else ():
         own = load_plugin(name)
         for hook in called:

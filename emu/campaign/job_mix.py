@@ -63,7 +63,6 @@ PLACEMENTS: Final = OneOfOrPlugin(
     PlacementSection,
     ServerPlacement,
     ("servers",),
-    {"servers": ("free", "count")},
 )
 
 
@@ -91,7 +90,6 @@ RANK_ORDERS: Final = OneOfOrPlugin(
     RankOrderSection,
     RankOrder,
     ("order",),
-    {"order": ("free", "servers", "traffic")},
 )
 TRAFFIC: Final = OneOf("kind", {"collective": CollectiveWorkload, "training": TrainingWorkload}, "collective")
 Workload = Annotated[CollectiveWorkload | TrainingWorkload, TRAFFIC]

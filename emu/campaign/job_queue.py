@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,8 @@ from emu.campaign.job_trace import TracedJobs
 from emu.campaign.rank_order import RankOrder, Traffic, traffic_of
 from emu.campaign.server_placement import FreeServers, ServerPlacement
 from emu.scenario.faults.draws import exponential_gap
-from emu.scenario.plugins import policy_of
+from emu.scenario.knobs import PolicySection
+from emu.scenario.plugins import HookFailure, policy_of
 
 PURPOSE: Final = 1 << 23
 """Purpose of the random streams: of arrivals, sizes, run times, placement."""
@@ -140,17 +141,26 @@ def check_sizes(mix: JobMix, free: FreeServers, file: str, traced: TracedJobs | 
         raise ScenarioError(problems)
 
 
-def _asked(policy: object, question: Callable[[], Iterable[Any]]) -> list[Any]:
-    """What a policy answers. RuntimeFailure, with the line, if its class is somebody's own and fails."""
+def _asked(key: str, policy: type[Any], question: Callable[[], Any]) -> Any:
+    """What a policy answers. RuntimeFailure, with key and line, if its class is somebody's own and fails."""
     try:
-        return list(question())
+        return question()
+    except HookFailure as error:
+        raise RuntimeFailure(f"{key}.kind: {error}") from error
     except (RuntimeFailure, ScenarioError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         *_, last = traceback.extract_tb(error.__traceback__)
         where = f"{last.filename}:{last.lineno}"
-        reported = f"{type(error).__name__}: {error}"
-        raise RuntimeFailure(f"{type(policy).__qualname__} failed at {where}: {reported}") from error
+        name = f"{policy.__module__}:{policy.__qualname__}"
+        reported = " ".join(f"{type(error).__name__}: {error}".split())
+        raise RuntimeFailure(f"{key}.kind: {name} failed at {where}: {reported}") from error
+
+
+def _made(key: str, section: PolicySection, stream: Stream) -> Any:
+    """The policy that a section chooses."""
+    policy = policy_of(section)
+    return _asked(key, policy, lambda: policy(section, stream))
 
 
 class _Cluster:
@@ -160,8 +170,8 @@ class _Cluster:
         self.mix = mix
         self.free = free
         streams = (Stream(mix.seed, place, PURPOSE) for place in (3, 4))
-        self.placement: ServerPlacement = policy_of(mix.placement)(mix.placement, next(streams))
-        self.rank_order: RankOrder = policy_of(mix.rank_order)(mix.rank_order, next(streams))
+        self.placement: ServerPlacement = _made("placement", mix.placement, next(streams))
+        self.rank_order: RankOrder = _made("rank_order", mix.rank_order, next(streams))
         self._traffic: dict[tuple[int, str], Traffic] = {}
         self.waiting: list[Job] = []
         self.running: list[tuple[int, int, Job]] = []
@@ -206,7 +216,8 @@ class _Cluster:
         count = self._servers(job)
         if count == 0 or count > self.free.whole:
             return count == 0
-        return bool(_asked(self.placement, lambda: [self.placement.fits(self.free, count)])[0])
+        placement = self.placement
+        return bool(_asked("placement", type(placement), lambda: placement.fits(self.free, count)))
 
     def _begin(self, job: Job, now_ms: int) -> None:
         count = self._servers(job)
@@ -235,14 +246,15 @@ class _Cluster:
             return self._traffic[key]
 
         order = self.rank_order
-        ordered = _asked(order, lambda: order.order(self.free, servers, traffic))
+        ordered = list(_asked("rank_order", type(order), lambda: order.order(self.free, servers, traffic)))
         if Counter(ordered) != Counter(servers):
             name = type(order).__qualname__
             raise RuntimeFailure(f"rank order {name} was given {len(servers)} servers and gave others")
         return ordered
 
     def _chosen(self, count: int) -> list[int]:
-        servers = _asked(self.placement, lambda: self.placement.servers(self.free, count))
+        placement = self.placement
+        servers = list(_asked("placement", type(placement), lambda: placement.servers(self.free, count)))
         whole = all(
             isinstance(server, int) and 0 <= server < len(self.free.gpus) and self.free.is_whole(server)
             for server in servers

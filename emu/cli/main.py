@@ -223,9 +223,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         say_whole(f"emu: {line} ({type(error).__name__})", err=True)
         return BAD_INPUT_STATUS
-    except SystemExit:
-        # Click's answer to a reader that went away, with a status that means a failed expectation here.
-        return BROKEN_PIPE_STATUS
+    except SystemExit as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        if Path(last.filename).parent.name == "click":
+            # Its answer to a reader that went away, with a status that means a failed expectation here.
+            return BROKEN_PIPE_STATUS
+        called = f"{last.filename}:{last.lineno}: `{last.name}` called sys.exit({error.code!r})"
+        say_whole(f"emu: {called}", err=True)
+        return EmuError.exit_status
     return result if isinstance(result, int) else 0
 
 

@@ -7,6 +7,10 @@ checked like every other. Whatever does not load is refused by name, with Python
 Importing a module runs its code. A run does that; a command that only reads somebody else's file asks first
 (`asking`). Modules of emu itself are always imported.
 
+A class is refused before it is used if a hook of its seam is missing, abstract, takes other arguments or is a
+coroutine. A hook that returns another type than its base fails in the run, by key, class, hook and line. Code
+of a plug-in that calls `sys.exit` ends the command with status 4 and a line that says so, wherever it is.
+
 A plug-in that keeps state has `save` and `load`. One that has none and whose attributes change in a run would
 go on from a snapshot as if it were new, and to another digest. So an attribute that is another than after
 `__init__` is refused by name when the first snapshot is taken (`policy_of`). Attributes of the base class
@@ -22,10 +26,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
 from actors.kernel.errors import RuntimeFailure
 from actors.nic.queue_pair.queue_pair import QueuePair
+from actors.wire.frame import Frame
 from emu.base.records import Mistake, MistakesError, RefusedError
 from emu.base.spelling import listed, shown
 from emu.scenario.knobs import PolicySection, section_of
@@ -53,6 +59,8 @@ def load_plugin(name: str) -> type[Any]:
         sys.path.append(here)
     try:
         module = importlib.import_module(module_name)
+    except SystemExit as error:
+        raise RuntimeFailure(f"{name}: its module called sys.exit({error.code!r}) when imported") from error
     except Exception as error:
         reason = f"{name!r} does not load: {type(error).__name__}: {error}"
         raise RefusedError(" ".join(reason.split())[:400], accepted) from error
@@ -86,15 +94,12 @@ class OneOfOrPlugin(OneOf):
         base: type[PolicySection],
         parent: type[Any],
         methods: tuple[str, ...],
-        arguments: Mapping[str, tuple[str, ...]] | None = None,
         abstract: Mapping[type[Any], tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__("kind", table, default)
         self.base = base
         self.parent = parent
         self.methods = methods
-        self.arguments = arguments or {}
-        """Arguments of methods, where a class that takes others is to be refused before it is asked."""
         self.abstract = abstract or {}
         """Compiled bases that lack methods, which Python does not know as abstract: whoever derives from them
         has these of its own."""
@@ -118,28 +123,7 @@ class OneOfOrPlugin(OneOf):
 
     def _section(self, kind: str) -> type[PolicySection]:
         found = load_plugin(kind)
-        parent = f"{self.parent.__module__}.{self.parent.__qualname__}"
-        missing = [one for one in self.methods if not callable(getattr(found, one, None))]
-        if missing or not issubclass(found, self.parent):
-            reason = f"has no method `{missing[0]}`" if missing else f"is no subclass of {parent}"
-            raise RefusedError(f"{kind!r} does not load: it {reason}", f"a subclass of {parent}")
-        open_ones = sorted(getattr(found, "__abstractmethods__", ())) or [
-            method
-            for lacking, methods in self.abstract.items()
-            for method in methods
-            if issubclass(found, lacking) and getattr(found, method) is getattr(lacking, method)
-        ]
-        if open_ones:
-            reason = f"{kind!r} does not load: it does not say what its `{open_ones[0]}` does"
-            raise RefusedError(reason, f"a subclass of {parent} with {listed(open_ones)}")
-        for method, names in self.arguments.items():
-            try:
-                inspect.signature(getattr(found, method)).bind(found, *names)
-            except TypeError as error:
-                reason = f"{kind!r} does not load: its `{method}` takes other arguments"
-                raise RefusedError(reason, f"{method}(self, {', '.join(names)})") from error
-            except ValueError:  # compiled: it has the base's own
-                pass
+        check_class(kind, found, self.parent, self.methods, self.abstract)
         try:
             return _made(self.base, kind, found)
         except RefusedError as error:
@@ -166,6 +150,63 @@ class OneOfOrPlugin(OneOf):
         return {"oneOf": [*kinds["oneOf"], other]}
 
 
+def check_class(
+    kind: str,
+    plugin: type[Any],
+    parent: type[Any],
+    methods: tuple[str, ...],
+    abstract: Mapping[type[Any], tuple[str, ...]],
+) -> None:
+    """Raises RefusedError if a class cannot take the place of `parent`: it is no subclass, or has no method
+    or only an abstract one where a hook is called, or one that takes other arguments."""
+    base = f"{parent.__module__}.{parent.__qualname__}"
+    hooks = [name for name, value in inspect.getmembers(parent, callable) if name[0] != "_"]
+    fits = issubclass(plugin, parent)
+    needed = [*methods, *hooks] if fits else methods
+    missing = [one for one in needed if not callable(getattr(plugin, one, None))]
+    if missing or not fits:
+        reason = f"has no method `{missing[0]}`" if missing else f"is no subclass of {base}"
+        raise RefusedError(f"{kind!r} does not load: it {reason}", f"a subclass of {base}")
+    open_ones = sorted(getattr(plugin, "__abstractmethods__", ())) or [
+        method
+        for lacking, lacks in abstract.items()
+        for method in lacks
+        if issubclass(plugin, lacking) and getattr(plugin, method) is getattr(lacking, method)
+    ]
+    if open_ones:
+        reason = f"{kind!r} does not load: it does not say what its `{open_ones[0]}` does"
+        raise RefusedError(reason, f"a subclass of {base} with {listed(open_ones)}")
+    _check_hooks(kind, plugin)
+
+
+def _check_hooks(kind: str, plugin: type[Any]) -> None:
+    """Refuse hooks that take other arguments than those of emu's own class that they override, or that return
+    before they did anything, as coroutines and generators do."""
+    ours = [one for one in plugin.__mro__ if one.__module__.startswith(_OURS)]
+    for name in dict.fromkeys(name for one in _own(plugin) for name in vars(one) if name[0] != "_"):
+        base = next((getattr(one, name) for one in ours if name in vars(one)), None)
+        method = getattr(plugin, name)
+        if not callable(base) or isinstance(base, type):
+            continue
+        if inspect.iscoroutinefunction(method) or inspect.isgeneratorfunction(method):
+            what = "coroutine" if inspect.iscoroutinefunction(method) else "generator"
+            raise RefusedError(f"{kind!r} does not load: its `{name}` is a {what}", "a plain method")
+        try:
+            names, taken = list(inspect.signature(base).parameters), inspect.signature(method)
+        except ValueError:  # compiled, and without a signature: it was checked while it ran interpreted
+            continue
+        try:
+            taken.bind(*names)
+        except TypeError as error:
+            reason = f"{kind!r} does not load: its `{name}` takes other arguments"
+            raise RefusedError(reason, f"{name}({', '.join(names)})") from error
+
+
+def _own(plugin: type[Any]) -> list[type[Any]]:
+    """The classes of others' among a class and its bases."""
+    return [one for one in plugin.__mro__ if not one.__module__.startswith(_OURS) and one is not object]
+
+
 _MADE: Final[dict[tuple[type[PolicySection], str, type[Any]], type[PolicySection]]] = {}
 
 
@@ -178,6 +219,23 @@ def _made(base: type[PolicySection], kind: str, policy: type[Any]) -> type[Polic
     return found
 
 
+def ask(section: PolicySection, hook: str) -> Any:
+    """What a static hook of the class that a section chooses says of it. Raises RuntimeFailure if the hook
+    fails, and it is somebody's own."""
+    policy = policy_of(section)
+    try:
+        return getattr(policy, hook)(section)
+    except HookFailure:
+        raise
+    except (Exception, SystemExit) as error:
+        if policy is section.policy:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        name = f"{policy.__module__}:{policy.__name__}"
+        where = _written(getattr(section.policy, hook))
+        raise HookFailure(name, f"its `{hook}` failed: {said}{where}") from error
+
+
 _CHECKED: Final[dict[Any, type[Any]]] = {}
 
 
@@ -185,7 +243,7 @@ def policy_of(section: PolicySection) -> type[Any]:
     """The class that makes what a section chooses. One of somebody's own is checked as it runs: a hook that
     returns what its seam cannot take, and state that a snapshot would forget, are refused by name."""
     found = section.policy
-    own = [one for one in found.__mro__ if not one.__module__.startswith(_OURS) and one is not object]
+    own = _own(found)
     file = getattr(sys.modules.get(found.__module__), "__file__", None) or ""
     compiled = file.endswith(".so")  # nobody can look into one; it was refused while it ran interpreted
     if compiled or not own:
@@ -201,21 +259,23 @@ def _checked(plugin: type[Any], hooks: Iterable[str], *, forgets: bool) -> type[
     """The class with every hook checked for what it returns, and its attributes when it is saved if it
     `forgets` them."""
     names: dict[str, Any] = {hook: _returning(plugin, hook) for hook in hooks}
-    if forgets:
-        names |= _remembering(plugin)
-    if not names:
-        return plugin
+    names |= _remembering(plugin) if forgets else {"__init__": _building(plugin)}
     return type(
         plugin.__name__, (plugin,), names | {"__module__": plugin.__module__, "__doc__": plugin.__doc__}
     )
 
 
-_RETURNED: Final[Mapping[str, tuple[type[Any], str]]] = {
+_RETURNED: Final[Mapping[str, tuple[type[Any] | tuple[type[Any], ...], str]]] = {
     **dict.fromkeys(
         ("choose", "choose_class", "entropy", "marked_share", "threshold_bytes"), (int, "a whole number")
     ),
-    **dict.fromkeys(("marks", "drops", "admits"), (bool, "True or False")),
+    **dict.fromkeys(
+        ("marks", "drops", "admits", "waits_at", "fits", "by_packet", "out_of_order"), (bool, "True or False")
+    ),
+    **dict.fromkeys(("next_packet", "acknowledgement"), ((Frame, NoneType), "a frame or None")),
+    "telemetry_on_wire": ((int, NoneType), "a whole number or None"),
     "choose_pair": (QueuePair, "a queue pair of the ring"),
+    **dict.fromkeys(("servers", "order"), ((list, tuple), "a list of numbers of servers")),
     **dict.fromkeys(("save", "series", "counters"), (list, "a list")),
 }
 """What hooks return. All others return nothing, and compiled code refuses what they return otherwise
@@ -223,21 +283,56 @@ _RETURNED: Final[Mapping[str, tuple[type[Any], str]]] = {
 _LARGEST: Final = 2**63
 
 
+class HookFailure(RuntimeFailure):
+    """A hook of a plug-in did what it may not."""
+
+    def __init__(self, plugin: str, reason: str) -> None:
+        super().__init__(f"{plugin}: {reason}")
+        self.plugin = plugin
+        """`module:Class`."""
+
+
 def _returning(plugin: type[Any], hook: str) -> Any:
     """The hook, which fails by name where it returns another type."""
     method = getattr(plugin, hook)
     kind, accepted = _RETURNED[hook]
 
-    def checked(self: Any, *args: Any) -> Any:
-        value = method(self, *args)
+    def checked(*args: Any) -> Any:
+        value = method(*args)
         if not isinstance(value, kind) or (kind is int and not -_LARGEST <= value < _LARGEST):
-            raise RuntimeFailure(
-                f"{plugin.__module__}:{plugin.__name__}: its `{hook}` returned {shown(value)}, not {accepted}"
-                f"{_written(method)}"
+            raise HookFailure(
+                f"{plugin.__module__}:{plugin.__name__}",
+                f"its `{hook}` returned {shown(value)}, not {accepted}{_written(method)}",
             )
         return value
 
-    return checked
+    static = isinstance(inspect.getattr_static(plugin, hook), staticmethod)
+    return staticmethod(checked) if static else checked
+
+
+def _building(plugin: type[Any]) -> Any:
+    """`__init__`, which fails where it leaves out that of emu's own class: what it sets is looked for."""
+
+    def build(self: Any, *args: Any, **keys: Any) -> None:
+        plugin.__init__(self, *args, **keys)
+        _check_built(self)
+
+    return build
+
+
+def _check_built(plugin: Any) -> None:
+    """Raises TypeError if an attribute of emu's own class is not set."""
+    for one in type(plugin).__mro__:
+        if not one.__module__.startswith(_OURS):
+            continue
+        for name, value in vars(one).items():
+            if inspect.isgetsetdescriptor(value) or inspect.ismemberdescriptor(value):
+                try:
+                    getattr(plugin, name)
+                except AttributeError:
+                    raise TypeError(
+                        f"its __init__ does not call super().__init__(), which sets `{name}`"
+                    ) from None
 
 
 def _written(method: Any) -> str:
@@ -257,6 +352,7 @@ def _remembering(plugin: type[Any]) -> dict[str, Any]:
 
     def build(self: Any, *args: Any, **keys: Any) -> None:
         plugin.__init__(self, *args, **keys)
+        _check_built(self)
         self.__dict__["built with"] = _shown(self, inherited)
 
     def save(self: Any) -> Any:

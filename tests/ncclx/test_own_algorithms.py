@@ -45,6 +45,9 @@ class Needy(Algorithm):
     def __init__(self, fan_out: int) -> None:
         self.fan_out = fan_out
 
+    def steps(self, call: Call, rank: int) -> list[Step]:
+        return []
+
 
 def rows(name: str, **changes: Any) -> list[Collective]:
     overrides = {key.replace("__", "."): value for key, value in changes.items()} | {"expect": []}

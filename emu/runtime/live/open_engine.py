@@ -16,6 +16,7 @@ from actors.fabric.model import FABRIC, NVLINK
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import RuntimeFailure
+from emu.build.checks import blaming, own_classes
 from emu.build.lookahead import message_lookahead_ps
 from emu.build.open_site import OpenSite, Post
 from emu.measure.collected import DeviceRecord
@@ -218,6 +219,9 @@ class LocalEngine:
             partition, machine = plan.partition(number), plan.machine(number)
             changes = Changes(plan, number, partition, machine, live=False)
             self._parts.append(OpenPart(plan, partition, machine, changes, job, alone=plan.workers == 1))
+        self._scenario = plan.scenario
+        self._own = bool(own_classes(plan.scenario))
+        """Whether a class of the user's own may fail."""
         self._growth = Growth()
         self._together = InProcess([part.process for part in self._parts], 1, lambda: True)
 
@@ -251,6 +255,12 @@ class LocalEngine:
 
     def advance(self, limit_ps: int) -> Reports:
         """See `Engine`."""
+        if not self._own:
+            return self._advance(limit_ps)
+        with blaming(self._scenario):
+            return self._advance(limit_ps)
+
+    def _advance(self, limit_ps: int) -> Reports:
         if len(self._parts) == 1:
             return self._advance_alone(limit_ps)
         for part in self._parts:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import EmuError
+from emu.build.checks import blaming
 from emu.runtime.outcome import Blame, Ending, Report
 from emu.runtime.recovery.saving import SnapshotRequests
 from emu.runtime.sync.garbage import quiet_collector
@@ -22,6 +25,7 @@ from emu.runtime.sync.logical_process import LogicalProcess, Sends
 from emu.runtime.sync.pacing import Pace
 from emu.runtime.sync.rounds import PeerLeft, encode_leave
 from emu.runtime.workers.exchange import Exchange, PeerGone
+from emu.scenario.schema import Scenario
 
 WAIT_S: Final = 0.05
 FLUSH_S: Final = 5.0
@@ -37,6 +41,7 @@ class Simulation:
         between: Callable[[], None],
         snapshot_requests: SnapshotRequests | None = None,
         pace: Pace | None = None,
+        scenario: Scenario | None = None,
     ) -> None:
         self.logical_process = logical_process
         self.stop_asked = False
@@ -47,6 +52,8 @@ class Simulation:
         self._exchange = exchange
         self._between = between
         self._pace = pace
+        self._blaming = nullcontext if scenario is None else partial(blaming, scenario)
+        """Names the class of the user's own that fails."""
 
     def run(self) -> Report:
         """Run to the end. Devices are started by the caller."""
@@ -60,7 +67,8 @@ class Simulation:
         with quiet_collector():
             begin_wall_s, begin_cpu_s = time.perf_counter(), time.process_time()
             try:
-                ending = self._rounds()
+                with self._blaming():
+                    ending = self._rounds()
             except (PeerGone, PeerLeft) as error:
                 fault, message = Blame.PEER, str(error)
             except EmuError as error:

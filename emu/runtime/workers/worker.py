@@ -67,6 +67,7 @@ from emu.runtime.workers.exchange import Exchange, SocketExchange
 from emu.runtime.workers.peers import Address, Peers, RunIdentity, StreamExchange
 from emu.runtime.workers.simulation import Simulation
 from emu.scenario.load import load_text
+from emu.scenario.schema import Scenario
 
 
 class PlainRecord(NamedTuple):
@@ -283,6 +284,7 @@ class _Hosted:
     """What a worker has built."""
 
     spec: WorkerSpec
+    scenario: Scenario
     topology: Topology
     partition: Partition
     sampler: Sampler
@@ -372,7 +374,12 @@ class Worker:
         if hosted.spec.pace_ps and hosted.spec.worker == 0:
             self._pace = Pace(hosted.logical_process.machine, hosted.spec.pace_ps, hosted.spec.watch_s)
         self._simulation = Simulation(
-            hosted.logical_process, self._exchange, between, hosted.snapshot_requests, self._pace
+            hosted.logical_process,
+            self._exchange,
+            between,
+            hosted.snapshot_requests,
+            self._pace,
+            hosted.scenario,
         )
         hosted.scrape.waited_ps = partial(getattr, self._simulation, "waited_ps")
         if hosted.spec.resume_ps < 0:
@@ -399,7 +406,8 @@ class Worker:
         RuntimeFailure.
         """
         if self._simulation is None:
-            self._simulation = Simulation(part.process, self._exchange, _nothing)
+            scenario = self._hosted.scenario if self._hosted is not None else None
+            self._simulation = Simulation(part.process, self._exchange, _nothing, scenario=scenario)
         part.settle(through_ps)
         report = self._simulation.advance(limit_ps)
         if report.fault is not Blame.NONE or not part.process.stands:
@@ -547,6 +555,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     metrics_address = page.start(scenario) if spec.metrics else ""
     return _Hosted(
         spec,
+        scenario,
         plan.topology,
         partition,
         sampler,

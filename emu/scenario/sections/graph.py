@@ -18,7 +18,7 @@ from actors.ncclx.operations import ALGORITHMS
 from emu.base.errors import FormatError, Problem, ScenarioError
 from emu.base.records import Field, RefusedError
 from emu.base.spelling import did_you_mean, shown
-from emu.scenario.plugins import SEPARATOR, load_plugin
+from emu.scenario.plugins import SEPARATOR, HookFailure, check_class, load_plugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.document import Node, Place, Scalar, decode, read_document
 from emu.scenario.yaml.values import Reading
@@ -35,12 +35,11 @@ def _read(value: object) -> str:
         return value
     if isinstance(value, str) and SEPARATOR in value:
         found = load_plugin(value)
-        if not callable(getattr(found, "steps", None)):
-            raise RefusedError(
-                f"{value!r} has no method `steps`", "a class like actors.ncclx.graph.Algorithm"
-            )
+        check_class(value, found, Algorithm, ("steps",), {Algorithm: ("steps",)})
         try:
             found()
+        except SystemExit as error:
+            raise HookFailure(value, f"its `__init__` called sys.exit({error.code!r})") from error
         except Exception as error:
             reason = f"{value!r} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
             raise RefusedError(reason[:400], "a class whose instances take no arguments") from error

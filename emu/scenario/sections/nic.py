@@ -37,7 +37,7 @@ from actors.nic.transport import Transport
 from emu.base.records import Field
 from emu.base.units import format_time, parse_rate, parse_size, parse_time
 from emu.scenario.knobs import Policies, PolicySection
-from emu.scenario.plugins import OneOfOrPlugin
+from emu.scenario.plugins import OneOfOrPlugin, ask
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.switch import SELECTED, PriorityToDscp, pause_response_ps
 from emu.scenario.yaml.values import (
@@ -76,17 +76,17 @@ class CongestionSection(PolicySection):
     @property
     def by_packet(self) -> bool:
         """Whether packets of a queue pair go by different ways, by UDP source ports of its choice."""
-        return bool(self.policy.by_packet(self))
+        return bool(ask(self, "by_packet"))
 
     @property
     def collects(self) -> bool:
         """Whether packets collect telemetry (INT) from switches."""
-        return self.policy.telemetry_on_wire(self) is not None
+        return ask(self, "telemetry_on_wire") is not None
 
     @property
     def telemetry_bytes(self) -> int:
         """What that adds to packets and acknowledgements on the wire."""
-        return int(self.policy.telemetry_on_wire(self) or 0)
+        return int(ask(self, "telemetry_on_wire") or 0)
 
 
 CONTROLS: Final = OneOfOrPlugin(
@@ -105,7 +105,6 @@ CONTROLS: Final = OneOfOrPlugin(
     base=CongestionSection,
     parent=CongestionControl,
     methods=("on_send", "on_ack", "on_cnp"),
-    arguments={"on_ack": ("packets", "rtt_ps", "now", "marked")},
     abstract={TcpWindow: ("avoid", "cut")},
 )
 
@@ -227,7 +226,7 @@ class RecoverySection(PolicySection):
     @property
     def out_of_order(self) -> bool:
         """Whether packets may overtake each other without being taken for lost."""
-        return bool(self.policy.out_of_order(self))
+        return bool(ask(self, "out_of_order"))
 
 
 RECOVERIES: Final = OneOfOrPlugin(
@@ -301,6 +300,7 @@ TRANSPORTS: Final = OneOfOrPlugin(
     base=OwnTransportSection,
     parent=Transport,
     methods=("waits_at", "next_packet", "arrived"),
+    abstract={Transport: ("waits_at", "next_packet", "arrived")},
 )
 
 

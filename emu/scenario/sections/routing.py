@@ -20,7 +20,7 @@ from actors.switch.routing.spray import Spray
 from emu.base.records import Field
 from emu.base.units import parse_time
 from emu.scenario.knobs import Policies, PolicySection
-from emu.scenario.plugins import OneOfOrPlugin
+from emu.scenario.plugins import OneOfOrPlugin, ask
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import AutoTimePs, LinkName, PositiveTimePs, TimePs
 
@@ -142,7 +142,7 @@ class RoutingSection(PolicySection):
     @property
     def by_packet(self) -> bool:
         """Whether packets of one flow go by different ways at once."""
-        return bool(self.policy.by_packet(self) or self.packet_fields)
+        return bool(ask(self, "by_packet") or self.packet_fields)
 
     @property
     def reorders(self) -> bool:
