@@ -1,8 +1,16 @@
-"""Operations that are one kernel on a GPU and several on a CPU: attention and RMS norm.
+"""Operations that are one kernel on a GPU and several on a CPU: attention, RMS norm, recurrent layers.
 
-Attention is asked for by the names that it has on a GPU (`_scaled_dot_product_flash_attention`), so that
+PyTorch's dispatcher takes them apart on its way from a function to the kernels of a device, and on a CPU it
+arrives at kernels that no GPU has. `install` registers functions of this file with the dispatcher, at the key
+that comes before. Every caller meets them: a script, a composite of PyTorch in Python or in C++
+(`nn.MultiheadAttention`, `nn.TransformerEncoderLayer`), and autocast, which casts above that key.
+
+Attention is then called by the names that it has on a GPU (`_scaled_dot_product_flash_attention`), so that
 DTensor, checkpointing by operation and autograd do with it what they do there. Below them all, the dispatch
-mode computes it by the stand-ins of this file and writes down one kernel.
+mode computes it by the stand-ins of this file and records one kernel.
+
+`flex_attention` is priced as the fused kernel that `torch.compile` makes of it: it computes the blocks of its
+mask that are not empty.
 """
 
 from __future__ import annotations
@@ -12,9 +20,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.attention.flex_attention
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
-from emu.pytorch.tape import Tape, dtype_name, size_of
+from emu.pytorch.tape import Tape, dtype_name, local, size_of
 
 aten = torch.ops.aten
 ATTENTION = "scaled_dot_product_attention"
@@ -28,14 +38,18 @@ class StandIn(NamedTuple):
     """Name, FLOPs and shapes."""
 
 
-def attention_flops(q: Tensor, k: Tensor, *, causal: bool) -> int:
-    """Two products of sequence x sequence x head for each head; of a causal mask half."""
+def attention_flops(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> int:
+    """Two products of sequence x sequence x head for each head; of a causal mask half.
+
+    A head of the values may be narrower than one of queries and keys (latent attention).
+    """
     *batch, length, head = q.shape
-    return 4 * math.prod(batch) * length * k.shape[-2] * head // (2 if causal else 1)
+    heads = head + v.shape[-1]
+    return 2 * math.prod(batch) * length * k.shape[-2] * heads // (2 if causal else 1)
 
 
 def _facts(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, backward: bool) -> Any:
-    flops = attention_flops(q, k, causal=causal)
+    flops = attention_flops(q, k, v, causal=causal)
     name = f"{ATTENTION}{'_backward' if backward else ''}{'(causal)' if causal else ''}"
     return name, flops * 5 // 2 if backward else flops, tuple(tuple(one.shape) for one in (q, k, v))
 
@@ -132,12 +146,11 @@ def attention(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
+    *,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
     """In place of `scaled_dot_product_attention`: flash in half precision without mask, else the other."""
-    if torch.is_autocast_enabled("cpu"):  # autocast comes below functions, and casts nothing inside of one
-        query, key, value = (one.to(torch.get_autocast_dtype("cpu")) for one in (query, key, value))
     if attn_mask is None and query.dtype in (torch.bfloat16, torch.float16):
         found = aten._scaled_dot_product_flash_attention(
             query, key, value, 0.0, is_causal, False, scale=scale
@@ -210,9 +223,145 @@ def rms_norm(
     return DTensor.from_local(out, mesh, placements, run_check=False)
 
 
-IN_PLACE_OF: dict[Any, Callable[..., Tensor]] = {
-    torch.nn.functional.scaled_dot_product_attention: attention,
-    torch.nn.functional.rms_norm: rms_norm,
-    torch.rms_norm: rms_norm,
-}
-"""Functions of PyTorch that are one kernel on a GPU, by what stands for them."""
+class FlexAttention(torch.autograd.Function):
+    """`flex_attention` as one kernel forward and one backward; what they consist of here runs unrecorded."""
+
+    tape: Tape
+
+    @staticmethod
+    def forward(
+        ctx: Any, score: Callable[..., Any], mask: tuple[Any, ...], scale: float, q: Tensor, k: Tensor,
+        v: Tensor, *learned: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        with FlexAttention.tape.silence(), torch.no_grad():
+            if isinstance(q, FakeTensor):
+                shape = q.shape[:-1]
+                sums = q.new_empty(shape, dtype=torch.float32)
+                found = q.new_empty((*shape, v.shape[-1])), sums, torch.empty_like(sums)
+            else:
+                with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+                    found = _flex(q, k, v, score, mask, scale)
+        ctx.save_for_backward(q, k, v, *learned)
+        ctx.given = score, mask, scale
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(found[2])
+        FlexAttention._write(q, k, v, mask, backward=False)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        score, mask, scale = ctx.given
+        saved = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[3:]
+        FlexAttention._write(*saved[:3], mask, backward=True)
+        with FlexAttention.tape.silence(), torch.enable_grad():
+            if isinstance(saved[0], FakeTensor):
+                return None, None, None, *(torch.empty_like(one) for one in saved)
+            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+                q, k, v = (one.detach().requires_grad_() for one in saved[:3])
+                found = _flex(q, k, v, score, mask, scale)
+                seen = [
+                    (out, grad) for out, grad in zip(found[:2], grads[:2], strict=True) if grad is not None
+                ]
+                of = [one for one, asked in zip([q, k, v, *saved[3:]], wanted, strict=True) if asked]
+                outs, into = [out for out, _ in seen], [grad for _, grad in seen]
+                made = iter(torch.autograd.grad(outs, of, into, allow_unused=True))
+        return None, None, None, *(next(made) if asked else None for asked in wanted)
+
+    @staticmethod
+    def _write(q: Tensor, k: Tensor, v: Tensor, mask: tuple[Any, ...], *, backward: bool) -> None:
+        flops = round(attention_flops(q, k, v, causal=False) * kept_share(q, k, mask))
+        op = f"{ATTENTION}{'_backward' if backward else ''}"
+        moved = (2 if backward else 1) * (2 * size_of(q) + size_of(k) + size_of(v))
+        shapes = tuple(tuple(one.shape) for one in (q, k, v))
+        tape = FlexAttention.tape
+        tape.kernel(op, dtype_name(q.dtype), shapes, flops * 5 // 2 if backward else flops, moved)
+
+
+def kept_share(q: Tensor, k: Tensor, mask: tuple[Any, ...]) -> float:
+    """The share of the products that the blocks of a mask leave."""
+    _, _, partly, _, whole = mask[:5]
+    rows, columns = mask[-3:-1]
+    blocks = partly if whole is None else partly + whole
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        kept = float(blocks.double().mean()) * blocks.shape[-1]
+    tiles = math.ceil(q.shape[-2] / rows) * math.ceil(k.shape[-2] / columns)
+    return min(kept / tiles, 1.0)
+
+
+def _flex(
+    q: Tensor, k: Tensor, v: Tensor, score: Callable[..., Any], mask: tuple[Any, ...], scale: float
+) -> Any:
+    from torch._higher_order_ops.flex_attention import math_attention  # noqa: PLC0415  slow to import
+
+    out, sums, most = math_attention(q, k, v, score, mask, scale, {})
+    return out.to(q.dtype), sums, most
+
+
+def flex_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    score: Callable[..., Any],
+    mask: tuple[Any, ...],
+    scale: float,
+    options: Any,
+    *_: Any,
+) -> Any:
+    """In place of the operation of higher order behind `torch.nn.attention.flex_attention`."""
+    FlexAttention.tape.note("flex_attention is priced as the fused kernel that torch.compile makes")
+    cells = [cell.cell_contents for cell in getattr(score, "__closure__", None) or ()]
+    learned = [one for one in cells if isinstance(one, Tensor) and one.requires_grad]
+    return FlexAttention.apply(score, mask, scale, q, k, v, *learned)
+
+
+RECURRENT = ("gru.input", "rnn_tanh.input", "rnn_relu.input", "lstm.input")
+"""Layers that cuDNN computes in one kernel."""
+
+
+def _recurrent(tape: Tape, name: str) -> Callable[..., Any]:
+    packet, overload = name.split(".")
+    operation = getattr(getattr(aten, packet), overload)
+
+    def run(given: Tensor, *args: Any) -> Any:
+        if tape.is_on_gpu(local(given)):
+            tape.note(f"{packet} is one kernel on a GPU: here the kernels of its steps are priced one by one")
+        return operation.decompose(given, *args)
+
+    return run
+
+
+def _on_gpu_only(tape: Tape, name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Our function for what is on the GPU, and PyTorch's own parts for the rest."""
+    operation = getattr(aten, name).default
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if tape.is_on_gpu(local(args[0])):
+            return ours(*args, **kwargs)
+        return operation.decompose(*args, **kwargs)
+
+    return run
+
+
+PARTS: dict[Any, Callable[..., Any]] = {}
+"""By operation that the dispatcher takes apart: what is called in its place. Filled by `install`."""
+_library: list[Any] = []
+
+
+def install(tape: Tape) -> None:
+    """Every operation of this file is the kernel of a GPU from now on, whoever calls it."""
+    RmsNorm.tape = FlexAttention.tape = tape
+    library = torch.library.Library("aten", "IMPL")
+    _library.append(library)  # what is registered lasts as long as this object
+    found = {
+        "scaled_dot_product_attention": _on_gpu_only(tape, "scaled_dot_product_attention", attention),
+        "rms_norm": _on_gpu_only(tape, "rms_norm", rms_norm),
+        **{name: _recurrent(tape, name) for name in RECURRENT},
+    }
+    for name, run in found.items():
+        library.impl(name, run, "AutogradCPU")
+        packet, _, overload = name.partition(".")
+        PARTS[getattr(getattr(aten, packet), overload or "default")] = run
+    torch.backends.mha.set_fastpath_enabled(False)  # one operation that computes what the layer's parts do
+    flex: Any = torch.nn.attention.flex_attention
+    flex.flex_attention_hop = flex_attention

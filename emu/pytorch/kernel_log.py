@@ -1,13 +1,14 @@
 """Writes down each kernel that a GPU would run: a dispatch mode.
 
 Below autograd each aten operation comes by once, those of backward too. Views, allocations and metadata run
-no kernel. FLOPs are PyTorch's own count (`torch.utils.flop_counter`); bytes are those of all tensors read
-or written.
+no kernel. FLOPs are those of `emu.pytorch.kernel_prices`; bytes are those of all tensors read or written. An
+operation that nobody priced on a GPU is named in a note.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
-from emu.pytorch.gpu_kernels import STAND_INS
+from emu.pytorch.gpu_kernels import PARTS, STAND_INS
+from emu.pytorch.kernel_prices import WITHOUT_KERNEL, flops_of, is_decided_by_bytes, moved_bytes
 from emu.pytorch.tape import Tape, dtype_name, size_of
 
 FREE = frozenset(
@@ -89,6 +90,14 @@ FUNCTIONAL = {
 """Collectives of `torch.distributed._functional_collectives`, as nccl-tests has them."""
 
 
+@cache
+def _is_taken_apart(func: Any) -> bool:
+    """Whether an operation is the sum of others for the dispatcher, and no kernel of its own."""
+    if func.namespace != "aten" or not func._can_decompose():
+        return False
+    return not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CPU)
+
+
 class KernelLog(TorchDispatchMode):
     """Writes to the tape, and keeps the books of what is on the GPU."""
 
@@ -106,9 +115,11 @@ class KernelLog(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(kind.__name__ not in PLAIN for kind in types):
             return NotImplemented
-        packet = func.overloadpacket
         if func.namespace == "_c10d_functional":
             return self._collective(func, args, kwargs)
+        if _is_taken_apart(func):  # in inference mode operations come by that autograd takes apart otherwise
+            with self:
+                return PARTS.get(func, func.decompose)(*args, **kwargs)
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         device = kwargs.get("device")
         made_there = self.to_gpu > 0
@@ -124,9 +135,14 @@ class KernelLog(TorchDispatchMode):
             return out
         for one in outputs:
             self.tape.put_on_gpu(one)
-        name = packet.__name__
-        if not self.tape.quiet and name not in FREE and func.namespace == "aten" and not func.is_view:
-            self._kernel(packet, name, inputs, outputs, args, kwargs, out)
+        name = func.overloadpacket.__name__
+        if (
+            not self.tape.quiet
+            and name not in FREE
+            and func.namespace not in WITHOUT_KERNEL
+            and not func.is_view
+        ):
+            self._kernel(func, name, inputs, outputs, args, kwargs, out)
         return out
 
     def _run(self, func: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
@@ -157,7 +173,7 @@ class KernelLog(TorchDispatchMode):
 
     def _kernel(
         self,
-        packet: Any,
+        func: Any,
         name: str,
         inputs: list[Tensor],
         outputs: list[Tensor],
@@ -165,7 +181,7 @@ class KernelLog(TorchDispatchMode):
         kwargs: Any,
         out: Any,
     ) -> None:
-        stand_in = STAND_INS.get(packet.default) if hasattr(packet, "default") else None
+        stand_in = STAND_INS.get(func)
         seen: dict[int, int] = {}
         for one in (*inputs, *outputs):
             if self.tape.is_on_gpu(one):
@@ -179,12 +195,16 @@ class KernelLog(TorchDispatchMode):
         moved = sum(seen.values())
         if in_place:  # read and written
             moved += sum(size_of(one) for one in outputs) if outputs else 0
+        given = moved_bytes(func, args)
+        moved = moved if given is None else given
         if stand_in is not None:
             name, flops, shapes = stand_in.facts(*args, **kwargs)
             self.tape.kernel(name, dtype_name(outputs[0].dtype), shapes, flops, moved)
             return
-        count = flop_registry.get(packet)
-        flops = int(count(*args, **kwargs, out_val=out)) if count is not None else 0
+        counted = flops_of(func.overloadpacket, args, kwargs, out)
+        name, flops = (name, 0) if counted is None else counted
+        if counted is None and not is_decided_by_bytes(func):
+            self.tape.unpriced(name if func.namespace == "aten" else f"{func.namespace}::{name}")
         dtypes = [one.dtype for one in (*inputs, *outputs) if one.is_floating_point()] or [torch.int64]
         shapes = tuple(tuple(one.shape) for one in inputs) or tuple(tuple(one.shape) for one in outputs)
         self.tape.kernel(name, dtype_name(dtypes[0]), shapes, flops, moved)

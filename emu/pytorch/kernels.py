@@ -168,6 +168,11 @@ class KernelTimes:
             if measured is not None:
                 return measured
             place = _product_place(products[-2], products[-1])
+        elif kind == "pointwise" and kernel.flops:
+            measured = self._exact.get((kernel.op, dtype, _text(kernel.shapes)))
+            if measured is not None:
+                return measured
+            return self._unmeasured_us(kernel, dtype)
         else:
             measured = self._exact.get((kernel.op, dtype, _text(kernel.shapes)))
             if measured is not None:
@@ -176,13 +181,23 @@ class KernelTimes:
         bound_us = self._bound_us(self.gpu, kind, dtype, kernel.flops, kernel.bytes, place)
         return _floor_us(kind) + bound_us * self._misfit(kind, dtype, place)
 
+    def _unmeasured_us(self, kernel: Kernel, dtype: str) -> float:
+        """A kernel with FLOPs of a kind that nobody measured, such as a convolution.
+
+        It takes what its bytes allow, or what a square product of as many FLOPs takes if that is longer.
+        """
+        side = (math.log(kernel.flops / 2) / 3,) * 3
+        product_us = self._bound_us(self.gpu, "mm", dtype, kernel.flops, kernel.bytes, side)
+        moving_us = 1e6 * kernel.bytes / (REACHED_BANDWIDTH * self.gpu.bytes_per_s)
+        return PRODUCT_FLOOR_US + max(product_us * self._misfit("mm", dtype, side), moving_us)
+
     def _bound_us(
         self, gpu: Gpu, kind: str, dtype: str, flops: int, size: int, place: tuple[float, ...]
     ) -> float:
         """What FLOPs and bytes allow; of products, both together and in whole turns of tiles."""
         peak = gpu.peak_flops_per_s.get(dtype, gpu.peak_flops_per_s["fp32"])
         computing, moving = 1e6 * flops / peak, 1e6 * size / (REACHED_BANDWIDTH * gpu.bytes_per_s)
-        if kind == "pointwise":
+        if kind == "pointwise" and not flops:
             return moving
         if kind in ("mm", "bmm"):
             m, _, n, *batch = (math.exp(one) for one in place)

@@ -27,7 +27,6 @@ import torch
 import torch.distributed as dist
 
 from emu.pytorch import pretended_cuda
-from emu.pytorch.gpu_kernels import RmsNorm
 from emu.pytorch.kernel_log import KernelLog
 from emu.pytorch.kernels import KernelTimes, gpu_named
 from emu.pytorch.live_groups import Groups, Transport, bytes_of, put
@@ -35,6 +34,7 @@ from emu.pytorch.live_line import Line, LiveCall, OverError, Wire
 from emu.pytorch.live_tape import LiveTape
 from emu.pytorch.play import watch_steps
 from emu.pytorch.record import Record
+from emu.pytorch.tape import local
 
 DTYPES = {
     "fp32": torch.float32,
@@ -148,7 +148,6 @@ class Rank:
     def install(self) -> KernelLog:
         """Put the groups, the GPU and the watches where torch looks for them."""
         log = KernelLog(self.tape, self.groups.call_by_name)
-        RmsNorm.tape = self.tape
         gpu = self.tape._times.gpu
         properties = pretended_cuda.Properties(
             gpu.name, *gpu.capability, gpu.memory_bytes, gpu.multiprocessors
@@ -161,7 +160,7 @@ class Rank:
             first = tensors[0] if isinstance(tensors, list | tuple) else tensors
             if isinstance(first, torch.Tensor) and first.numel() == 1:
                 with self.tape.silence(), torch.no_grad():
-                    self.losses.append(float(pretended_cuda.local(first.detach())))
+                    self.losses.append(float(local(first.detach())))
             backward(tensors, *args, **kwargs)
 
         torch.autograd.backward = watched  # type: ignore[assignment]
@@ -177,7 +176,7 @@ class Rank:
     def results(self) -> dict[str, Any]:
         """What the rank has done, as plain data; its parameters go to a file."""
         parameters = [
-            bytes_of(pretended_cuda.local(one).float())
+            bytes_of(local(one).float())
             for optimizer in self.optimizers.values()
             for group in optimizer.param_groups
             for one in group["params"]

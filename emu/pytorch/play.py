@@ -26,12 +26,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from emu.pytorch import fake_reducer, pretended_cuda
-from emu.pytorch.gpu_kernels import RmsNorm
 from emu.pytorch.kernel_log import KernelLog
 from emu.pytorch.mail import Mail
 from emu.pytorch.record import Record
 from emu.pytorch.recorded_groups import Groups
-from emu.pytorch.tape import EnoughError, Tape
+from emu.pytorch.tape import EnoughError, Tape, local
 from emu.pytorch.torch_versions import UNNUMBERED, next_node, node_in_backward
 
 BACKWARD: Final = "backward"
@@ -128,7 +127,7 @@ def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
         for group in optimizer.param_groups:
             new = [one for one in group["params"] if id(one) not in seen]
             seen.update(id(one) for one in new)
-            tape.record.parameters += sum(pretended_cuda.local(one).numel() for one in new)
+            tape.record.parameters += sum(local(one).numel() for one in new)
         pending[0] = True
 
     register_optimizer_step_post_hook(stepped)
@@ -151,7 +150,6 @@ def play(arguments: argparse.Namespace, record: Record) -> None:
     )
     groups = Groups(tape, Mail(arguments.mail, record.rank))
     log = KernelLog(tape, groups.call_by_name)
-    RmsNorm.tape = tape
     pretended_cuda.install(
         tape, pretended_cuda.Properties(**json.loads(arguments.gpu)), arguments.gpus_per_host
     )
@@ -172,6 +170,7 @@ def play(arguments: argparse.Namespace, record: Record) -> None:
         run: Any = runpy.run_module if arguments.module else runpy.run_path
         run(arguments.script[0], run_name="__main__", **({"alter_sys": True} if arguments.module else {}))
         last_step()
+    tape.end()
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,9 +20,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from emu.pytorch.gpu_kernels import IN_PLACE_OF
+from emu.pytorch import gpu_kernels
 from emu.pytorch.kernel_log import KernelLog
-from emu.pytorch.tape import Tape
+from emu.pytorch.tape import Tape, local
 
 CPU = torch.device("cpu")
 
@@ -216,9 +217,6 @@ class OnTheGpu(TorchFunctionMode):
             return args[0] if func is Tensor.pin_memory else False
         if func is Tensor.record_stream:
             return None
-        replaced = IN_PLACE_OF.get(func)
-        if replaced is not None and args and self.tape.is_on_gpu(local(args[0])):
-            return replaced(*args, **kwargs)
         if func in (Tensor.to, torch._C._nn._parse_to):
             args, kwargs = by_number(args, kwargs)
         to_gpu = any(is_cuda(one) for one in args) or is_cuda(kwargs.get("device"))
@@ -267,7 +265,9 @@ class OnTheGpu(TorchFunctionMode):
                 self.tape.put_on_gpu(inner)
                 self.tape.kernel("memcpy_host_to_device", "uint8", ((size,),), 0, size)
         elif out is not tensor:
-            self.log._kernel(torch.ops.aten.copy_, "_to_copy", [local(tensor)], [local(out)], (), {}, out)
+            self.log._kernel(
+                torch.ops.aten._to_copy.default, "_to_copy", [local(tensor)], [local(out)], (), {}, out
+            )
         return out
 
     def _brought_back(self, tensor: Tensor, *, blocking: bool) -> Tensor:
@@ -300,12 +300,6 @@ def follow_backward(mode: OnTheGpu) -> None:
             return run(*args, **kwargs)
 
     engine._engine_run_backward = follow
-
-
-def local(tensor: Any) -> Tensor:
-    """The rank's own part of a DTensor; a plain tensor itself."""
-    inner = getattr(tensor, "_local_tensor", None)
-    return tensor if inner is None else inner
 
 
 def install(tape: Tape, properties: Properties, gpus: int) -> None:
@@ -370,6 +364,7 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
     torch.backends.cuda.is_built = lambda: True
     cuda.nccl.version = lambda: (2, 28, 9)
     _claim_of_fakes(tape)
+    gpu_kernels.install(tape)
     torch.compile = partial(_left_as_it_is, tape)  # type: ignore[assignment]
     _autocast()
     # checkpointing compares the devices of what it saved (where the mode is off) and of what it recomputed
@@ -410,7 +405,28 @@ def _claim_of_fakes(tape: Tape) -> None:
 
     for kinds in (_foreach_supported_types, torch.utils._foreach_utils._foreach_supported_types):
         kinds.append(FakeTensor)
+    FakeTensor.__deepcopy__ = _copied_without_data  # type: ignore[method-assign]
     FakeTensor.device = property(claimed)  # type: ignore[method-assign, assignment]
+
+
+def _copied_without_data(tensor: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy of a tensor without data, which has none either.
+
+    PyTorch's own copies the mode of the tensor as well, so that the copy belongs to a mode that nobody knows.
+    """
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    with torch.no_grad():
+        copied: Any = tensor.detach().clone()
+    if isinstance(tensor, torch.nn.Parameter):
+        copied = torch.nn.Parameter(copied, tensor.requires_grad)
+    else:
+        copied.requires_grad_(tensor.requires_grad)
+    for name, value in tensor.__dict__.items():
+        if name not in copied.__dict__:
+            copied.__dict__[name] = deepcopy(value, memo)
+    memo[id(tensor)] = copied
+    return copied
 
 
 def _accelerator(on: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,8 @@ class Tape:
         """Nothing is written while it is above 0: what happens inside is one operation on a GPU."""
         self.inside = 0
         """Above 0: an operation is computed, and devices are what they are."""
+        self._unpriced: dict[str, int] = {}
+        """How often each operation ran that has no price."""
         self._on_gpu: dict[int, StorageWeakRef] = {}
         self._held_bytes: dict[int, int] = {}
         self._held = 0
@@ -56,6 +59,16 @@ class Tape:
         """Write down, once, what could not be done as a GPU does it."""
         if text not in self.record.notes:
             self.record.notes.append(text)
+
+    def unpriced(self, op: str) -> None:
+        """A kernel runs whose time on a GPU is unknown: only the bytes that it moves count."""
+        self._unpriced[op] = self._unpriced.get(op, 0) + 1
+
+    def end(self) -> None:
+        """Write down what holds for the whole record."""
+        if self._unpriced:
+            named = ", ".join(f"{op} ({count})" for op, count in sorted(self._unpriced.items()))
+            self.note(f"operations without a price on a GPU, which count as the bytes they move: {named}")
 
     def kernel(self, op: str, dtype: str, shapes: tuple[tuple[int, ...], ...], flops: int, size: int) -> None:
         """Record a kernel of the current stream."""
@@ -177,3 +190,9 @@ def size_of(tensor: Tensor) -> int:
 def dtype_name(dtype: torch.dtype) -> str:
     """Its name without `torch.`."""
     return str(dtype).removeprefix("torch.")
+
+
+def local(tensor: Any) -> Tensor:
+    """The rank's own part of a DTensor; a plain tensor itself."""
+    inner = getattr(tensor, "_local_tensor", None)
+    return tensor if inner is None else inner
