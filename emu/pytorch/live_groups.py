@@ -21,9 +21,9 @@ from torch import Tensor
 
 from emu.pytorch.live_line import LiveCall
 from emu.pytorch.live_tape import LiveTape
+from emu.pytorch.player.tape import dtype_name, size_of
+from emu.pytorch.player.torch_versions import GroupBase, WorkBase, take_over_groups, with_old_names
 from emu.pytorch.record import HOST
-from emu.pytorch.tape import dtype_name, size_of
-from emu.pytorch.torch_versions import GroupBase, WorkBase, take_over_groups, with_old_names
 
 BACKEND: Final = "emulated"
 TYPES: Final = {

@@ -26,15 +26,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from emu.pytorch import pretended_cuda
-from emu.pytorch.kernel_log import KernelLog
 from emu.pytorch.kernels import KernelTimes, gpu_named
 from emu.pytorch.live_groups import Groups, Transport, bytes_of, put
 from emu.pytorch.live_line import Line, LiveCall, OverError, Wire
 from emu.pytorch.live_tape import LiveTape
-from emu.pytorch.play import watch_steps
+from emu.pytorch.player import pretended_cuda
+from emu.pytorch.player.kernel_log import KernelLog
+from emu.pytorch.player.play import watch_steps
+from emu.pytorch.player.tape import local
 from emu.pytorch.record import Record
-from emu.pytorch.tape import local
 
 DTYPES = {
     "fp32": torch.float32,

@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 
 from emu.pytorch.kernels import KernelTimes
+from emu.pytorch.player.tape import Tape
 from emu.pytorch.record import HOST, Kernel, Mark, Operation, Record, Wait
-from emu.pytorch.tape import Tape
 
 
 class LiveTape(Tape):

@@ -32,7 +32,7 @@ class Kernel:
     bytes: int
     """Read and written, each tensor once."""
     module: str = ""
-    """What it belongs to, as `emu.pytorch.play.ModuleNames` says; empty: to no module and no optimizer."""
+    """What it belongs to, as `player.play.ModuleNames` says; empty: to no module and no optimizer."""
     us: float | None = None
     """Measured in this place; None: `KernelTimes` says it."""
     kind: Literal["kernel"] = "kernel"

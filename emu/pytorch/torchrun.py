@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from emu.base.errors import EmuError, UsageError
 from emu.pytorch.kernels import Gpu, KernelTimes
-from emu.pytorch.mail import FAILED, WANTED
+from emu.pytorch.player.mail import FAILED, WANTED
 from emu.pytorch.record import Call, Record
 from emu.pytorch.translate import Role, Translation
 from emu.workload.composing import Program
@@ -122,7 +122,7 @@ class Recording:
             words = [
                 sys.executable,
                 "-m",
-                "emu.pytorch.play",
+                "emu.pytorch.player.play",
                 "--rank",
                 str(rank),
                 "--world",

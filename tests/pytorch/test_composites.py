@@ -161,8 +161,10 @@ def test_deep_copies_of_modules_without_data_are_on_the_gpu_as_well(tmp_path: Pa
 
 def test_flex_attention_computes_what_masked_attention_computes() -> None:
     flex = importlib.import_module("torch.nn.attention.flex_attention")
-    kernels = importlib.import_module("emu.pytorch.gpu_kernels")
-    tape = importlib.import_module("emu.pytorch.tape").Tape(Record(0, 1, "train.py", torch.__version__), 1)
+    kernels = importlib.import_module("emu.pytorch.player.gpu_kernels")
+    tape = importlib.import_module("emu.pytorch.player.tape").Tape(
+        Record(0, 1, "train.py", torch.__version__), 1
+    )
     kernels.FlexAttention.tape = tape
     torch.manual_seed(1)
     given = [torch.randn(2, heads, 32, 16) for heads in (4, 2, 2)]

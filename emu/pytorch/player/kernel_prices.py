@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from emu.pytorch.tape import size_of
+from emu.pytorch.player.tape import size_of
 
 aten = torch.ops.aten
 BY_BYTES: Final = re.compile(

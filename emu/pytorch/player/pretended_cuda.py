@@ -20,9 +20,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from emu.pytorch import gpu_kernels
-from emu.pytorch.kernel_log import KernelLog
-from emu.pytorch.tape import Tape, local
+from emu.pytorch.player import gpu_kernels
+from emu.pytorch.player.kernel_log import KernelLog
+from emu.pytorch.player.tape import Tape, local
 
 CPU = torch.device("cpu")
 

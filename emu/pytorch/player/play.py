@@ -1,6 +1,6 @@
 """Play one rank of a script, without GPU and without peers, and write what it did.
 
-    python -m emu.pytorch.play --rank 0 --world 64 --out rank0.json --gpu FACTS -- script.py ARGUMENTS
+    python -m emu.pytorch.player.play --rank 0 --world 64 --out rank0.json --gpu FACTS -- script.py ARGUMENTS
 
 The script runs unmodified, in this process. `emu torchrun` starts one such process for each distinct role.
 """
@@ -25,13 +25,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from emu.pytorch import fake_reducer, pretended_cuda
-from emu.pytorch.kernel_log import KernelLog
-from emu.pytorch.mail import Mail
+from emu.pytorch.player import fake_reducer, pretended_cuda
+from emu.pytorch.player.kernel_log import KernelLog
+from emu.pytorch.player.mail import Mail
+from emu.pytorch.player.recorded_groups import Groups
+from emu.pytorch.player.tape import EnoughError, Tape, local
+from emu.pytorch.player.torch_versions import UNNUMBERED, next_node, node_in_backward
 from emu.pytorch.record import Record
-from emu.pytorch.recorded_groups import Groups
-from emu.pytorch.tape import EnoughError, Tape, local
-from emu.pytorch.torch_versions import UNNUMBERED, next_node, node_in_backward
 
 BACKWARD: Final = "backward"
 NEEDS_A_GPU = (

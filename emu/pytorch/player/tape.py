@@ -38,7 +38,7 @@ class Tape:
         self.events = 0
         self.calls = 0
         self.part: Callable[[], str] = str
-        """What a kernel belongs to now (`emu.pytorch.play.ModuleNames`); empty unless that is followed."""
+        """What a kernel belongs to now (`play.ModuleNames`); empty unless that is followed."""
         self.device_index = 0
         """The number of the one GPU that the script uses."""
         self.quiet = 0

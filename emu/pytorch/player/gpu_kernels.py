@@ -24,7 +24,7 @@ import torch.nn.attention.flex_attention
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from emu.pytorch.tape import Tape, dtype_name, local, size_of
+from emu.pytorch.player.tape import Tape, dtype_name, local, size_of
 
 aten = torch.ops.aten
 ATTENTION = "scaled_dot_product_attention"

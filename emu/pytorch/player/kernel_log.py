@@ -1,8 +1,8 @@
 """Writes down each kernel that a GPU would run: a dispatch mode.
 
 Below autograd each aten operation comes by once, those of backward too. Views, allocations and metadata run
-no kernel. FLOPs are those of `emu.pytorch.kernel_prices`; bytes are those of all tensors read or written. An
-operation that nobody priced on a GPU is named in a note.
+no kernel. FLOPs are those of `kernel_prices`; bytes are those of all tensors read or written. An operation
+without a price on a GPU is named in a note.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from emu.pytorch.gpu_kernels import PARTS, STAND_INS
-from emu.pytorch.kernel_prices import WITHOUT_KERNEL, flops_of, is_decided_by_bytes, moved_bytes
-from emu.pytorch.tape import Tape, dtype_name, size_of
+from emu.pytorch.player.gpu_kernels import PARTS, STAND_INS
+from emu.pytorch.player.kernel_prices import WITHOUT_KERNEL, flops_of, is_decided_by_bytes, moved_bytes
+from emu.pytorch.player.tape import Tape, dtype_name, size_of
 
 FREE = frozenset(
     [

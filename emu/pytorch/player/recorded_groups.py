@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from emu.pytorch.mail import Mail
-from emu.pytorch.tape import Tape, dtype_name, size_of
-from emu.pytorch.torch_versions import GroupBase, WorkBase, take_over_groups, with_old_names
+from emu.pytorch.player.mail import Mail
+from emu.pytorch.player.tape import Tape, dtype_name, size_of
+from emu.pytorch.player.torch_versions import GroupBase, WorkBase, take_over_groups, with_old_names
 
 BACKEND = "emu"
 
