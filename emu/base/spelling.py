@@ -6,9 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+LONGEST_WORD: Final = 100
+
 
 def closest(wrong: str, known: Iterable[str], near: float = 0.6) -> str:
-    """The known word nearest to `wrong`, upper and lower case alike; empty if none is so near."""
+    """The known word nearest to `wrong`, upper and lower case alike; empty if none is so near. Words of more
+    than 100 characters are near to none: to search for them would take seconds."""
+    if len(wrong) > LONGEST_WORD:
+        return ""
     from difflib import get_close_matches  # noqa: PLC0415 - only for what is wrong
 
     words = list(known)
@@ -46,9 +51,34 @@ def listed(words: Iterable[str], most: int = 12) -> str:
 
 
 def shown(value: object, most: int = 64) -> str:
-    """A value as it is quoted in a message, a list in brackets, cut after `most` characters."""
-    text = repr(list(value)) if isinstance(value, tuple) else repr(value)
+    """A value as it is quoted in a message, a list in brackets, cut after `most` characters. Of a large one
+    no more is read than is shown."""
+    text = _beginning(value, most)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _beginning(value: object, most: int) -> str:
+    """The `repr` of a value, at least its first `most` characters."""
+    if most <= 0:
+        return "..."
+    if isinstance(value, (str, bytes)):
+        return repr(value[: most + 1])
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        return f"a number of about {value.bit_length() * 3 // 10} digits"
+    if not isinstance(value, (list, tuple, dict)):
+        return repr(value)
+    parts: list[str] = []
+    left = most - 1
+    for one in value:
+        text = _beginning(one, left)
+        if isinstance(value, dict):
+            text += f": {_beginning(value[one], left - len(text))}"
+        parts.append(text)
+        left -= len(text) + 2
+        if left <= 0:
+            break
+    inner = ", ".join(parts)
+    return f"{{{inner}}}" if isinstance(value, dict) else f"[{inner}]"
 
 
 def shown_location(location: Iterable[str | int]) -> str:

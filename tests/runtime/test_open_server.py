@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from emu import api
 from emu.base.errors import UsageError
 from emu.base.units import format_time
 from emu.cli.main import main
-from emu.runtime.live.open_client import Client, RefusedCall, packed, unpacked
+from emu.runtime.live.open_client import LENGTH, Client, RefusedCall, packed, unpacked
 from emu.runtime.live.open_server import OpenServer, Stalling
 from tests.runtime.test_open_run import FABRIC, REFUSED, Script
 
@@ -73,7 +74,6 @@ VALUES = [
 
 @pytest.mark.parametrize("value", [*VALUES, VALUES, {"a": 1, "b": [None]}], ids=range(len(VALUES) + 2))
 def test_the_clients_msgpack_is_that_of_the_library(value: Any) -> None:
-    msgpack = pytest.importorskip("msgpack")
     assert msgpack.unpackb(packed(value)) == value
     whole = msgpack.packb(value)
     assert unpacked(whole) == (value, len(whole))
@@ -249,3 +249,121 @@ def test_a_caller_in_another_language_has_the_same_answer(tmp_path: Path) -> Non
         reported.append(run.next().at_ps)
     assert list(map(int, printed.split())) == reported
     assert served.end() == run.close()
+
+
+def frame(value: Any) -> bytes:
+    """A request as it goes over the wire."""
+    body = value if isinstance(value, bytes) else msgpack.packb(value)
+    return LENGTH.pack(len(body)) + body
+
+
+ODD: list[Any] = [None, True, -1, 2**63, 1.5, "", "x" * 100_000, b"\0", [], [[]], {}, {"a": [1]}, ["a", None]]
+"""Values of all types that msgpack has, for every argument."""
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "post": {"src": 0, "dst": 1, "size": 64, "at_ps": 10**9, "qp": "q", "tell": "both", "note": 0},
+    "compute": {"rank": 0, "duration": "1us", "at_ps": 10**9, "note": 0},
+    "collective": {
+        "op": "all_reduce",
+        "size": "1KiB",
+        "ranks": [0, 1],
+        "at_ps": 10**9,
+        "rank": 0,
+        "on": "c",
+        "algorithm": "ring",
+        "root": 0,
+        "each": True,
+        "note": 0,
+        "data": None,
+        "dtype": "fp32",
+        "redop": "sum",
+    },
+    "cancel": {"number": 10**6},
+    "promise": {"no_sooner_ps": 0},
+    "next_before": {"at_ps": 0},
+    "until": {"at_ps": 0},
+}
+NOT_REQUESTS: list[Any] = [
+    *ODD,
+    b"\xc1",
+    b"",
+    b"\x91" * 2000,
+    b"\xa1\xff",
+    ["post"],
+    ["post", 5, {}],
+    [[], [], {}],
+]
+TAKEN: set[tuple[str, str, Any]] = {
+    ("post", "qp", ""),
+    ("collective", "on", ""),
+    ("collective", "rank", None),
+}
+TAKEN |= {("cancel", "number", -1), ("cancel", "number", 2**63)}
+"""Odd values that mean something, and are left out; so are those of `note`, `at_ps` and `data` of none, of
+`each`, and a time that is past, which ends the caller."""
+
+
+def odd_requests() -> list[Any]:
+    """Every argument of every method with every odd value that it cannot mean, and what is no request."""
+    found: list[Any] = list(NOT_REQUESTS)
+    for method, arguments in ARGUMENTS.items():
+        for name in arguments:
+            for value in ODD:
+                meant = name == "note" or (value is None and name in ("at_ps", "data"))
+                meant = meant or (name == "each" and value is True) or (name == "at_ps" and value == -1)
+                if not meant and not any((method, name, value) == one for one in TAKEN):
+                    found.append([method, [], {**arguments, name: value}])
+    return found
+
+
+def test_every_odd_request_is_refused_in_its_turn_and_changes_nothing(tmp_path: Path) -> None:
+    """One caller asks all of them in one write, between two posts; the run's digest is that of the posts."""
+    served = Served(str(tmp_path / "s"))
+    odd = odd_requests()
+    client = served.client()
+    asks = [["post", [0, 1, 5000], {}], *odd, ["post", [2, 3, 700], {}], ["next", [], {}], ["next", [], {}]]
+    sending = threading.Thread(target=client._socket.sendall, args=[b"".join(map(frame, asks))])
+    sending.start()  # nobody reads a whole write before it answers the first request of it
+    answers = [client._read() for _ in asks]
+    sending.join()
+    refused = [answer[0] for answer in answers]
+    wrong = [ask for ask, answer in zip(asks, refused, strict=True) if answer != (ask in odd)]
+    assert wrong == []
+    assert all(len(answer[1]) <= 2000 for answer in answers[1:-3])
+    assert [answers[0][1], answers[-3][1]] == [1, 2]
+    client.close()
+    run = api.open(FABRIC)
+    run.post(0, 1, 5000)
+    run.post(2, 3, 700)
+    assert [run.next().number, run.next().number] == [answers[-2][1][0], answers[-1][1][0]]
+    assert served.end() == run.close()
+    assert served.failure is None
+
+
+def test_what_is_asked_behind_a_wait_is_answered_behind_it(tmp_path: Path) -> None:
+    """Requests in one write: each has its answer, in order, those behind `next` once `next` has its own."""
+    served = Served(str(tmp_path / "s"))
+    client = served.client()
+    asks: list[Any] = [
+        ["post", [0, 1, 4096], {}],
+        ["next", [], {}],
+        ["post", [1, 0, 4096], {}],
+        ["next", [], {}],
+    ]
+    client._socket.sendall(b"".join(map(frame, [*asks, ["until", [10**9], {}], ["close", [], {}]])))
+    answers = [client._read() for _ in range(6)]
+    run = api.open(FABRIC)
+    run.post(0, 1, 4096)
+    first = run.next()
+    run.post(1, 0, 4096)
+    second = run.next()
+    assert answers == [
+        [False, 1],
+        [False, list(first[:-2])],
+        [False, 2],
+        [False, list(second[:-2])],
+        [False, []],
+        [False, None],
+    ]
+    run.until(10**9)
+    assert served.end() == run.close()
+    client.__exit__(OSError)

@@ -45,7 +45,7 @@ from actors.ncclx.operations import (
 )
 from actors.ncclx.posted_payload import input_stretches
 from emu.base.errors import EmuError, QuantityError, StallError, UsageError
-from emu.base.spelling import did_you_mean, listed
+from emu.base.spelling import did_you_mean, listed, shown
 from emu.base.units import format_time, parse_size, parse_time
 from emu.build.drawing import Blueprint
 from emu.build.open_site import CALL, COMPUTE, MOVE, Post
@@ -78,6 +78,13 @@ CHUNK_PS: Final = 10**10
 """How often it is looked whether anything moves, unless `stall_after` is shorter."""
 
 
+MOST_REPEATED: Final = 80
+LONGEST_NAME: Final = 200
+_KINDS: Final[dict[str, tuple[type, str]]] = {
+    "root": (int, "the place of a rank in the group"),
+    "each": (bool, "True or False"),
+}
+"""Types of named arguments that are no texts."""
 FORMATS: Final = {
     "f": "fp32",
     "d": "fp64",
@@ -89,6 +96,10 @@ FORMATS: Final = {
     "B": "uint8",
 }
 """Types of elements by the letters of `struct`."""
+
+
+class PastError(UsageError):
+    """A caller posts for a time that is past."""
 
 
 class FailedCall(EmuError):
@@ -237,7 +248,8 @@ class Caller:
         which completions come back: `completed` at the sender, `delivered` at the receiver, or `both`.
         """
         run = self._run
-        what = f"post({src}, {dst}, {size})"
+        what = f"post({shown(src)}, {shown(dst)}, {_short(size)})"
+        _check_types(what, qp=qp, tell=tell)
         at = self._at(what, at_ps)
         for rank in (src, dst):
             run.check_rank(what, rank)
@@ -253,7 +265,7 @@ class Caller:
 
     def compute(self, rank: int, duration: int | str, at_ps: int | None = None, note: Any = None) -> int:
         """Computing on the GPU of a rank: so many ps, or a time with its unit. One after another."""
-        what = f"compute({rank}, {duration})"
+        what = f"compute({shown(rank)}, {_short(duration)})"
         at = self._at(what, at_ps)
         self._run.check_rank(what, rank)
         duration_ps = _time(what, duration)
@@ -291,19 +303,20 @@ class Caller:
             group = tuple(ranks)
         except TypeError:
             raise UsageError(
-                f"collective({op!r}, {size}): ranks={ranks!r}; accepted: a list of ranks"
+                f"collective({shown(op)}, {_short(size)}): ranks={shown(ranks)}; accepted: a list of ranks"
             ) from None
-        what = f"collective({op!r}, {size}, {_few(group)})"
+        what = f"collective({shown(op)}, {_short(size)}, {_few(group)})"
+        _check_types(what, op=op, on=on, algorithm=algorithm, root=root, each=each, dtype=dtype, redop=redop)
         if op not in OPERATIONS or op in ("sendrecv", "all_to_allv"):
             accepted = listed([one for one in OPERATIONS if one not in ("sendrecv", "all_to_allv")])
             raise UsageError(
-                f"{what}: there is no such operation{did_you_mean(str(op), OPERATIONS)}; accepted: {accepted}"
+                f"{what}: there is no such operation{did_you_mean(op, OPERATIONS)}; accepted: {accepted}"
             )
         for one in group:
             run.check_rank(what, one)
         if len(group) < 2 or len(set(group)) != len(group):
             raise UsageError(f"{what}: accepted: at least two ranks, each once")
-        if rank is not None and rank not in group:
+        if rank is not None and (not _is_whole(rank) or rank not in group):
             raise UsageError(f"{what}: rank {rank} is not among them; accepted: one of {_few(group)}")
         if not 0 <= root < len(group) or (root and op not in ROOTED):
             accepted = f"0 to {len(group) - 1}" if op in ROOTED else f"none: {op} has no root"
@@ -312,7 +325,7 @@ class Caller:
         choice = run.choice(what, op, bytes_, group, algorithm)
         members = group if rank is None else (rank,)
         inputs = run.inputs(what, op, bytes_, root, group, members, data, dtype, redop)
-        if at_ps is None or isinstance(at_ps, int):
+        if isinstance(at_ps, str | bytes) or not isinstance(at_ps, Sequence):
             times = [self._at(what, at_ps)] * len(members)
         else:
             given = list(at_ps)
@@ -384,6 +397,8 @@ class Caller:
 
     def cancel(self, number: int) -> bool:
         """Take back a post whose time has not come; whether it could be."""
+        if not _is_whole(number):
+            raise UsageError(f"cancel({shown(number)}): accepted: the number of a post")
         return self._run.take_back(self, number)
 
     # ---- time
@@ -391,8 +406,8 @@ class Caller:
     def promise(self, no_sooner_ps: int) -> None:
         """Nothing is posted for a time before this."""
         self._not_ended("promise")
-        if not _is_whole(no_sooner_ps):
-            raise UsageError(f"promise({no_sooner_ps!r}): accepted: a whole number of ps")
+        if not _is_whole(no_sooner_ps) or no_sooner_ps > NEVER_PS:
+            raise UsageError(f"promise({shown(no_sooner_ps)}): accepted: a whole number of ps")
         if no_sooner_ps < self.promise_ps:
             raise UsageError(
                 f"promise({no_sooner_ps}): promised no sooner than {self.promise_ps} ps already; "
@@ -434,18 +449,23 @@ class Caller:
                 raise UsageError("next(): nothing is outstanding; accepted: after a post")
             self._asked_ps = int(NEVER_PS)
         else:
-            if len(times_ps) != 1 or not _is_whole(times_ps[0]):
-                given = ", ".join(map(repr, times_ps))
+            if len(times_ps) != 1 or not _is_whole(times_ps[0]) or times_ps[0] > NEVER_PS:
+                given = ", ".join(map(shown, times_ps))
                 raise UsageError(f"{what}({given}): accepted: a whole number of ps")
-            (self._asked_ps,) = times_ps
-            if self._asked_ps < self._run.now_ps:
+            if times_ps[0] < self._run.now_ps:
                 now_ps = self._run.now_ps
                 raise UsageError(
-                    f"{what}({self._asked_ps}): the run is at {now_ps} ps; accepted: {now_ps} ps or later"
+                    f"{what}({times_ps[0]}): the run is at {now_ps} ps; accepted: {now_ps} ps or later"
                 )
+            (self._asked_ps,) = times_ps
         if what == UNTIL:
             self.promise_ps = max(self.promise_ps, self._asked_ps)
         self._asked = what
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for something."""
+        return bool(self._asked)
 
     def answered(self) -> bool:
         """Whether what it waits for is there."""
@@ -486,21 +506,21 @@ class Caller:
             return int(NEVER_PS)
         return self._asked_ps if self._asked in (NEXT, NEXT_BEFORE) and not self.inbox else self.promise_ps
 
-    def _at(self, what: str, at_ps: int | None) -> int:
+    def _at(self, what: str, at_ps: Any) -> int:
         self._not_ended(what)
         run = self._run
         soonest_ps = max(self.promise_ps, run.now_ps)
         if at_ps is None:
             return soonest_ps
         if not _is_whole(at_ps):
-            raise UsageError(f"{what}: at_ps={at_ps!r}; accepted: a whole number of ps")
+            raise UsageError(f"{what}: at_ps={shown(at_ps)}; accepted: a whole number of ps")
         if at_ps < soonest_ps:
-            raise UsageError(f"{what}: {at_ps} ps is in the past; accepted: {soonest_ps} ps or later")
+            raise PastError(f"{what}: {at_ps} ps is in the past; accepted: {soonest_ps} ps or later")
         if at_ps > soonest_ps + LONGEST_PS:
             raise UsageError(
                 f"{what}: {at_ps} ps is too far ahead; accepted: up to {soonest_ps + LONGEST_PS} ps"
             )
-        return at_ps
+        return int(at_ps)
 
     def _not_ended(self, what: str) -> None:
         if self.ended_ps >= 0 or self._run.closed:
@@ -819,7 +839,7 @@ class OpenRun:
     def check_rank(self, what: str, rank: int) -> None:
         """Raises UsageError if there is no such rank."""
         if not _is_whole(rank) or not 0 <= rank < len(self.gpus):
-            raise UsageError(f"{what}: there is no rank {rank!r}; accepted: 0 to {len(self.gpus) - 1}")
+            raise UsageError(f"{what}: there is no rank {shown(rank)}; accepted: 0 to {len(self.gpus) - 1}")
 
     def choice(self, what: str, op: str, size_bytes: int, ranks: tuple[int, ...], algorithm: str) -> Choice:
         """How a collective is done. Raises UsageError."""
@@ -1144,6 +1164,20 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _short(value: object) -> str:
+    """An argument, as it is written, and not the whole of a long one."""
+    return value if isinstance(value, str) and len(value) < MOST_REPEATED else shown(value)
+
+
+def _check_types(what: str, **given: object) -> None:
+    """Raises UsageError for an argument of another type than its default has."""
+    for key, value in given.items():
+        kind, accepted = _KINDS.get(key, (str, f"a text of at most {LONGEST_NAME} characters"))
+        long = isinstance(value, str) and len(value) > LONGEST_NAME
+        if long or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise UsageError(f"{what}: {key}={shown(value)}; accepted: {accepted}")
+
+
 def _view(what: str, buffer: Any) -> memoryview:
     try:
         view = memoryview(buffer)
@@ -1159,8 +1193,8 @@ def _view(what: str, buffer: Any) -> memoryview:
 def _few(ranks: Sequence[int]) -> str:
     """Ranks, in short."""
     if len(ranks) > 8:
-        return f"{len(ranks)} ranks from {ranks[0]}"
-    return str(list(ranks))
+        return f"{len(ranks)} ranks from {shown(ranks[0])}"
+    return f"[{', '.join(map(shown, ranks))}]"
 
 
 def _size(what: str, size: int | str) -> int:

@@ -3,7 +3,8 @@
 Frames: four bytes of length, most significant first, then one value in msgpack. The server begins with
 ["emu", version, nonce]. A caller answers [name, proof]: HMAC-SHA256 over nonce and name with the run's token.
 From then on each request [method, arguments, named arguments] has one answer, in order: [false, result], or
-[true, why it is refused].
+[true, why it is refused]. A request is looked at once those before it are answered; a refused one changes
+nothing, whatever is wrong with it.
 
 All callers are known from the start by name, and time does not begin before each has come: who comes first
 does not matter. A caller that goes without `close`, or posts for a time that is past, is ended at its last
@@ -28,7 +29,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from emu.base.errors import EmuError, UsageError
 from emu.runtime.live.open_client import LENGTH, MOST_BYTES, VERSION
-from emu.runtime.live.open_run import MAIN, NEXT, NEXT_BEFORE, UNTIL, Caller, Completion, OpenRun
+from emu.runtime.live.open_run import MAIN, NEXT, NEXT_BEFORE, UNTIL, Caller, Completion, OpenRun, PastError
 
 WAITS: Final = (NEXT, NEXT_BEFORE, UNTIL)
 METHODS: Final = ("post", "compute", "collective", "cancel", "promise", *WAITS, "close")
@@ -36,6 +37,8 @@ STEPS: Final = 64
 """Between looks at the sockets."""
 MOST_OF_A_STRANGER: Final = 1 << 10
 """Bytes of the largest frame before the token."""
+MOST_OF_AN_ANSWER: Final = 2000
+"""Characters of a refusal: it may repeat what was asked."""
 LINGER_S: Final = 5.0
 """For a caller that does not read what is sent to it."""
 
@@ -151,6 +154,8 @@ class OpenServer:
             if peer.caller is not None and peer.caller.answered():
                 found = True
                 self._answer(peer, refused=False, value=_plain(peer.caller.answer()))
+                if not self._take(peer):
+                    self._leave(peer)
         return found
 
     def _listen(self, wait_s: float) -> None:
@@ -174,8 +179,10 @@ class OpenServer:
                 self._leave(peer)
 
     def _take(self, peer: _Peer) -> bool:
-        """Take the requests that are there whole; whether the connection goes on."""
-        while len(peer.kept) >= LENGTH.size:
+        """Take the requests that are there whole, up to one that waits; whether the connection goes on."""
+        if len(peer.kept) > LENGTH.size + MOST_BYTES:
+            return False
+        while len(peer.kept) >= LENGTH.size and not (peer.caller is not None and peer.caller.waits):
             (length,) = LENGTH.unpack_from(peer.kept)
             if length > (MOST_OF_A_STRANGER if peer.caller is None else MOST_BYTES):
                 return False
@@ -184,6 +191,7 @@ class OpenServer:
                 return True
             body = bytes(peer.kept[LENGTH.size : end])
             del peer.kept[:end]
+            goes_on = peer.caller is not None
             try:
                 asked = msgpack.unpackb(body)
                 if peer.caller is None:
@@ -191,8 +199,8 @@ class OpenServer:
                 else:
                     goes_on = self._do(peer, peer.caller, asked)
             except (ValueError, TypeError, msgpack.UnpackException) as error:
-                self._answer(peer, refused=True, value=f"not a request: {error}")
-                return False
+                reason = f"not a request: {error}; accepted: [method, arguments, named arguments]"
+                self._answer(peer, refused=True, value=reason)
             if not goes_on:
                 return False
         return True
@@ -218,6 +226,8 @@ class OpenServer:
 
     def _do(self, peer: _Peer, caller: Caller, asked: Any) -> bool:
         method, args, keys = asked
+        if not isinstance(args, list) or not isinstance(keys, dict):
+            raise TypeError("arguments are no list, or named ones no mapping")
         if method not in METHODS:
             self._answer(
                 peer, refused=True, value=f"there is no call {method}; accepted: {', '.join(METHODS)}"
@@ -239,7 +249,7 @@ class OpenServer:
                 self._answer(peer, refused=False, value=called(*args, **keys))
         except UsageError as error:
             self._answer(peer, refused=True, value=str(error))
-            if "in the past" in str(error):
+            if isinstance(error, PastError):
                 self._say(f"caller {caller.name} is ended: {error}")
                 return False
         return True
@@ -254,7 +264,7 @@ class OpenServer:
             self._say(f"caller {caller.name} is gone; it is ended at {caller.ended_ps} ps")
 
     def _answer(self, peer: _Peer, *, refused: bool, value: object) -> None:
-        self._write(peer, [refused, value])
+        self._write(peer, [refused, str(value)[:MOST_OF_AN_ANSWER] if refused else value])
 
     def _write(self, peer: _Peer, value: object) -> None:
         body = msgpack.packb(value)
