@@ -3,7 +3,12 @@
 nccl-tests: the text (`# size count type redop root time algbw busbw ...`, out of place and in place), or the
 JSON of `-J`. The operation comes from the line "Collective test starting", from a command in the log or from
 the name of the file; ranks and servers from the lines of the devices. perftest: the tables of `ib_write_bw`,
-`ib_write_lat` and `ib_send_lat` (`-a` runs all sizes).
+`ib_write_lat` and `ib_send_lat` (`-a` runs all sizes). What `srun -l` and `mpirun --tag-output` put before
+each line is taken off.
+
+A row has the columns of the header above it. It is checked against itself: its type is known, count times the
+type's width is its size (or a rank's share of it), its time is above 0. A row that fails is refused with its
+line: left out, or read by other columns, it would change which sizes are kept back.
 
 Source: nccl-tests 2.17 (`src/common.cu`, `src/util.cu`), perftest 4.5 (`src/perftest_parameters.h`).
 """
@@ -11,6 +16,7 @@ Source: nccl-tests 2.17 (`src/common.cu`, `src/util.cu`), perftest 4.5 (`src/per
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +24,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from actors.ncclx.operations import OPERATIONS
 from emu.base.errors import UsageError
+from emu.base.spelling import listed, shown
 from emu.base.units import counted
 from emu.workload.perf_scan import which_test
 
@@ -60,14 +67,30 @@ PERFTEST: Final = {
 _PERFTEST_TITLE: Final = re.compile(r"^\s*(\S[\w -]* (?:BW|Latency|Bidirectional BW) Test)\s*$", re.MULTILINE)
 _RATES: Final = {"Gb/sec": 1e9 / 8, "MB/sec": 1e6, "MiB/sec": 2**20, "GB/sec": 1e9}
 """Unit of perftest's bandwidth -> bytes a second. Its older versions write MB/sec and mean MiB/sec."""
-_RANK: Final = re.compile(r"^(?:\d+: ?)?#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)", re.MULTILINE)
+_RANK: Final = re.compile(r"^#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)", re.MULTILINE)
 _MODEL: Final = re.compile(r"^.*#\s+Rank\s+\d+\b.*?\b(?:NVIDIA|Tesla)\s+(\S.*?)\s*$", re.MULTILINE)
 _STARTING: Final = re.compile(r"Collective test starting: (\w+)")
 _COMMAND: Final = re.compile(
     r"\b((?:all_?reduce|all_?gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv)_perf)\b"
 )
-_TAG: Final = re.compile(r"^(?:\[?\d+[\],:0-9]*\]?:?\s)?")
-"""What mpirun and srun put before a line."""
+_TAG: Final = re.compile(
+    r"^(?: *\d+:(?: |(?=#))|\[[^\]\s]*\d\](?:<std(?:out|err)>)?:? ?|[^<>]{,80}<std(?:out|err)>: ?)",
+    re.MULTILINE,
+)
+"""What is put before a line: by `srun -l` ("0: "), `mpirun --tag-output` ("[1,0]<stdout>:", of Open MPI 5
+"[host@1,0]<stdout>: ") and `--timestamp-output`, and MPICH's `-prepend-rank` ("[0] ")."""
+_WIDTHS: Final = {
+    **dict.fromkeys(("int8", "uint8", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16", "float16"), 2),
+    **dict.fromkeys(("float", "float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("double", "float64", "int64", "uint64"), 8),
+}
+"""Types of nccl-tests and rccl-tests -> bytes."""
+_FIGURE: Final = re.compile(r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)", re.IGNORECASE)
+_BLANK: Final = ("redop", "root")
+"""Columns that old versions leave blank for tests without a reduction."""
+MOST_BYTES: Final = 1 << 50
+"""Largest size of a row."""
 
 
 def read_log(path: Path, operation: str, column: Column) -> Log:
@@ -82,6 +105,7 @@ def read_log(path: Path, operation: str, column: Column) -> Log:
         raise UsageError(f"{path}: is empty; accepted: a log of nccl-tests or perftest")
     if text.lstrip().startswith("{"):
         return _of_json(path, text, operation, column)
+    text = _TAG.sub("", text)
     titles = _PERFTEST_TITLE.findall(text)
     if titles:
         return _of_perftest(path, text, titles[0].strip())
@@ -97,22 +121,27 @@ def _named(path: Path, said: str, operation: str) -> str:
 
 
 def _of_nccl_tests(path: Path, text: str, operation: str, column: Column) -> Log:
-    starting, command = _STARTING.search(text), _COMMAND.search(text)
-    said = starting[1] if starting else command[1] if command else ""
+    tests = list(dict.fromkeys(_STARTING.findall(text)))
+    if len(tests) > 1:
+        raise UsageError(f"{path}: has tests of {' and '.join(tests[:3])}; accepted: a log of one test")
+    command = _COMMAND.search(text)
+    said = tests[0] if tests else command[1] if command else ""
     names: list[str] = []
     rows: dict[int, float] = {}
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = _TAG.sub("", raw, count=1)  # what srun and mpirun put before each line
+    shares: set[int] = set()
+    for number, line in enumerate(text.splitlines(), 1):
         words = line.lstrip("# ").split()
         if words[:2] == ["size", "count"]:
             names = words
-            if "time" not in words:
-                shown = " ".join(words)[:60]
-                raise UsageError(
-                    f"{path}:{number}: has the columns {shown!r}, no time; accepted: nccl-tests' columns"
-                )
-        elif names and words and words[0].isdigit() and not line.lstrip().startswith("#"):
-            _take(rows, path, number, words, names, column)
+            for column_name in ("type", "time"):
+                if column_name not in words:
+                    reason = f"has the columns {' '.join(words)[:60]!r}, no {column_name}"
+                    raise UsageError(f"{path}:{number}: {reason}; accepted: nccl-tests' columns")
+        elif names and words and not line.lstrip().startswith("#") and _is_row(words):
+            shares.add(_take(rows, path, number, words, names, column))
+            if len(shares - {0}) > 1:
+                reason = f"count times the width of {words[2]} is another share of the size than above"
+                raise UsageError(f"{path}:{number}: {reason}; accepted: nccl-tests' rows")
     if not names:
         raise UsageError(
             f"{path}: has neither a table of nccl-tests (size, count, ..., time, algbw, busbw) nor a title of"
@@ -139,22 +168,49 @@ def check_alike(logs: Sequence[Log]) -> None:
             raise UsageError(f"{log.file} is of {log.gpu}, {others}; accepted: logs of one cluster")
 
 
+def _is_row(words: Sequence[str]) -> bool:
+    """Whether a line is meant as a row of a table: it begins with a figure, or has a type in its place."""
+    return _FIGURE.fullmatch(words[0]) is not None or (words[2:3] != [] and words[2] in _WIDTHS)
+
+
 def _take(
     rows: dict[int, float], path: Path, number: int, words: list[str], names: list[str], column: Column
-) -> None:
-    """Keep the time of one line."""
+) -> int:
+    """Keep the time of one line. Returns its size over its bytes by count and type; 0 of an empty row."""
     times = [at for at, name in enumerate(names) if name == "time"]
-    # Tests without a reduction leave the columns blank in old versions: count from the right.
     at = times[-1] if column == "in-place" else times[0]
-    place = len(words) - (len(names) - at)
-    try:
-        size_bytes, time_us = int(words[0]), float(words[place])
-    except (ValueError, IndexError):
-        raise UsageError(
-            f"{path}:{number}: is no row of the table above it; accepted: nccl-tests' rows"
-        ) from None
-    if size_bytes > 0 and time_us > 0:
-        rows[size_bytes] = time_us
+    missing = len(names) - len(words)
+    least = len(names) - sum(name in names for name in _BLANK)
+    if not least <= len(words) <= len(names):
+        reason = f"has {counted(len(words), 'column')} below a header of {len(names)}"
+        raise UsageError(f"{path}:{number}: {reason}; accepted: nccl-tests' rows")
+    if names[2] != "type" or words[2] not in _WIDTHS:
+        reason = f"has {shown(words[2])} in the column of the type"
+        raise UsageError(f"{path}:{number}: {reason}; accepted: {listed(_WIDTHS, 20)}")
+    size_bytes = _size(path, number, words[0])
+    moved_bytes = _size(path, number, words[1]) * _WIDTHS[words[2]]
+    if size_bytes == 0:
+        return 0
+    if moved_bytes == 0 or size_bytes % moved_bytes:
+        reason = f"its size of {size_bytes} B is no multiple of its {words[1]} elements of {words[2]}"
+        raise UsageError(f"{path}:{number}: {reason}; accepted: nccl-tests' rows")
+    rows[size_bytes] = _figure(path, number, words[at - missing], "time")
+    return size_bytes // moved_bytes
+
+
+def _size(path: Path, number: int, word: str) -> int:
+    """A whole number of a row. Raises UsageError."""
+    if not word.isdecimal() or len(word) > len(str(MOST_BYTES)) or int(word) > MOST_BYTES:
+        raise UsageError(f"{path}:{number}: {shown(word)} is no size; accepted: 0 to {MOST_BYTES} B")
+    return int(word)
+
+
+def _figure(path: Path, number: int, word: str, name: str) -> float:
+    """A time or rate of a row. Raises UsageError."""
+    found = float(word) if _FIGURE.fullmatch(word) and word.count(".") < 2 else 0.0
+    if not 0 < found < math.inf:
+        raise UsageError(f"{path}:{number}: {shown(word)} is no {name}; accepted: a number above 0")
+    return found
 
 
 def _sorted(path: Path, rows: Mapping[int, float]) -> tuple[Measured, ...]:
@@ -167,12 +223,20 @@ def _of_json(path: Path, text: str, operation: str, column: Column) -> Log:
     half = column.replace("-", "_")
     try:
         value: Any = json.loads(text)
-        rows = {int(one["size"]): float(one[half]["time"]) for one in value["results"]}
+        rows = {}
+        for at, one in enumerate(value["results"]):
+            size_bytes, time_us = one["size"], one[half]["time"]
+            fits = isinstance(size_bytes, int) and 0 <= size_bytes <= MOST_BYTES
+            if not fits or isinstance(time_us, bool) or (size_bytes and not 0 < time_us < math.inf):
+                reason = f"results[{at}] has the size {shown(size_bytes)} and the time {shown(time_us)}"
+                raise UsageError(f"{path}: {reason}; accepted: whole bytes and a number above 0")
+            if size_bytes:
+                rows[size_bytes] = float(time_us)
         devices = value["config"]["devices"]
         ranks, servers = len(devices), len({one["hostname"] for one in devices})
         models = [str(word) for one in devices for word in one.values() if str(word).startswith("NVIDIA ")]
         said = " ".join(str(word) for word in value.get("args", ()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__} {error}"[:60]
         raise UsageError(
             f"{path}: is no JSON of nccl-tests ({reason}); accepted: what its -J writes"
@@ -181,7 +245,6 @@ def _of_json(path: Path, text: str, operation: str, column: Column) -> Log:
     words = said.split()
     if match is None and "perf" in words[:-1]:  # emu's own
         said = words[words.index("perf") + 1]
-    rows = {size: time_us for size, time_us in rows.items() if size > 0 and time_us > 0}
     name = _named(path, match[1] if match else said if said.replace("_", "").isalpha() else "", operation)
     model = models[0].removeprefix("NVIDIA ").strip() if models else ""
     return Log(str(path), name, ranks, servers, 1, _sorted(path, rows), model)
@@ -206,22 +269,20 @@ def _of_perftest(path: Path, text: str, title: str) -> Log:
                 )
             continue
         words = line.split()
-        if not names or not words or not words[0].isdigit():
+        if not names or not words or not _FIGURE.fullmatch(words[0]):
             continue
         at = next(at for at, name in enumerate(names) if name.startswith(("BW average", "t_typical")))
-        try:
-            size_bytes, figure = int(words[0]), float(words[at])
-        except (ValueError, IndexError):
-            raise UsageError(
-                f"{path}:{number}: is no row of the table above it; accepted: perftest's rows"
-            ) from None
+        if len(words) != len(names):
+            reason = f"has {counted(len(words), 'column')} below a header of {len(names)}"
+            raise UsageError(f"{path}:{number}: {reason}; accepted: perftest's rows")
+        size_bytes = _size(path, number, words[0])
+        figure = _figure(path, number, words[at], names[at].partition("[")[0].strip())
         if kind == "write_bw":
             unit = names[at].partition("[")[2].rstrip("]")
             if unit not in _RATES:
                 raise UsageError(f"{path}:{number}: is in {unit!r}; accepted: {', '.join(_RATES)}")
-            figure = 1e6 * size_bytes / (figure * _RATES[unit]) if figure > 0 else 0
-        if figure > 0:
-            rows[size_bytes] = figure
+            figure = 1e6 * size_bytes / (figure * _RATES[unit])
+        rows[size_bytes] = figure
     return Log(str(path), kind, 2, 2, int(pairs[1]) if pairs else 1, _sorted(path, rows))
 
 

@@ -144,7 +144,7 @@ def test_logs_are_read(text: str, column: str, expected: tuple[object, ...], tmp
             "# size count type latency\n 8 2 float 3.0\n",
             ":1: has the columns 'size count type latency', no time",
         ),
-        (HEAD + " 1024 128 float none -1 x 0 0 0 y 0 0 0\n", ":5: is no row of the table above it"),
+        (HEAD + " 1024 128 float none -1 x 0 0 0 y 0 0 0\n", ":5: 'y' is no time"),
         (HEAD, "has no row with a size and a time"),
         ((HEAD + ROW).replace("# Collective test starting: all_gather_perf\n", ""), "accepted: --op"),
         ("{}", "is no JSON of nccl-tests"),
