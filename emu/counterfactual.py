@@ -52,14 +52,17 @@ from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
 from emu.results.summary import Counterfactual
 from emu.runtime.outcome import Observer, Outcome, RunOptions
 from emu.runtime.run import run_local
+from emu.scenario.dump import to_yaml
 from emu.scenario.environment import SpanSection
 from emu.scenario.fault_schedule import MeasuredTargets, miscabled, scripted
 from emu.scenario.faults.base import members
 from emu.scenario.faults.events import Change, Fault
+from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.nic import TransportSection
 from emu.scenario.sections.overrides import OverrideSection
+from emu.scenario.set_options import parse_override
 from emu.scenario.workloads.jobs import JobSection
 
 QUIET_S: Final = 3600.0
@@ -123,7 +126,11 @@ class Repair(NamedTuple):
 
 def repair_of(topology: Topology, finding: Finding) -> Repair | None:
     """What it takes to heal what is suspected; None where no single component would do."""
-    if finding == EVERYTHING or finding.cause in ("miscabling", ODD, TIMER_SHORT, BIT_ERRORS, GIVEN):
+    if (
+        finding.setting[0]
+        or finding == EVERYTHING
+        or finding.cause in ("miscabling", ODD, TIMER_SHORT, BIT_ERRORS, GIVEN)
+    ):
         return Repair(frozenset())  # cables are part of the fabric, configuration is of the scenario
     make = _REPAIRS.get(finding.cause)
     try:
@@ -296,9 +303,14 @@ class Changed(NamedTuple):
     """Jobs none of whose ranks is slower than the others."""
     nudge_ns: int = 0
     """By how much a NIC is slower at most (`emu.diagnosis.chaos`)."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Keys of the scenario that have another value."""
 
     def of(self, scenario: Scenario, fabric: Topology) -> Scenario:
         """The scenario with that."""
+        if self.settings:
+            options = [parse_override(f"{key}={value}") for key, value in self.settings]
+            scenario = load_text(to_yaml(scenario), overrides=options).scenario
         for name in self.odd:
             scenario = like_the_fleet(scenario, fabric, name)
         transport, link = scenario.transport, scenario.link
@@ -404,7 +416,10 @@ class Counterfactuals:
         causes = {one.cause for one in suspects}
         slow = {self._topology.node_named(one.place).number for one in suspects if one.cause == GIVEN}
         even = tuple(plan.name for plan in self._plans if slow & {*plan.gpus} and plan.name in self._slowed)
-        changed = Changed(left_out, odd, TIMER_SHORT in causes, BIT_ERRORS in causes, even, nudge_ns)
+        settings = tuple(sorted({one.setting for one in suspects if one.setting[0]}))
+        changed = Changed(
+            left_out, odd, TIMER_SHORT in causes, BIT_ERRORS in causes, even, nudge_ns, settings
+        )
         found = self._emulated(faults, changed, cabling=cabling)
         if found is None:
             self.exhausted = True

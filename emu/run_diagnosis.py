@@ -17,10 +17,15 @@ from actors.kernel.counters import PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
+from emu.base.foreseen import Foreseen
+from emu.build.buffer_sizes import headroom_foreseen
 from emu.build.drawing import blueprint_of
 from emu.build.job_plans import job_plans
+from emu.build.late_marking import late_marking_foreseen
+from emu.build.nics import receive_foreseen
 from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
+from emu.diagnosis.configuration import changes
 from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
@@ -38,6 +43,7 @@ from emu.scenario.fault_schedule import MeasuredTargets, miscabled
 from emu.scenario.faults.events import Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
+from emu.scenario.traffic_classes import class_foreseen
 from emu.stored_run import StoredRun, stored_run
 
 MOST_EVENTS: Final = 20_000_000
@@ -81,8 +87,9 @@ def diagnosed(
     events = whole * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
     suspects = findings(view)
     compares = scenario.faults or any(one.cause in MEANT for one in suspects)
+    changed = tuple(changes(view))
     if not suspects or not compares or any(job.attended for job in scenario.jobs):
-        return Judged(diagnose(view))
+        return Judged(diagnose(view), changes=changed)
     runs = _runs(scenario, cabled, view, whole, most, measured)
     reference = None
     if scenario.faults and undecided(view) and events <= most:
@@ -93,7 +100,7 @@ def diagnosed(
         uncompared = events
     elif runs.exhausted or not runs.affordable:
         uncompared = runs.events
-    return Judged(found, reference, tuple(runs.kept), uncompared)
+    return Judged(found, reference, tuple(runs.kept), uncompared, changed)
 
 
 def _runs(
@@ -262,4 +269,13 @@ def _view(
 ) -> View:
     unseen: dict[str, list[str]] = {"faults": [], "never_fired": [], "expectations": []}
     seen = summary.model_copy(update=unseen)
-    return View(scenario, topology, plans, seen, devices, moves, series, counts)
+
+    def foreseen() -> list[Foreseen]:
+        return [
+            *class_foreseen(scenario, topology),
+            *headroom_foreseen(scenario, topology),
+            *receive_foreseen(scenario, topology),
+            *late_marking_foreseen(scenario, topology),
+        ]
+
+    return View(scenario, topology, plans, seen, devices, moves, series, counts, foreseen)

@@ -16,6 +16,7 @@ from actors.fabric.model import Attachment, Role, Topology
 from actors.switch.buffer import ALPHA_BITS, headroom_bytes
 from actors.wire.frame import PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from emu.base.errors import Problem, ScenarioError
+from emu.base.foreseen import SHORT_HEADROOM, Foreseen
 from emu.base.units import format_rate, format_size
 from emu.build.asic_headroom import ASICS, Asic, smallest_for
 from emu.scenario.schema import Scenario
@@ -199,7 +200,12 @@ def pool_notes(scenario: Scenario, topology: Topology) -> Iterator[str]:
 
 
 def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
-    """A line for each configured headroom that is less than some port needs, or all ports of a switch at
+    """`headroom_foreseen` as lines."""
+    return [one.line for one in headroom_foreseen(scenario, topology)]
+
+
+def headroom_foreseen(scenario: Scenario, topology: Topology) -> list[Foreseen]:
+    """A warning for each configured headroom that is less than some port needs, or all ports of a switch at
     once, and for pauses that lapse: it drops, counted, in the run."""
     if scenario.credited:
         return []
@@ -220,26 +226,40 @@ def needed_quanta(scenario: Scenario) -> int:
     return -(-2 * waits // QUANTUM_BYTES)
 
 
-def _lapsing(scenario: Scenario, topology: Topology) -> list[str]:
+OVERRUN: Final = "headroom_overrun"
+
+
+def _lapsing(scenario: Scenario, topology: Topology) -> list[Foreseen]:
     needed = needed_quanta(scenario)
     given: dict[str, int] = {}
+    switches: dict[str, list[str]] = {}
     for switch in topology.switches:
         pfc = scenario.at(topology, switch).switch.pfc
         if pfc.enabled and pfc.quanta < needed:
-            given[scenario.key_at(topology, switch, "switch.pfc.quanta")] = pfc.quanta
+            key = scenario.key_at(topology, switch, "switch.pfc.quanta")
+            given[key] = pfc.quanta
+            switches.setdefault(key, []).append(topology.nodes[switch].name)
     return [
-        f"{key}: {quanta} is too short: a pause may lapse before it is repeated, and lossless classes may"
-        f" drop; at least {needed}"
+        Foreseen(
+            f"{key}: {quanta} is too short: a pause may lapse before it is repeated",
+            "lossless classes may drop",
+            f"at least {needed}",
+            SHORT_HEADROOM,
+            tuple(switches[key]),
+            (OVERRUN,),
+            (key, str(needed)),
+        )
         for key, quanta in sorted(given.items())
     ]
 
 
-def _short(scenario: Scenario, topology: Topology) -> list[str]:
+def _short(scenario: Scenario, topology: Topology) -> list[Foreseen]:
     whole = scenario.switch.buffer
     given = any(one.headroom_bytes is not None for one in (whole, *whole.profiles))
     if not given and not any(one.has("switch.buffer") for one in scenario.overrides):
         return []  # `auto` is what is needed
     short: dict[str, int] = {}
+    switches: dict[str, dict[str, None]] = {}
     worst: dict[str, tuple[int, int, str]] = {}
     for switch in topology.switches:
         name = topology.nodes[switch].name
@@ -256,19 +276,26 @@ def _short(scenario: Scenario, topology: Topology) -> list[str]:
             for key, configured in used.items():
                 if configured is not None and needed > configured:
                     short[key] = short.get(key, 0) + 1
+                    switches.setdefault(key, {})[name] = None
                     if needed > worst.get(key, (0, 0, ""))[0]:
                         worst[key] = needed, configured, f"{name} to {topology.nodes[end.peer].name}"
     return [
-        (
-            f"{key}: {configured}B is too small for {short[key]} ports of switches"
-            f" ({where} needs {needed}B): lossless classes may drop; use auto"
+        Foreseen(
+            f"{key}: {configured}B is too small for {short[key]} ports of switches ({where} needs {needed}B)",
+            "lossless classes may drop",
+            "use auto",
+            SHORT_HEADROOM,
+            tuple(switches[key]),
+            (OVERRUN,),
+            (key, "auto"),
         )
         for key, (needed, configured, where) in sorted(worst.items())
     ]
 
 
-def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
+def _oversubscribed(scenario: Scenario, topology: Topology) -> list[Foreseen]:
     worst: dict[str, tuple[int, str, int]] = {}
+    switches: dict[str, list[str]] = {}
     for switch in topology.switches:
         name = topology.nodes[switch].name
         section = scenario.at(topology, switch).switch
@@ -280,10 +307,17 @@ def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
         key = scenario.key_at(topology, switch, "switch.buffer.headroom_pool")
         if needed > shared:
             worst[key] = max(worst.get(key, (0, "", 0)), (needed, name, shared))
+            switches.setdefault(key, []).append(name)
     return [
-        (
+        Foreseen(
             f"{key}: {shared}B for all ports is less than the {most}B that {name} may"
-            " need if all are stopped at once: lossless classes may drop"
+            " need if all are stopped at once",
+            "lossless classes may drop",
+            "",
+            SHORT_HEADROOM,
+            tuple(switches[key]),
+            (OVERRUN,),
+            (key, f"{most}B"),
         )
         for key, (most, name, shared) in sorted(worst.items())
     ]

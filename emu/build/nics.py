@@ -38,6 +38,7 @@ from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
 from actors.nic.transport import LaneNic, LanePort, Transport
 from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
+from emu.base.foreseen import SHORT_HEADROOM, Foreseen
 from emu.base.units import format_rate, format_time
 from emu.build.buffer_sizes import kept, needed_headroom_bytes
 from emu.build.link_ends import OutboxFor, link_ends
@@ -316,10 +317,16 @@ def memory_limits(scenario: Scenario, nic: Node) -> list[int]:
 
 
 def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
-    """A line if NICs' receive buffers have no room for what may come after XOFF."""
+    """`receive_foreseen` as lines."""
+    return [one.line for one in receive_foreseen(scenario, topology)]
+
+
+def receive_foreseen(scenario: Scenario, topology: Topology) -> list[Foreseen]:
+    """A warning if NICs' receive buffers have no room for what may come after XOFF."""
     if scenario.credited:
         return []
     worst, worst_bytes, key, buffer_bytes = "", 0, "", 0
+    nics: dict[str, None] = {}
     ends = link_ends(scenario, topology)
     for nic in topology.nics:
         name = topology.nodes[nic].name
@@ -333,16 +340,23 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
             needed = needed_headroom_bytes(scenario, topology, nic, end)
             found = thresholds_of(section, needed, scenario.largest_frame_bytes)
             room = section.buffer_bytes - (found[0] if found else 0)
-            if (found is None or room < needed) and needed > worst_bytes:
-                worst, worst_bytes = name, needed
-                key = scenario.key_at(topology, nic, "nic.receive")
-                buffer_bytes = section.buffer_bytes
+            if found is None or room < needed:
+                nics[name] = None
+                if needed > worst_bytes:
+                    worst, worst_bytes = name, needed
+                    key = scenario.key_at(topology, nic, "nic.receive")
+                    buffer_bytes = section.buffer_bytes
     if not worst:
         return []
     return [
-        (
-            f"{key}: {buffer_bytes}B leaves no {worst_bytes}B above xoff, which {worst} needs:"
-            " lossless classes may drop; use a larger buffer, and xoff auto"
+        Foreseen(
+            f"{key}: {buffer_bytes}B leaves no {worst_bytes}B above xoff, which {worst} needs",
+            "lossless classes may drop",
+            "use a larger buffer, and xoff auto",
+            SHORT_HEADROOM,
+            tuple(nics),
+            ("receive_overrun",),
+            (f"{key}.buffer", f"{buffer_bytes + worst_bytes}B"),
         )
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from actors.fabric.model import Topology
 from emu.build.buffer_sizes import headroom_warnings
+from emu.build.late_marking import late_marking_foreseen
 from emu.build.nics import control_warnings, receive_warnings
 from emu.build.plan import Plan
 from emu.build.storage_warnings import storage_warnings
@@ -18,5 +19,6 @@ def run_warnings(scenario: Scenario, topology: Topology, plan: Plan) -> list[str
         *storage_warnings(scenario, topology, plan),
         *headroom_warnings(scenario, topology),
         *receive_warnings(scenario, topology),
+        *(one.line for one in late_marking_foreseen(scenario, topology)),
         *control_warnings(scenario, topology),
     ]

@@ -33,15 +33,15 @@ from emu.diagnosis import (
     contention,
     evidence,
     fleet,
+    foreseen,
     given_stragglers,
-    lossy_class,
     lost_links,
     pauses,
     payload_errors,
     slow_gpus,
 )
 from emu.diagnosis.costs import most_ps
-from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, WRONG, Finding
+from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, TIMER_SHORT, WRONG, Finding
 from emu.diagnosis.healing import MOST_HEALED, Accused, Emulate, Run, accused, left_over
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, impacts, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
@@ -58,7 +58,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     pairs_in_error,
     configuration.found,
     fleet.found,
-    lossy_class.found,
+    foreseen.found,
     given_stragglers.found,
     payload_errors.found,
     evidence.found,
@@ -99,7 +99,8 @@ def diagnose(
         reported = _healed(view, found, relevant, emulate)
     if len(reported) > 1:
         reported = [one for one in reported if one.finding.cause != UNEXPLAINED]
-    reported = [one for one in reported if one.finding.cause not in EVIDENCE] or reported
+    if not view.lost_or_waited or any(one.finding.cause not in (CONTENTION, *EVIDENCE) for one in reported):
+        reported = [one for one in reported if one.finding.cause not in EVIDENCE] or reported
     if not reported:
         reported = [Accused(one) for one in _unexplained(view, _lasting(view, reference, impact))]
     most = max(MOST_REPORTED, min(sum(one.gain is not None for one in reported), MOST_ACCUSED))
@@ -125,6 +126,9 @@ def _healed(
     many = len(suspects) > MOST_HEALED or sum(one.cause == CONTENTION for one in suspects) > 2
     costs = {one.key: most_ps(view, one) for one in suspects} if many else {}
     guilty, beyond, untried = accused(run, suspects, emulate, costs)
+    if guilty and view.lost_or_waited and all(one.finding.cause == CONTENTION for one in guilty):
+        # Where all is set as it should be, jobs that meet lose no lossless frames and wait for no timer.
+        guilty = [*(Accused(one) for one in suspects if one.cause in (TIMER_SHORT, *EVIDENCE)), *guilty]
     if guilty:
         lines = [f"{counted(untried, 'suspect')} not compared: that takes too many events"] if untried else []
         guilty[0] = guilty[0].beside_of(lines + left_over(run, guilty, emulate))

@@ -6,11 +6,12 @@ headroom a lossless class overruns, with a wrong DSCP map a class drops, with an
 loaded unequally. Where its sign is to be seen, a drift ranks before one that shows none.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from actors.kernel.counters import QUEUE_MARKED_FRAMES
-from emu.base.units import about_size, shown_time
+from emu.base.spelling import listed
+from emu.base.units import about_rate, about_size, counted, shown_time
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import (
@@ -22,7 +23,9 @@ from emu.measure.device_state import (
     HASH_SEED,
     HEADROOM,
     PFC,
+    SPEED,
 )
+from emu.results.summary import Reconfigured
 
 
 class Drift(NamedTuple):
@@ -57,6 +60,38 @@ _WORDS: Final[dict[int, tuple[str, Callable[[tuple[int, int, int]], str]]]] = {
 }
 PER_PORT: Final = frozenset({PFC})
 """Items for which a port is named, and not the device."""
+
+
+def changes(view: View) -> list[Reconfigured]:
+    """Every change of a running configuration that a device logged, harmful or not, in order of time; what
+    differs at the end and stands in no log is since 0.
+    """
+    rows: dict[tuple[int, int, int, tuple[int, ...]], list[int]] = {}
+    for number in view.striking("log", "differs"):
+        logged: dict[tuple[int, int], bool] = {}
+        for at_ps, item, place, *values in view.rows(number, "log"):
+            if item == SPEED or item in _WORDS:
+                logged[item, place] = True
+                rows.setdefault((at_ps, number, item, tuple(values)), []).append(place)
+        for item, place, a, b, c, *_ in view.rows(number, "differs"):
+            if (item == SPEED or item in _WORDS) and (item, place) not in logged:
+                rows.setdefault((0, number, item, (a, b, c)), []).append(place)
+    return [
+        Reconfigured(at_ps=at_ps, device=view.name(number), what=_what(view, number, item, values, places))
+        for (at_ps, number, item, values), places in sorted(rows.items())
+    ]
+
+
+def _what(view: View, number: int, item: int, values: Sequence[int], places: Sequence[int]) -> str:
+    """A change in words: the item, its value, and the ports or DSCPs that it is of."""
+    words, show = ("speed", lambda rate: about_rate(rate[0])) if item == SPEED else _WORDS[item]
+    value = show((values[0], values[1], values[2])) if values[0] >= 0 else "as built again"
+    if item == DSCP:
+        return f"{words} {value} for DSCP {listed(map(str, places), 4)}"
+    if item in (SPEED, *PER_PORT):
+        return f"{words} {value} on {listed([view.port_name(number, port) for port in places], 3)}"
+    several = f" on {counted(len(places), 'port')}" if item in (ECN, HEADROOM) else ""
+    return f"{words} {value}{several}"
 
 
 def found(view: View) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ def found(view: View) -> Iterator[Finding]:
     timers = expired_in((nic, view.rows(nic, "log")) for nic in nics)
     yield from _timers(view, timers, whole=whole and not overtaken)
     yield from _bit_errors(view)
-    yield from _drops(view)
+    yield from _drops(view, timers)
     again = sum(view.total(NIC_RETRANSMITTED_FRAMES, nic) for nic in nics)
     if whole and overtaken and again:
         worst = max(nics, key=lambda nic: (view.total(NIC_OUT_OF_SEQUENCE, nic), -nic))
@@ -145,18 +145,25 @@ def _bit_errors(view: View) -> Iterator[Finding]:
         )
 
 
-def _drops(view: View) -> Iterator[Finding]:
-    """Frames dropped for want of room. TCP finds its rate by them."""
+def _drops(view: View, timers: list[Expired]) -> Iterator[Finding]:
+    """Frames dropped for want of room, and the timers that expired there. TCP finds its rate by drops."""
     if all(transport.is_tcp for transport in view.scenario.transports):
         return
     lost = {number: view.dropped_for_want_of_room(number) for number in view.striking()}
     worst = sorted((number for number in lost if lost[number]), key=lambda number: (-lost[number], number))
     if worst:
+        frames = counted(sum(lost.values()), "frame")
+        sentence = f"{frames} dropped for want of room, most on {view.name(worst[0])}"
+        if timers:
+            longest_ps = max(one.ran_ps for one in timers)
+            sentence += (
+                f"; {counted(len(timers), 'timer')} expired, the longest after {about_time(longest_ps)}"
+            )
         yield Finding(
             "drops",
             view.name(worst[0]),
             70,
-            f"{counted(sum(lost.values()), 'frame')} dropped for want of room, most on {view.name(worst[0])}",
+            sentence,
             tuple(
                 f"{view.name(number)}: {PORT_DROPPED_FRAMES} {lost[number]}" for number in worst[:MOST_LINES]
             ),

@@ -11,6 +11,8 @@ to compare with: a cause that was there from the start.
 
 from typing import NamedTuple
 
+from emu.base.foreseen import LATE_MARKING, LOSSY, SHORT_HEADROOM
+
 
 class Finding(NamedTuple):
     """A suspected cause."""
@@ -33,11 +35,14 @@ class Finding(NamedTuple):
     """Whether the evidence itself shows an impact where there is no earlier time to compare with."""
     item: int = -1
     """What of the configuration drifted (`emu.measure.device_state`)."""
+    setting: tuple[str, str] = ("", "")
+    """A key of the scenario and the value that repairs it; empty where it is no setting."""
 
     @property
     def key(self) -> str:
         """What tells it apart from all others of a run."""
-        return f"{self.cause} {self.place}" + (f" {self.item}" if self.item >= 0 else "")
+        what = f" {self.item}" if self.item >= 0 else ""
+        return f"{self.cause} {self.place}{what}" + (f" {self.setting[0]}" if self.setting[0] else "")
 
     def order(self) -> tuple[int, str, str]:
         """Findings sorted by this come with the best first."""
@@ -46,7 +51,6 @@ class Finding(NamedTuple):
 
 CONTENTION = "contention"
 ODD = "odd_configuration"
-LOSSY = "lossy_class"
 GIVEN = "given_straggler"
 WRONG = "payload_errors"
 TIMER_SHORT = "timeout_short"
@@ -55,7 +59,7 @@ EVERYTHING = Finding("everything", "everything", 0, "the intended fabric")
 """Stands for all that is scripted to go wrong: healed, it is the intended fabric."""
 EVIDENCE = ("timer_without_loss", BIT_ERRORS, "drops", "reordering")
 """What was counted and accuses no component: reported where nothing else is."""
-MEANT = (CONTENTION, ODD, LOSSY, GIVEN, TIMER_SHORT, *EVIDENCE)
+MEANT = (CONTENTION, ODD, LOSSY, SHORT_HEADROOM, LATE_MARKING, GIVEN, TIMER_SHORT, *EVIDENCE)
 """What is so on the intended fabric too."""
 CAUSES = {
     "deadlock": "pauses that wait for each other in a circle",
@@ -82,7 +86,9 @@ CAUSES = {
     ODD: "a device or link that is configured otherwise than its peers",
     GIVEN: "a rank that the scenario makes slower than the others",
     WRONG: "results with wrong elements, though every check of a frame passed",
-    LOSSY: "data that NICs send as lossless and switches treat as lossy",
+    LOSSY: "data that NICs send as lossless and switches treat as lossy, or do not stop",
+    LATE_MARKING: "marking that begins above XOFF, so that pauses come first",
+    SHORT_HEADROOM: "headroom that is less than what arrives after XOFF",
     "miscabling": "cables that lead elsewhere than was meant",
     CONTENTION: "a job that keeps another waiting at ports that both use",
     TIMER_SHORT: "a timer of queue pairs that is shorter than an answer takes",

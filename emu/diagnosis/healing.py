@@ -210,6 +210,8 @@ AS_BUILT: Final = " as built"
 
 def _as_it_should_be(one: Finding) -> str:
     """A suspect as it is where it is healed."""
+    if one.setting[0]:
+        return ": ".join(one.setting)
     if one.cause == TIMER_SHORT:
         return "transport.timeout 20"
     if one.cause == BIT_ERRORS:

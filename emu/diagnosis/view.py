@@ -11,12 +11,13 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENCE, PFC_WATCHDOG_STORMS
 from actors.kernel.device import Series
+from emu.base.foreseen import Foreseen
 from emu.base.units import shown_time
 from emu.diagnosis.finding import Finding
 from emu.measure.collected import Changed, JobPlan, Rows
@@ -38,6 +39,8 @@ ALARMED: Final = (
 that go down."""
 
 OVERRUN: Final = "headroom_overrun"
+LOSSLESS_LOST: Final = (OVERRUN, "receive_overrun")
+"""Reasons for which frames of lossless classes are dropped."""
 PORTS_DOWN: Final = "ports_down"
 
 
@@ -61,8 +64,11 @@ class View:
         moves: Moves,
         series: Mapping[int, Sequence[Series]],
         counts: Counts | None = None,
+        foreseen: Callable[[], Sequence[Foreseen]] = tuple,
     ) -> None:
-        """`counts` has what devices counted; None: they say so themselves."""
+        """`counts` has what devices counted; None: they say so themselves. `foreseen` are the warnings of
+        which counters can tell whether they came true."""
+        self.foreseen = foreseen
         assert not scenario.faults, "an operator does not see what is scripted"
         self.scenario = scenario
         self.topology = topology
@@ -191,6 +197,10 @@ class View:
         """A counter, over priorities and reasons."""
         return self._counts.port(metric, number, port)
 
+    def at_device(self, metric: str, number: int) -> int:
+        """A counter of all ports of a device."""
+        return sum(self.total(metric, number, port) for port, _ in self.fabric_ports(number))
+
     def by_priority(self, metric: str, number: int, port: int) -> Mapping[int, int]:
         """A counter of a port by priority; without those that are zero."""
         return self._counts.by_priority(metric, number, port)
@@ -206,6 +216,17 @@ class View:
             for (device, _, reason), value in self._counts.dropped.items()
             if device == number and reason in reasons
         )
+
+    @property
+    def dropped_anything(self) -> bool:
+        """Whether a buffer was full somewhere."""
+        return any(self._counts.of_reason.get(reason) for reason in CONGESTION_REASONS)
+
+    @property
+    def lost_or_waited(self) -> bool:
+        """Whether lossless frames were lost, or the timer of a queue pair expired."""
+        lost = any(self._counts.of_reason.get(reason) for reason in LOSSLESS_LOST)
+        return lost or bool(self._counts.total(NIC_LOCAL_ACK_TIMEOUT_ERR))
 
     def dropped_for_want_of_room(self, number: int) -> int:
         """Frames that a device dropped because a buffer was full."""

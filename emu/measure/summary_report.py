@@ -45,6 +45,7 @@ from emu.results.summary import (
     Job,
     Link,
     Plane,
+    Reconfigured,
     ServerLoad,
     Summary,
 )
@@ -356,6 +357,7 @@ def closing_lines(summary: Summary) -> list[str]:
             *fault_lines(summary.faults),
         ],
         diagnosis_lines(summary.diagnosis, summary.uncompared_events),
+        change_lines(summary.changes),
         [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
         [f"doubtful at flow level: {one}" for one in summary.engine.doubts],
         [expectation_line(one) for one in summary.expectations],
@@ -366,6 +368,19 @@ def closing_lines(summary: Summary) -> list[str]:
         if block:
             lines += [*block, ""]
     return lines[:-1]
+
+
+MOST_CHANGES: Final = 8
+
+
+def change_lines(changes: Sequence[Reconfigured]) -> list[str]:
+    """Changes of configuration that devices reported, a line each; of many, how many more."""
+    lines = [
+        f"changed: {one.device} at {shown_time(one.at_ps)}: {one.what}" for one in changes[:MOST_CHANGES]
+    ]
+    if len(changes) > MOST_CHANGES:
+        lines.append(f"changed: {len(changes) - MOST_CHANGES} more in summary.json (changes)")
+    return lines
 
 
 def idle_lines(jobs: dict[str, Job]) -> list[str]:

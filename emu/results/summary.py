@@ -47,6 +47,17 @@ class Diagnosed(Part):
     """The same as a share of the time that the job took."""
 
 
+class Reconfigured(Part):
+    """A change of a running configuration that a device logged."""
+
+    at_ps: int
+    """When; 0 for what differed from the start."""
+    device: str
+    """Which device."""
+    what: str
+    """What it runs with since then, in words."""
+
+
 class Reference(Part):
     """What a run is compared with, to tell what mattered: the same jobs where all is well."""
 
@@ -90,6 +101,7 @@ class Judged(NamedTuple):
     reference: Reference | None = None
     counterfactuals: tuple[Counterfactual, ...] = ()
     uncompared_events: int | None = None
+    changes: tuple[Reconfigured, ...] = ()
 
 
 class Unfired(Part):
@@ -829,6 +841,8 @@ class Summary(Part):
     """What the same jobs come to with suspects as built: how the diagnosis knows what healing gives back."""
     uncompared_events: int | None = None
     """Where it was too large, of how many events; `emu diagnose RUN --emulate` compares it all the same."""
+    changes: tuple[Reconfigured, ...] = ()
+    """Changes of configuration that devices logged, with or without harm, in order of time."""
     never_fired: list[Unfired]
     """What was configured in vain. At flow level it is not looked for."""
     expectations: list[Expectation]

@@ -43,7 +43,8 @@ def test_the_map_of_the_switches_decides_the_priority_of_every_traffic_class(dsc
     assert group in scenario.switch.pfc.priorities
     assert isinstance(scenario.switch.ecn, EcnSection)
     assert scenario.switch.ecn.priorities == (traffic_class,)
-    assert class_warnings(scenario, build_topology(scenario)) == []
+    # A pause of priority 7 or 4 stops the queue of that number, and these two classes are in queues 5 and 6.
+    assert bool(class_warnings(scenario, build_topology(scenario))) == (traffic_class in (5, 6))
 
 
 @pytest.mark.parametrize("priority", [0, 1, 2, 4, 5, 6, 7])
@@ -94,3 +95,73 @@ def test_a_switch_without_pfc_is_reported_and_lossy_data_that_is_meant_is_not() 
 def test_data_of_a_priority_that_no_switch_keeps_is_refused() -> None:
     with pytest.raises(ScenarioError, match="data at priority 2 is not lossless"):
         loaded({"pfc": {"priorities": [3]}}, ncclx={"env": {"NCCL_IB_TC": 64}})
+
+
+BURST = [{"name": "burst", "workload": {"kind": "incast", "fan_in": 6, "size": "2MiB", "racks": "any"}}]
+RACKS = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 4, "gpus_per_host": 1, "spines": 2, "link": "100G"}
+
+
+@pytest.mark.parametrize(
+    ("switch", "priority", "dscp", "why", "value"),
+    [
+        (
+            {"pfc": {"priorities": [3, 4]}, "qos": {"dscp_to_tc": {26: 4}}},
+            3,
+            26,
+            "its pauses stop priority 4, and NICs go on sending priority 3",
+            24,
+        ),
+        (
+            {
+                "pfc": {"priorities": [7]},
+                "qos": {"dscp_to_tc": {46: 5}, "tc_to_priority_group": {5: 7}},
+            },
+            7,
+            46,
+            "a NIC's pause of priority 7 stops queue 7, and it is in queue 5",
+            56,
+        ),
+        (
+            {
+                "pfc": {"priorities": [3]},
+                "qos": {"pfc_priority_to_queue": {3: 4, 4: 3}},
+            },
+            3,
+            24,
+            "a NIC's pause of priority 3 stops queue 4, and it is in queue 3",
+            None,
+        ),
+    ],
+    ids=["group", "queue", "pause"],
+)
+def test_data_that_no_pause_stops_is_reported_before_and_named_after_with_the_map(
+    switch: dict[str, Any], priority: int, dscp: int, why: str, value: int | None
+) -> None:
+    """Its group is lossless, and the pauses of that group, or of NICs, stop something else."""
+    mapping = {
+        "topology": RACKS,
+        "jobs": BURST,
+        "nic": {"dscp": {priority: dscp}},
+        "transport": {"timeout": 8, "data_priority": priority},
+    }
+    made = loaded(switch | {"buffer": {"pool": "4MB"}}, **mapping)
+    (line,) = class_warnings(made.scenario, build_topology(made.scenario))
+    assert line.startswith(f"switch.qos: data of priority {priority} leaves NICs with DSCP {dscp} and is in")
+    assert why in line
+    found = api.run(made, local=True).summary
+    assert found.fabric.drops is not None
+    lost = {reason: found.fabric.drops.by_reason.get(reason, 0) for reason in ("headroom_overrun",)}
+    assert lost["headroom_overrun"] > 0
+    first = found.diagnosis[0]
+    assert first.cause == "lossy_class"
+    assert why in first.sentence
+    if value is None:  # no DSCP is in the queue that the pause stops
+        assert first.back_ps is None
+        return
+    mended = loaded(switch | {"buffer": {"pool": "4MB"}}, **(mapping | {"nic": {"dscp": {priority: value}}}))
+    well = api.run(mended, local=True).summary
+    assert drops_of(well) == 0
+    (job, quick) = (one.jobs["burst"] for one in (found, well))
+    took_ps = (job.end_ps or 0) - (job.start_ps or 0)
+    assert first.back_ps == took_ps - ((quick.end_ps or 0) - (quick.start_ps or 0)) > took_ps // 20
+    assert f"with nic.dscp.{priority}: {value}, burst would take" in first.sentence

@@ -508,9 +508,24 @@ def test_reasons_have_what_was_counted_in_place_of_what_fired() -> None:
     held = ("ingress_peak_bytes", 0, 3, "", 4096)
     lines = lines_of({"switch": {"ecn": {"enabled": True}}}, [waited, held, NO_ROOM])
     assert lines["switch.ecn"] == (
-        "no frame was marked; its queues (3) held 0B at most, and queue 4, which does not mark, 8.106MiB"
+        "no frame was marked; its queues (3) held 0B at most, and queue 4, which does not mark, 8.106MiB,"
+        " because no frame was ECN-capable (transport.congestion_control.kind: none)"
     )
     assert lines["switch.pfc"] == (
         "no pause was sent; lossless priority groups (3, 6) held 4KiB at most,"
         " and 1 frame of lossy ones dropped"
     )
+
+
+@pytest.mark.parametrize(
+    ("control", "why"),
+    [
+        ("none", ", because no frame was ECN-capable (transport.congestion_control.kind: none)"),
+        ("swift", ", because no frame was ECN-capable (transport.congestion_control.kind: swift)"),
+        ("dcqcn", ""),
+    ],
+)
+def test_that_no_frame_was_marked_carries_that_none_was_ecn_capable(control: str, why: str) -> None:
+    transport = {"congestion_control": {"kind": control}}
+    lines = lines_of({"switch": {"ecn": {"enabled": True}}, "transport": transport}, [])
+    assert lines["switch.ecn"] == f"no frame was marked; its queues (3) held 0B at most{why}"

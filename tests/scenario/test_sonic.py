@@ -570,3 +570,22 @@ def test_the_example_is_what_its_page_says() -> None:
     assert [profile.priorities for profile in made.buffer.profiles] == [(0,), (3, 4)]
     assert made.buffer.profiles[1].headroom_bytes == 170_000
     assert made.config_db == ""
+
+
+def test_headroom_of_a_group_that_pfc_enable_leaves_out_is_refused_by_name(tmp_path: Path) -> None:
+    """The box would keep 50 KB of headroom for group 4 and never pause it; no other reason is given."""
+    config = {
+        "BUFFER_PROFILE": PROFILES | {"egress": {"size": "0", "static_th": "900000"}},
+        "BUFFER_PG": {"Ethernet0|3-4": {"profile": "short"}, "Ethernet0|0": {"profile": "lossy"}},
+        "BUFFER_QUEUE": {"Ethernet0|3-4": {"profile": "egress"}, "Ethernet0|0": {"profile": "queue"}},
+        "PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3"}},
+    }
+    (line,) = reported(tmp_path, config)
+    assert "PORT_QOS_MAP|pfc_enable: '3' leaves out 4, which BUFFER_PG gives a lossless profile" in line
+    assert "3,4, or profiles without xoff for 4" in line
+    config["PORT_QOS_MAP"] = {"Ethernet0": {"pfc_enable": "3,4"}}
+    assert switch(tmp_path, config).pfc.priorities == (3, 4)
+    lossy = {"Ethernet0|3": {"profile": "short"}, "Ethernet0|0-2": {"profile": "lossy"}}
+    config |= {"BUFFER_PG": lossy, "PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3"}}}
+    config["BUFFER_QUEUE"] = {"Ethernet0|3": {"profile": "egress"}}
+    assert switch(tmp_path, config).pfc.priorities == (3,)

@@ -11,7 +11,7 @@ from emu.base.errors import UsageError
 from emu.cli.columns import say
 from emu.cli.scenario_options import reading
 from emu.cli.terminal import SoFar
-from emu.measure.summary_report import diagnosis_lines
+from emu.measure.summary_report import change_lines, diagnosis_lines
 from emu.run_diagnosis import diagnose_directory
 
 NOTHING_FOUND = (
@@ -49,6 +49,7 @@ def command(run: Path, baseline: Path | None, emulate: bool, as_json: bool) -> i
         return 0
     uncompared = summary.uncompared_events if baseline is None and not emulate else None
     lines = diagnosis_lines(found, uncompared, evidence=True)
-    for line in lines if found else [NOTHING_FOUND, *lines]:
+    lines = lines if found else [NOTHING_FOUND, *lines]
+    for line in [*lines, *change_lines(summary.changes)]:
         say(line)
     return 0

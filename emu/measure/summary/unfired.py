@@ -86,8 +86,16 @@ def _unpaused(scenario: Scenario, fabric: Fabric, counts: Counts) -> str:
     return f"{reason}, and {counted(dropped, 'frame')} of lossy ones dropped" if dropped else reason
 
 
-def _unmarked(counts: Counts, queues: Sequence[int]) -> str:
-    """What was seen where no frame was marked in some queues."""
+def _unmarked(scenario: Scenario, counts: Counts, queues: Sequence[int]) -> str:
+    """What was seen where no frame was marked in some queues, and why where the configuration says so."""
+    kinds = sorted({one.congestion_control.kind for one in scenario.transports})
+    incapable = not any(one.ecn_capable for one in scenario.transports)
+    why = f", because no frame was ECN-capable (transport.congestion_control.kind: {listed(kinds)})"
+    return _unmarked_queues(counts, queues) + (why if incapable else "")
+
+
+def _unmarked_queues(counts: Counts, queues: Sequence[int]) -> str:
+    """What queues held in which no frame was marked."""
     depths = QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES
     held = counts.highest(depths, queues)
     reason = f"no frame was marked; its queues ({listed(map(str, queues))}) held {about_size(held)} at most"
@@ -162,7 +170,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     ecn = scenario.switch.ecn
     if ecn.enabled and fabric.queue_marked_frames == _drops(fabric).by_reason.get("aqm", 0) == 0:
         queues = [queue for queue, one in enumerate(ecn.profiles_of()) if one is not None]
-        yield Unfired(feature="switch.ecn", reason=_unmarked(counts, queues))
+        yield Unfired(feature="switch.ecn", reason=_unmarked(scenario, counts, queues))
     yield from _profiles(scenario, fabric, counts)
     yield from _congestion_control(scenario, fabric, counts)
     if scenario.nic.receive.enabled:
@@ -199,7 +207,7 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
     ecn = scenario.switch.ecn
     for at, marking in enumerate(ecn.profiles if isinstance(ecn, EcnSection) and ecn.enabled else ()):
         if counts.priorities(QUEUE_MARKED_FRAMES, marking.priorities) == 0:
-            reason = _unmarked(counts, marking.priorities)
+            reason = _unmarked(scenario, counts, marking.priorities)
             yield Unfired(feature=f"switch.ecn.profiles[{at}]", reason=reason)
 
 

@@ -92,6 +92,10 @@ class Config:
         self._lossless = None if lossless is None else list(lossless)
         self.problems: list[Problem] = []
         self.notes: list[str] = []
+        self._enabled: Node | None = None
+        """The `pfc_enable` of ports, where it says which priorities are lossless."""
+        self._left_out: list[int] = []
+        """Priority groups with headroom that it leaves out."""
 
     def settings(self) -> Iterator[tuple[Location, object]]:
         """Every key of `switch` that the file says something about, and its value."""
@@ -161,6 +165,7 @@ class Config:
         lossless = self._lossless
         enabled = self._of_all_ports("PORT_QOS_MAP", "pfc_enable")
         if enabled is not None:
+            self._enabled = enabled
             words = [word.strip() for word in str(enabled.value).split(",") if word.strip()]
             numbers = [
                 self._number("PORT_QOS_MAP|pfc_enable", Node(word, enabled.place), 0, 7) for word in words
@@ -310,6 +315,7 @@ class Config:
     ) -> Iterator[tuple[Location, object]]:
         profiles: dict[tuple[tuple[str, object], ...], list[int]] = {}
         every = self._used("BUFFER_PG", "profile", "BUFFER_PROFILE")
+        self._check_groups(lossless or [], every)
         if "BUFFER_PG" in self._tables:
             self._look_up([group for group in lossless or () if group not in every], every)
         for group, used in sorted(every.items()):
@@ -335,6 +341,26 @@ class Config:
             profiles.setdefault(tuple(made.items()), []).append(group)
         if profiles:
             yield ("buffer", "profiles"), [{"priorities": of, **dict(made)} for made, of in profiles.items()]
+
+    def _check_groups(self, lossless: list[int], every: dict[int, dict[str, tuple[Fields, _Use]]]) -> None:
+        """Refuse headroom of a group that `pfc_enable` leaves out: it would never pause."""
+        if self._enabled is None or not lossless or self._lossless is not None:
+            return
+        for group, used in sorted(every.items()):
+            name = next(
+                (one for one, (entry, _) in used.items() if _text(entry, "xoff") not in ("", "0")), ""
+            )
+            if name and group not in lossless:
+                self._left_out.append(group)
+        if self._left_out:
+            groups = listed(map(str, self._left_out))
+            both = ",".join(map(str, sorted({*lossless, *self._left_out})))
+            reason = (
+                f"{shown(self._enabled.value)} leaves out {groups}, which BUFFER_PG gives a lossless profile"
+                " (with xoff): it would never pause"
+            )
+            accepted = f"{both}, or profiles without xoff for {groups}"
+            self._refuse(self._enabled.place, "PORT_QOS_MAP|pfc_enable", reason, accepted)
 
     def _look_up(self, groups: list[int], every: dict[int, dict[str, tuple[Fields, _Use]]]) -> None:
         """Profiles of lossless groups that BUFFER_PG lacks: of pg_profile_lookup.ini, or by default."""
@@ -375,7 +401,7 @@ class Config:
         for kept, before in ((False, ""), (True, "lossless_")):
             together: dict[str, tuple[Fields, _Use]] = {}
             for queue, used in sorted(every.items()):
-                if (queue in (lossless or ())) == kept:
+                if (queue in (*(lossless or ()), *self._left_out)) == kept:
                     together |= used
             if not together:
                 continue

@@ -419,6 +419,15 @@ class TransportSection(Section):
         """Whether it goes about losses itself, with timers of its own, and is meant for lossy classes."""
         return self.is_tcp or not self.is_rc
 
+    @property
+    def ecn_capable(self) -> bool:
+        """Whether switches may mark its packets: congestion control reacts to marks."""
+        control = self.congestion_control
+        if not self.is_rc:
+            return True
+        deaf = control.kind == "none" or issubclass(control.policy, (Hpcc, Swift))
+        return not deaf and bool(getattr(control, "ecn", True))
+
     def _not_tcp(self) -> Iterator[Refusal]:
         """Refuse half of a TCP, and a TCP with what only a queue pair has."""
         window = issubclass(self.congestion_control.policy, TcpWindow)
