@@ -156,7 +156,8 @@ def test_late_marking_that_only_paused_is_a_cause_where_the_named_value_saves_ti
     summary = api.run(one, local=True).summary
     (found,) = [one for one in summary.diagnosis if one.cause == "late_marking"]
     marking = api.run(api.load(one, overrides={"switch.ecn.kmin": value}), local=True).summary
-    assert marking.fabric.queue_marked_frames > summary.fabric.queue_marked_frames == 0
+    assert summary.fabric.queue_marked_frames == 0
+    assert (marking.fabric.queue_marked_frames or 0) > 0
     assert (
         found.back_ps == took_ps(summary, "fast") - took_ps(marking, "fast") > took_ps(summary, "fast") // 20
     )
