@@ -18,10 +18,9 @@ from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
 from emu.base.foreseen import Foreseen
-from emu.build.buffer_sizes import headroom_foreseen
+from emu.build.buffer_sizes import headroom_foreseen, late_marking_foreseen
 from emu.build.drawing import blueprint_of
 from emu.build.job_plans import job_plans
-from emu.build.late_marking import late_marking_foreseen
 from emu.build.nics import receive_foreseen
 from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from actors.fabric.model import Topology
-from emu.build.buffer_sizes import headroom_warnings
-from emu.build.late_marking import late_marking_foreseen
+from emu.build.buffer_sizes import headroom_warnings, late_marking_foreseen
 from emu.build.nics import control_warnings, receive_warnings
 from emu.build.plan import Plan
 from emu.build.storage_warnings import storage_warnings
