@@ -33,12 +33,12 @@ from emu.diagnosis import (
     contention,
     evidence,
     fleet,
-    foreseen,
     given_stragglers,
     lost_links,
     pauses,
     payload_errors,
     slow_gpus,
+    true_warnings,
 )
 from emu.diagnosis.costs import most_ps
 from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, TIMER_SHORT, WRONG, Finding
@@ -58,7 +58,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     pairs_in_error,
     configuration.found,
     fleet.found,
-    foreseen.found,
+    true_warnings.found,
     given_stragglers.found,
     payload_errors.found,
     evidence.found,
