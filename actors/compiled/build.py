@@ -138,7 +138,7 @@ INLINED: Final = {
 """What a hop calls, by module: these functions are put where they are called from within their unit. Left
 alone the compiler does not, since each is long: most of it is ways to errors, which are never taken."""
 UNITS: Final = (
-    ("actors.kernel.", "actors.wire.", "actors.port.", "actors.switch.", "actors.nic."),
+    ("actors.kernel.", "actors.wire.", "actors.port.", "actors.switch.", "actors.nic.", "actors.optional."),
     ("actors.host.", "actors.gpu.", "actors.ncclx.", "actors.control."),
 )
 """The C files of which the group is compiled, side by side: the rooms of each, and one of what is left.

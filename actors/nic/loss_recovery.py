@@ -71,7 +71,7 @@ class Recovery:
         """Whether what came of a message counts for nothing before all of it is there."""
         self.self_clocked: bool = False
         """Whether it decides itself what is acknowledged when, how far a window reaches, and when time is up:
-        `on_start`, `acknowledgement` and `on_mark` are for such schemes (`actors.nic.tcp`)."""
+        `on_start`, `acknowledgement` and `on_mark` are for such schemes (`actors.optional.tcp`)."""
 
     @staticmethod
     def out_of_order(knobs: Knobs) -> bool:

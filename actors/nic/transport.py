@@ -9,7 +9,8 @@ pairs stay what they are.
 
 A transport builds its frames from those of the queue pair (`QueuePair.next_frame`, `frame_again`) and hands
 what came in order to `Endpoint.respond`. On the wire its packets have opcodes from 0xC0 on.
-`actors.nic.multipath` is one; a class of one's own derives from `Transport`, and lists its knobs in `knobs`.
+`actors.optional.multipath` is one; a class of one's own derives from `Transport`, and lists its knobs in
+`knobs`.
 
 Not modelled: READs, receives that run out, credits of links, trains of packets (each packet is an event).
 """

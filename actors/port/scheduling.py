@@ -2,9 +2,9 @@
 
 Three places ask: a switch port of its egress queues, a NIC's port of its queue pairs
 (`actors.nic.arbiter`), and the egress of a modular switch of the credit that it grants
-(`actors.switch.deep`). Without a scheduler all three are strict, the highest number first, and pay one branch
-for the seam. A scheduler sees what waits (`backlog`), what was sent and the time, and nothing else; so a run
-is the same in every placement.
+(`actors.optional.deep`). Without a scheduler all three are strict, the highest number first, and pay one
+branch for the seam. A scheduler sees what waits (`backlog`), what was sent and the time, and nothing else; so
+a run is the same in every placement.
 
 To write one: derive from `Scheduler`, list its knobs in `knobs`, override `choose_class`, `on_sent` if shares
 depend on what was sent, and `save` and `load` if it keeps state. An interpreted subclass works in a compiled

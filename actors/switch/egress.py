@@ -84,7 +84,8 @@ class SwitchPort(Port):
     ) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps)
         self.behind_voqs: bool = False
-        """Whether frames wait at their ingress for this port (`actors.switch.deep`), and are marked there."""
+        """Whether frames wait at their ingress for this port (`actors.optional.deep`), and are marked
+        there."""
         self.marking: i64 = 0
         """The priorities whose queues have an AQM (a mask)."""
         self.queues: vec[EgressQueue] = vec[EgressQueue]([EgressQueue() for _ in range(PRIORITIES)])

@@ -15,8 +15,12 @@ from actors.gpu.gpu import Gpu
 from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
-from actors.host.perftest import Flow, FlowProgram
-from actors.host.storage_clients import (
+from actors.kernel.queue import EventQueue
+from actors.ncclx.payload import contents_of
+from actors.ncclx.rank.sm_share import GpuSms
+from actors.ncclx.scripted import add_ranks
+from actors.optional.perftest import Flow, FlowProgram
+from actors.optional.storage_clients import (
     ClientProgram,
     Copy,
     HostNetwork,
@@ -24,10 +28,6 @@ from actors.host.storage_clients import (
     ServiceQueue,
     StorageClients,
 )
-from actors.kernel.queue import EventQueue
-from actors.ncclx.payload import contents_of
-from actors.ncclx.rank.sm_share import GpuSms
-from actors.ncclx.scripted import add_ranks
 from actors.port.link import MANAGEMENT_PORT, MessagePort
 from emu.build.link_ends import OutboxFor
 from emu.build.plan import ClientsWork, JobWork, Plan

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from actors.control.operator import OperatorPlan
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays, crossing_ps, posted_ps
-from actors.host.storage_clients import ClientScript, Manners, Phase, Request, flattened
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
 from actors.ncclx.script import UNLABELLED
@@ -34,6 +33,7 @@ from actors.ncclx.transport.wiring import (
 )
 from actors.nic.queue_pair.numbers import assign_udp_source
 from actors.nic.queue_pair.pair_columns import QpPlan
+from actors.optional.storage_clients import ClientScript, Manners, Phase, Request, flattened
 from actors.wire.frame import (
     READ_REQUEST,
     READ_RESPONSE_FIRST,

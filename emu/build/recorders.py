@@ -10,8 +10,8 @@ from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event_log import GRANTED, OPERATED, PAUSED, EventLog
 from actors.ncclx.rank.rank_program import ScriptProgram
-from actors.nic.flow_trace import FlowTrace
 from actors.nic.nic import Nic
+from actors.optional.flow_trace import FlowTrace
 from actors.switch.switch import Switch
 from emu.build.switches import fabric_ports
 from emu.measure.collected import Rows

@@ -8,7 +8,7 @@ often gives up, and the job is `timed_out`.
 from typing import NamedTuple
 
 from actors.fabric.model import Topology
-from actors.host.storage_clients import DATA_KINDS
+from actors.optional.storage_clients import DATA_KINDS
 from emu.base.units import about_time
 from emu.build.plan import JobWork, Plan
 from emu.scenario.schema import Scenario

@@ -29,12 +29,12 @@ from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import hash_seed
+from actors.optional.deep import DeepBuffer, DeepSwitch
 from actors.port.link import MANAGEMENT_PORT, PRIORITIES, MessagePort, Wire
 from actors.port.pfc import Pfc
 from actors.port.port import Port
 from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.switch.buffer import Buffer, PolicedBuffer, PriorityGroup
-from actors.switch.deep import DeepBuffer, DeepSwitch
 from actors.switch.ecn import ONE, Aqm, EgressQueue, Red
 from actors.switch.egress import SwitchPort
 from actors.switch.routing.hashing import E_ECMP, FIELDS, FUNCTIONS, POLICIES, FieldHash

@@ -10,10 +10,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 from actors.fabric.model import Topology
-from actors.host.perftest import TX_DEPTH
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.transport.wiring import WiredJob
 from actors.nic.queue_pair.pair_columns import QpPlan
+from actors.optional.perftest import TX_DEPTH
 from emu.base.errors import Problem, ScenarioError
 from emu.build.buffer_sizes import is_deep, port_pools_bytes
 from emu.build.plan import Plan

@@ -1,6 +1,6 @@
 """Clients of storage at flow level: their requests and answers as pieces on links and disks.
 
-Clients and servers are those of packet level (`actors.host.storage_clients`); their messages are sent in
+Clients and servers are those of packet level (`actors.optional.storage_clients`); their messages are sent in
 pieces (`actors.flow.pieces`). The front end shares nothing with the back end, so it has a clock of its own.
 A message without data passes links that it finds free, and waits for disks alone. TCP has its windows here,
 and no losses.
@@ -15,7 +15,8 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays
 from actors.flow.pieces import BIT_PS, GIVES, TAKES, Disk, Pieces, Pipe, Stage, Stream, Way
-from actors.host.storage_clients import (
+from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
+from actors.optional.storage_clients import (
     CONTROL_BYTES,
     DATA_KINDS,
     MOVED,
@@ -25,7 +26,6 @@ from actors.host.storage_clients import (
     answer_bytes,
     request_bytes,
 )
-from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
 from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.build.plan import ClientsWork, JobWork
 from emu.flow.messages import ahead, crossing_ps, host_ps, message_load

@@ -20,10 +20,10 @@ from actors.kernel.event import NEVER_PS
 from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
+from actors.optional.deep import DeepSwitch
 from actors.port.link import KEPT_DOWNS, PRIORITIES
 from actors.port.pfc import ALL_CLASSES
 from actors.port.port import Port
-from actors.switch.deep import DeepSwitch
 from actors.switch.ecn import Red
 from actors.switch.egress import SwitchPort
 from actors.switch.switch import Classes, Switch

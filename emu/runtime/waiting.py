@@ -24,8 +24,8 @@ from actors.kernel.event import NEVER_PS
 from actors.ncclx.rank.rank_program import ScriptProgram
 from actors.ncclx.rank.sm_share import MEMBER
 from actors.nic.nic import Nic
+from actors.optional.deep import DeepSwitch
 from actors.port.port import Port
-from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
 
 MOST_SHOWN: Final = 8

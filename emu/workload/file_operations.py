@@ -36,8 +36,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from actors.host.storage_clients import KINDS, Chain, ClientScript, Group, Phase, Request
 from actors.kernel.mixing import Stream, scramble
+from actors.optional.storage_clients import KINDS, Chain, ClientScript, Group, Phase, Request
 
 READ, WRITE, NAME, FILE, BLOCK, OPEN, CLOSE, LAYOUTGET, LAYOUTCOMMIT, LAYOUTRETURN = range(len(KINDS))
 _FILES: Final = 1 << 40

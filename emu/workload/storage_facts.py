@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.host.storage_clients import KINDS
+from actors.optional.storage_clients import KINDS
 from emu.results.busbw import bandwidth_bps
 from emu.results.job_facts import JobFacts, JobRows, Outcome
 from emu.results.storage_result import RequestTimes, StorageResult

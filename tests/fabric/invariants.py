@@ -40,10 +40,10 @@ from actors.kernel.event import (
 from actors.nic.egress_port import NicPort
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
+from actors.optional.deep import DeepSwitch
 from actors.port.link import PRIORITIES
 from actors.port.pfc import HOLD_END
 from actors.port.port import Port
-from actors.switch.deep import DeepSwitch
 from actors.switch.egress import SwitchPort
 from actors.switch.switch import DROP_REASONS, Switch
 from actors.wire.frame import PREAMBLE_GAP_BYTES, PSN_MASK, Frame

@@ -14,8 +14,8 @@ import pytest
 from actors.gpu.gpu import Gpu
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR, INITIALISED, READY, READY_TO_RECEIVE, RESET
+from actors.optional.deep import DeepSwitch
 from actors.port.port import Port
-from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
 from actors.wire.message import STATUS_GPU_LOST, STATUS_HOST_LOST
 from emu import api

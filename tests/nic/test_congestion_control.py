@@ -11,7 +11,7 @@ import pytest
 
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.congestion.dcqcn import Dcqcn
-from actors.nic.congestion.swift import Swift
+from actors.optional.swift import Swift
 from actors.wire.frame import CNP, ECN_CAPABLE, ECN_CONGESTED, Frame
 from emu.base.errors import ScenarioError
 from emu.scenario.sections.nic import CONTROLS, CongestionSection

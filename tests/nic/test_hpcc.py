@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.nic.congestion.hpcc import Hpcc
+from actors.optional.hpcc import Hpcc
 from actors.wire.frame import ACKNOWLEDGE, CNP, Frame
 from actors.wire.telemetry import PLACE, QUEUE, RATE, RECORD_BYTES, SENT, TIME, field_of, with_hop
 from emu.base.errors import ScenarioError

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from actors.kernel.knobs import Knob
-from actors.nic.multipath import Inflow, Multipath
+from actors.optional.multipath import Inflow, Multipath
 from actors.wire.frame import PATHED, Frame, pathed_size
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.api import Result, run

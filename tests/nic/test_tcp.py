@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from actors.nic.congestion.tcp_window import ONE_SEGMENT, TcpWindow
-from actors.nic.tcp import Tcp, TcpFlow
+from actors.optional.tcp import Tcp, TcpFlow
+from actors.optional.tcp_window import ONE_SEGMENT, TcpWindow
 from actors.wire.frame import ACKNOWLEDGE, Frame
 from emu.base.errors import ScenarioError
 from emu.build.drawing import blueprint_of

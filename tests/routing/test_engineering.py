@@ -7,7 +7,7 @@ from typing import Any
 from actors.control.traffic_engineering import Change, Demand, PathFinder, Placement
 from actors.fabric.model import Topology
 from actors.kernel.event import MESSAGE, Message, pack_key
-from actors.switch.routing.engineered import EngineeredRouting
+from actors.optional.engineered import EngineeredRouting
 from actors.switch.switch import Switch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import TE_INSTALL

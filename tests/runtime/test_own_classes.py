@@ -90,7 +90,7 @@ FLOWS: dict[str, Any] = {
 MINE = """
 from actors.nic.arbiter import Arbiter
 from actors.nic.congestion.control import CongestionControl
-from actors.nic.congestion.tcp_window import TcpWindow
+from actors.optional.tcp_window import TcpWindow
 from actors.nic.loss_recovery import GoBackN
 from actors.port.scheduling import Scheduler
 from actors.switch.buffer import Admission

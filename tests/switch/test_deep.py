@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.switch.deep import DeepSwitch
+from actors.optional.deep import DeepSwitch
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from emu.base.errors import ScenarioError
 from emu.runtime.waiting import explain, waits_of

@@ -63,6 +63,7 @@ ROOMS = {
             "kernel",
             "ncclx",
             "nic",
+            "optional",
             "port",
             "switch",
             "wire",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.fabric.model import Role, Topology
-from actors.host.storage_clients import flattened
+from actors.optional.storage_clients import flattened
 from emu import api
 from emu.base.errors import ScenarioError
 from emu.build.drawing import blueprint_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.host.storage_clients import KINDS, ServiceQueue, flattened
+from actors.optional.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
 from emu.base.errors import ScenarioError
 from emu.build.drawing import blueprint_of

@@ -33,7 +33,6 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Topology
 from actors.fabric.paths import switches_between
-from actors.host.storage_clients import answer_bytes, request_bytes
 from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.operations import Operation
 from actors.ncclx.protocols import on_wire
@@ -43,6 +42,7 @@ from actors.ncclx.settings import Settings
 from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
 from actors.ncclx.transport.wiring import WiredJob, rails_between, share_domain
+from actors.optional.storage_clients import answer_bytes, request_bytes
 from actors.wire.message import POST_READ
 from emu.build.nics import acknowledged_every, recovery_of
 from emu.build.plan import ClientsWork, FlowWork, JobWork, Plan

@@ -10,7 +10,7 @@ A packet that is cut has the payload that fits, lengths of IP and UDP and an ICR
 has the length on the wire. tshark calls a RoCE packet malformed whose payload is not there whole.
 
 Packets of a transport with paths have opcodes from 0xC0 on, and behind BTH the headers of
-`actors.nic.multipath`, in which the time of sending is 0.
+`actors.optional.multipath`, in which the time of sending is 0.
 
 The ICRC is the CRC-32 over the packet from the IP header on, after eight bytes of ones, with the fields that
 switches change as ones: type of service, TTL, checksums, and the byte of BTH that has FECN and BECN.

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from actors.fabric.model import Topology
-from actors.host.storage_clients import CONTROL_BYTES
 from actors.kernel.units import BIT_PS_PER_BYTE
+from actors.optional.storage_clients import CONTROL_BYTES
 from emu.measure.summary.fabric import share
 from emu.results.summary import Fabric, ServerLoad
 from emu.scenario.sections.frontend import FrontendSection

@@ -24,16 +24,16 @@ from typing import Annotated, Any, Final, Literal
 
 from actors.nic.arbiter import Arbiter, WeightedClasses
 from actors.nic.congestion.control import CongestionControl
-from actors.nic.congestion.cubic import Cubic
 from actors.nic.congestion.dcqcn import Dcqcn
-from actors.nic.congestion.hpcc import Hpcc
-from actors.nic.congestion.hybrid import Hybrid
-from actors.nic.congestion.swift import Swift
-from actors.nic.congestion.tcp_window import Reno, TcpWindow
 from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
-from actors.nic.multipath import Multipath
-from actors.nic.tcp import Tcp
 from actors.nic.transport import Transport
+from actors.optional.cubic import Cubic
+from actors.optional.hpcc import Hpcc
+from actors.optional.hybrid import Hybrid
+from actors.optional.multipath import Multipath
+from actors.optional.swift import Swift
+from actors.optional.tcp import Tcp
+from actors.optional.tcp_window import Reno, TcpWindow
 from emu.base.records import Field
 from emu.base.units import format_time, parse_rate, parse_size, parse_time
 from emu.scenario.knobs import Policies, PolicySection

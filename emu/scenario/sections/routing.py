@@ -12,11 +12,11 @@ flowlets of 128 to 512 us, were tried there. Withdrawal: RFC 4271, sections 4.2,
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
-from actors.switch.routing.engineered import EngineeredRouting
-from actors.switch.routing.flowlet import Adaptive, Flowlet
+from actors.optional.engineered import EngineeredRouting
+from actors.optional.flowlet import Adaptive, Flowlet
+from actors.optional.spray import Spray
 from actors.switch.routing.hashing import HashField
 from actors.switch.routing.policy import HashedRouting, PathPinning, RoutingPolicy
-from actors.switch.routing.spray import Spray
 from emu.base.records import Field
 from emu.base.units import parse_time
 from emu.scenario.knobs import Policies, PolicySection

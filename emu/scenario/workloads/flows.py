@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, ClassVar, Final, Literal
 
-from actors.host.perftest import TX_DEPTH
+from actors.optional.perftest import TX_DEPTH
 from emu.base.records import Field
 from emu.scenario.section import Refusal, Section
 from emu.scenario.workloads.workload import Flows, MisfitError, Site, Workload

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar, Final, Literal
 
 from actors.fabric.model import Topology
-from actors.host.storage_clients import ClientScript, Manners, flattened
 from actors.kernel.units import serialisation_ps
+from actors.optional.storage_clients import ClientScript, Manners, flattened
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.base.records import Field
 from emu.base.units import format_size, parse_size, parse_time

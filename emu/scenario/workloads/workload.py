@@ -20,10 +20,10 @@ from fractions import Fraction
 from typing import ClassVar, Final, NamedTuple
 
 from actors.fabric.model import Topology
-from actors.host.perftest import TX_DEPTH
-from actors.host.storage_clients import ClientScript, Manners
 from actors.ncclx.operations import ROOTED, TO_ALL, Operation
 from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan
+from actors.optional.perftest import TX_DEPTH
+from actors.optional.storage_clients import ClientScript, Manners
 from emu.base.records import Location
 from emu.results.job_facts import NO_FACTS, JobFacts
 from emu.results.planned_rows import CallPlan, CollectivePlan

@@ -1,7 +1,7 @@
 """TCP's loss recovery: acknowledgements, scoreboard, retransmission and timer of a byte stream's transport.
 
 A scheme for queue pairs that makes TCP connections of them; PSNs stand for segments of `mtu`, and the window
-is that of a `TcpWindow` (`actors.nic.congestion.tcp_window`), which has to be the congestion control.
+is that of a `TcpWindow` (`actors.optional.tcp_window`), which has to be the congestion control.
 
 Receiver (RFC 5681, section 4.2, and RFC 2018). It acknowledges every second segment, and one that waits for a
 second after `delayed_ack`. It acknowledges at once the last segment of a message, as a host does that has
@@ -41,10 +41,10 @@ from actors.kernel.device import Plain
 from actors.kernel.knobs import MTU, Knob, Knobs
 from actors.kernel.state import load_fields, save_fields
 from actors.kernel.vectors import vec
-from actors.nic.congestion.tcp_window import TcpWindow
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair, unwrap
+from actors.optional.tcp_window import TcpWindow
 from actors.wire.fault import TIMER_EXPIRED
 from actors.wire.frame import (
     ECN_CONGESTED,

@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from actors.kernel.knobs import Knob, Knobs
 from actors.nic.congestion.dcqcn import Dcqcn
-from actors.nic.congestion.swift import THOUSANDTHS
+from actors.optional.swift import THOUSANDTHS
 
 
 class Hybrid(Dcqcn):

@@ -3,8 +3,8 @@
 Below `threshold` a window grows by what is acknowledged, at most two segments for an acknowledgement (slow
 start); above it by what congestion avoidance says (`avoid`). A loss closes it (`cut`), a retransmission
 timeout closes it to one segment (`collapse`), and after an idle timeout it begins with the first window again
-(`restart`). The loss recovery scheme `actors.nic.tcp` calls these hooks: it knows whether a loss is a new
-one, and what is in flight.
+(`restart`). The loss recovery scheme `actors.optional.tcp` calls these hooks: it knows whether a loss is a
+new one, and what is in flight.
 
 Reno, with f the segments in flight:  a loss  W = ssthresh = max(f / 2, 2);  a timeout  W = 1;  congestion
 avoidance  W += acknowledged / W, or 1 / W for each acknowledgement without `byte_counting`.

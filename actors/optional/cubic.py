@@ -29,7 +29,7 @@ from mypy_extensions import i64, mypyc_attr
 from actors.kernel.device import Plain
 from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import as_list, load_fields, save_fields
-from actors.nic.congestion.tcp_window import LARGEST_WINDOW, ONE_SEGMENT, WINDOW_BITS, TcpWindow
+from actors.optional.tcp_window import LARGEST_WINDOW, ONE_SEGMENT, WINDOW_BITS, TcpWindow
 
 PS_PER_US: Final[i64] = 1_000_000
 LONGEST_US: Final[i64] = 100_000_000
