@@ -29,7 +29,15 @@ from actors.kernel.event import NEVER_PS
 from emu.base.cores import usable_cores
 from emu.base.errors import INTERRUPTED_STATUS, EmuError, Problem, ScenarioError, UsageError
 from emu.build.flow_counts import flow_counts
+from emu.cluster.workers.idle_workers import session, worker_pool_of_session
 from emu.diagnosis.view import Moves
+from emu.engine.blueprint import spread
+from emu.engine.distributing import settled
+from emu.engine.live.stepping import Stepped
+from emu.engine.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from emu.engine.steering import Steering
+from emu.engine.sync.garbage import no_collection
+from emu.launch import check_options, run_blueprint
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
 from emu.measure.counts import Counts
 from emu.measure.digest import KIND
@@ -52,14 +60,6 @@ from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Diagnosed, Judged, Summary
 from emu.results.summary import json_schema as summary_schema
 from emu.run_diagnosis import alone_times, diagnose_directory, diagnosed
-from emu.runtime.blueprint import spread
-from emu.runtime.distributing import settled
-from emu.runtime.live.stepping import Stepped
-from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
-from emu.runtime.run import check_options, run_blueprint
-from emu.runtime.steering import Steering
-from emu.runtime.sync.garbage import no_collection
-from emu.runtime.workers.idle_workers import session, worker_pool_of_session
 from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
 from emu.scenario.expect import Expectation, SeriesExpectation
@@ -71,7 +71,7 @@ from emu.scenario.set_options import VARIANT
 from emu.stored_run import breaking
 
 if TYPE_CHECKING:
-    from emu.runtime.live.open_run import Completion, OpenRun
+    from emu.engine.live.open_run import Completion, OpenRun
     from emu.workload.composing import Program
 
 __all__ = [
@@ -115,8 +115,8 @@ JOB_FAILED_STATUS: Final = 3
 
 
 _LATER: Final = {
-    "Completion": "emu.runtime.live.open_run",
-    "OpenRun": "emu.runtime.live.open_run",
+    "Completion": "emu.engine.live.open_run",
+    "OpenRun": "emu.engine.live.open_run",
     "Program": "emu.workload.composing",
 }
 """Classes that most runs do not load -> where each is."""
@@ -323,13 +323,13 @@ def open(  # noqa: A001  as `open` of files is: what comes back is read from and
     if workers is None:
         if address is not None:
             raise UsageError("open: address is for runs on Ray; accepted: workers=, too")
-        from emu.runtime.live.open_run import opened  # noqa: PLC0415 - of a run with an open job alone
+        from emu.engine.live.open_run import opened  # noqa: PLC0415 - of a run with an open job alone
 
         return opened(prepared.blueprint, parts, resume)
     check_options(RunOptions(workers=workers, placement=placement))
     if parts != 1:
         raise UsageError("open: parts are for runs in this process; accepted: workers= alone")
-    from emu.runtime.workers.open_workers import opened_on_ray  # noqa: PLC0415  Ray only where it is needed
+    from emu.cluster.workers.open_workers import opened_on_ray  # noqa: PLC0415  Ray only where it is needed
 
     return opened_on_ray(prepared.blueprint, workers, placement, address, resume=resume)
 

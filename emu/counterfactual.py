@@ -45,13 +45,13 @@ from emu.diagnosis.chaos import nudge_ps
 from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
 from emu.diagnosis.fleet import differences, like_the_fleet, overridden
 from emu.diagnosis.view import alarmed, answering, counted_by, cut_of, times_of
+from emu.engine.outcome import Observer, Outcome, RunOptions
+from emu.launch import run_local
 from emu.measure import device_state
 from emu.measure.collected import JobPlan
 from emu.measure.device_state import Shown, shown_of
 from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
 from emu.results.summary import Counterfactual
-from emu.runtime.outcome import Observer, Outcome, RunOptions
-from emu.runtime.run import run_local
 from emu.scenario.dump import to_yaml
 from emu.scenario.environment import SpanSection
 from emu.scenario.fault_schedule import MeasuredTargets, miscabled, scripted

@@ -29,6 +29,7 @@ from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, cut_of, times_of
+from emu.engine.outcome import Ending, Outcome
 from emu.measure.collected import JobPlan
 from emu.measure.counts import Counts
 from emu.measure.device_state import Shown, read_shown, shown_of, tables_of
@@ -37,7 +38,6 @@ from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
 from emu.measure.summary.jobs import SUCCESS, job_rows
 from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
-from emu.runtime.outcome import Ending, Outcome
 from emu.scenario.fault_schedule import MeasuredTargets, miscabled
 from emu.scenario.faults.events import Fault
 from emu.scenario.resolve import build_topology

@@ -30,8 +30,8 @@ from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from emu.engine.live.control_socket import ask
 from emu.measure.prometheus.dashboard import PANEL_WIDTH, QUESTIONS, WIDTH
-from emu.runtime.live.control_socket import ask
 from tests.measure.prometheus import Prometheus
 from tests.system.test_prometheus import chosen, configured
 

@@ -124,7 +124,7 @@ class JobOutline(NamedTuple):
     report.
     """
     submitted: bool = False
-    """Whether each operation waits to be submitted (see `emu.runtime.live.stepping`)."""
+    """Whether each operation waits to be submitted (see `emu.engine.live.stepping`)."""
     enabled: bool = True
     """Whether it runs at all."""
     period: int = 0

@@ -21,8 +21,8 @@ from emu.base.shipped import scenario_named
 from emu.base.spelling import listed
 from emu.base.units import about_size, shown_time
 from emu.build.pricing.estimate import about_wall, estimate
+from emu.engine.outcome import RunOptions
 from emu.results.summary import Kpis, Summary
-from emu.runtime.outcome import RunOptions
 from emu.scenario.load import load, load_mapping
 from emu.scenario.set_options import override_with
 

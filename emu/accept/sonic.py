@@ -31,8 +31,8 @@ from emu.base.errors import UsageError
 from emu.base.side_by_side import side_by_side
 from emu.base.spelling import listed
 from emu.base.units import format_rate, format_size, parse_rate
+from emu.engine.outcome import RunOptions
 from emu.results.summary import Summary
-from emu.runtime.outcome import RunOptions
 from emu.scenario.load import Loaded, load_mapping
 
 SHORT_BYTES: Final = 8 << 20

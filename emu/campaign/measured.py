@@ -20,10 +20,10 @@ from emu.api import Result, effective, prepare, run_prepared
 from emu.base.errors import Problem, ScenarioError
 from emu.base.shipped import commit, scenario_named
 from emu.campaign.sections import MeasuredSection
+from emu.engine.outcome import RunOptions
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary.verdict import unit_at, value_at
 from emu.results.places import place_flaw
-from emu.runtime.outcome import RunOptions
 from emu.scenario.expect import path_steps
 from emu.scenario.load import load
 from emu.scenario.set_options import Override, apply_override, parse_override

@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from emu.base.errors import RuntimeFailure
-from emu.runtime.outcome import Ending, Outcome, RunOptions
-from emu.runtime.run import run_scenario
-from emu.runtime.workers.idle_workers import session
+from emu.cluster.workers.idle_workers import session
+from emu.engine.outcome import Ending, Outcome, RunOptions
+from emu.launch import run_scenario
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

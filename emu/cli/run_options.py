@@ -19,9 +19,9 @@ from emu.api import Interrupted, Result, session
 from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.cli.scenario_options import Command, positive_time_ps
-from emu.runtime.outcome import RunOptions
-from emu.runtime.run import check_options
-from emu.runtime.sync.placement import PLACEMENTS
+from emu.engine.outcome import RunOptions
+from emu.engine.sync.placement import PLACEMENTS
+from emu.launch import check_options
 
 _RAY: Final = ("workers", "placement", "address")
 _CLUSTER: Final = ("pins", "wheel", "unprotected")
@@ -96,7 +96,7 @@ def ray_beside(where: RunOptions) -> Iterator[Callable[[], None]]:
     if where.local or where.chooses or where.address is not None:
         yield lambda: None
         return
-    from emu.runtime.cluster.session import begun, drop_begun  # noqa: PLC0415 - only where Ray is started
+    from emu.cluster.ray.session import begun, drop_begun  # noqa: PLC0415 - only where Ray is started
 
     with begun(where.workers or usable_cores()):
         yield drop_begun

@@ -23,12 +23,12 @@ import click
 from emu.base.units import about_time, counted
 from emu.build.pricing.estimate import about_wall
 from emu.cli.columns import REPEAT, columns, wrapped
+from emu.engine.outcome import Observer, Progress, WorkerRecord
 from emu.measure.collected import Changed, JobPlan
 from emu.measure.nccl_table import NcclTable
 from emu.measure.summary.jobs import planned_bytes
 from emu.measure.summary_report import closing_lines
 from emu.results.summary import Summary
-from emu.runtime.outcome import Observer, Progress, WorkerRecord
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -168,8 +168,8 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
 
     `nodes` has the CPUs of each node of a cluster, with commas: then also on which node each worker lives.
     """
-    from emu.runtime.cluster.nodes import share_out  # noqa: PLC0415 - see above
-    from emu.runtime.sync.placement import assign, cut_links, expected_loads, workers_of  # noqa: PLC0415 - see above
+    from emu.cluster.ray.nodes import share_out  # noqa: PLC0415 - see above
+    from emu.engine.sync.placement import assign, cut_links, expected_loads, workers_of  # noqa: PLC0415 - see above
 
     loads = expected_loads(topology)
     if wanted in ("node", "device"):

@@ -17,9 +17,9 @@ from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.shipped import scenario_named
 from emu.base.side_by_side import side_by_side
 from emu.base.units import counted
+from emu.engine.outcome import RunOptions
 from emu.fit.read_counters import counted_by
 from emu.fit.read_logs import Log
-from emu.runtime.outcome import RunOptions
 from emu.scenario.load import Loaded, load
 from emu.scenario.set_options import Override, override_with
 

@@ -23,6 +23,9 @@ from actors.kernel.event import NEVER_PS
 from emu.build.buffer_sizes import is_deep, port_pools_bytes, shared_pool_bytes
 from emu.build.drawing import Blueprint
 from emu.build.plan import JobWork, settings_of
+from emu.engine.outcome import Ending, Observer, Outcome
+from emu.engine.outcome import Progress as Reached
+from emu.engine.result import ending_message
 from emu.flow.calls import PACKETS, Calls
 from emu.flow.changing_fabric import ChangingProgress
 from emu.flow.connections import Connections
@@ -38,9 +41,6 @@ from emu.flow.script_jobs import ScriptRun
 from emu.flow.storage_jobs import Servers, StorageRun
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.measure.digest import run_digest
-from emu.runtime.outcome import Ending, Observer, Outcome
-from emu.runtime.outcome import Progress as Reached
-from emu.runtime.result import ending_message
 from emu.scenario.schema import Scenario
 
 MOST_SHARED: Final = 0.1

@@ -56,7 +56,7 @@ class DeviceRecord(NamedTuple):
     end_states: Sequence[int] = ()
     results: Rows = NO_ROWS
     shown: Rows = NO_ROWS
-    """What the device shows to an operator who asks at the end (`emu.runtime.device_inspection`)."""
+    """What the device shows to an operator who asks at the end (`emu.engine.device_inspection`)."""
     captured: Sequence[CapturedRows] = ()
     """No part of the digest."""
     recorded: Rows = NO_ROWS

@@ -2,7 +2,7 @@
 
 `shown.jsonl` of a run directory has one numbered line for each device that has something to show: its
 counters that are not zero, each as metric, port, priority, reason and value, and its tables: what it answers
-to an operator who asks (`emu.runtime.device_inspection`), and what hosts and the controller remember of
+to an operator who asks (`emu.engine.device_inspection`), and what hosts and the controller remember of
 operations. The last line is the controller's. Together with the samples, the topology and the intended
 configuration this is all that a diagnosis goes by.
 """

@@ -35,8 +35,8 @@ from actors.wire.message import (
 )
 from emu.base.errors import EmuError, RuntimeFailure, StallError, UsageError
 from emu.base.units import shown_time
+from emu.engine.live.open_run import NEXT, UNTIL, Caller, OpenRun
 from emu.pytorch.live_line import LiveCall, Wire
-from emu.runtime.live.open_run import NEXT, UNTIL, Caller, OpenRun
 from emu.scenario.sections.graph import AUTO
 
 GRACE_S: Final = 20.0

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from emu.base.errors import RuntimeFailure
+from emu.engine.outcome import Observer, Progress, WorkerRecord
 from emu.measure.collected import CapturedRows, Changed, JobPlan, Layouts
 from emu.measure.run_directory.run_directory import PAGE, write_whole
-from emu.runtime.outcome import Observer, Progress, WorkerRecord
 from emu.scenario.live_changes import Change
 from emu.scenario.schema import Scenario
 

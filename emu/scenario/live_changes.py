@@ -29,7 +29,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import CaptureSection
 
 STRIKE_AFTER_PS = 1_000_000
-"""How long after it was made a fault strikes that hits what is busiest then (`emu.runtime.live.changes`)."""
+"""How long after it was made a fault strikes that hits what is busiest then (`emu.engine.live.changes`)."""
 Change = Mapping[str, Any]
 MOST_TIMES = 1000
 """Occurrences of a fault that comes again, for saying when it is over."""

@@ -17,7 +17,7 @@ from actors.switch.switch import Switch
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
 from emu import api
 from emu.build.drawing import blueprint_of
-from emu.runtime.blueprint import spread
+from emu.engine.blueprint import spread
 from tests.agreement.leaf_spine import run, scenario
 from tests.agreement.max_min import Link, Way, completions_ps
 

@@ -11,8 +11,8 @@ from actors.kernel.event import NEVER_PS
 from actors.kernel.kernel import Idle
 from emu import api
 from emu.build.sleeping import IdleKinds
-from emu.runtime.sync.logical_process import records_of
-from tests.runtime.spread_runs import SpreadRun, plan_of
+from emu.engine.sync.logical_process import records_of
+from tests.engine.spread_runs import SpreadRun, plan_of
 
 IDLE = {
     "name": "idle",

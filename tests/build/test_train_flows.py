@@ -11,9 +11,9 @@ from emu.build.drawing import blueprint_of
 from emu.build.pricing.estimate import estimate
 from emu.build.pricing.train_flows import train_flows
 from emu.cli.main import main
-from emu.runtime.blueprint import spread
+from emu.engine.blueprint import spread
 from emu.scenario.load import load_mapping
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, in_queue
+from tests.engine.spread_runs import ENDINGS, SpreadRun, in_queue
 
 RACKS: Final = {"kind": "ai_zone", "racks": 4, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 8}
 APART: Final = [{"src": source, "dst": source + 2, "size": "512KiB"} for source in (0, 4)]

@@ -11,7 +11,7 @@ import pytest
 
 from emu import api
 from emu.cli.main import main
-from emu.runtime.interruption import Interruption
+from emu.engine.interruption import Interruption
 from emu.scenario.dump import to_yaml
 from tests.faults.watched import FLOWS, mapping_of
 from tests.tidy.tracked import ROOT

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from ray.scripts.scripts import start
 
 from emu.cli.commands.run import command
-from emu.runtime.cluster.session import PATIENCE
+from emu.cluster.ray.session import PATIENCE
 from tests.scenarios_run.small import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emu.base.errors import ScenarioError
-from emu.runtime.waiting import explain, waits_of
+from emu.engine.waiting import explain, waits_of
 from tests.fabric.random_fabric import random_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone

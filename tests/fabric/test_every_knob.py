@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from actors.switch.buffer import Admission, PriorityGroup
+from emu.engine.outcome import RunOptions
+from emu.launch import run_scenario
 from emu.preparing import prepare
-from emu.runtime.outcome import RunOptions
-from emu.runtime.run import run_scenario
 from emu.scenario.reference import parts
 from emu.scenario.section import OneOf, Section
 from emu.scenario.yaml.problems import ListOf, field_shape, fields

@@ -13,8 +13,8 @@ from actors.kernel.device import Device
 from actors.kernel.event import Event
 from emu import api
 from emu.build.drawing import blueprint_of
-from emu.runtime.blueprint import spread
-from emu.runtime.live.stepping import Stepped
+from emu.engine.blueprint import spread
+from emu.engine.live.stepping import Stepped
 from tests.fabric.invariants import broken
 from tests.scenario.plain import plain
 

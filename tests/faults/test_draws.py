@@ -8,7 +8,7 @@ import pytest
 
 from emu import api
 from emu.cli.main import main
-from emu.runtime.live.control_socket import fault_list
+from emu.engine.live.control_socket import fault_list
 from emu.scenario.faults.draws import LLAMA3
 
 INTERRUPTIONS = {

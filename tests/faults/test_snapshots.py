@@ -6,11 +6,11 @@ import pytest
 
 from emu import api
 from emu.build.drawing import blueprint_of
-from emu.runtime.blueprint import spread
-from emu.runtime.outcome import Ending
+from emu.engine.blueprint import spread
+from emu.engine.outcome import Ending
+from tests.engine.spread_runs import SpreadRun
 from tests.faults.test_kinds import CASES
 from tests.faults.watched import FLOWS, RING, US, mapping_of
-from tests.runtime.spread_runs import SpreadRun
 
 MORE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pause_loss": ({"target": "rtsw-1>nic-2-0"}, FLOWS),

@@ -11,8 +11,8 @@ from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from emu import api
 from emu.build.drawing import blueprint_of
-from emu.runtime.blueprint import spread
-from emu.runtime.live.stepping import Stepped
+from emu.engine.blueprint import spread
+from emu.engine.live.stepping import Stepped
 from tests.fabric.invariants import broken
 from tests.faults.scripts import devices_of, pending_of
 from tests.scenario.plain import plain

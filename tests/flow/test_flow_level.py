@@ -21,12 +21,12 @@ import emu
 from emu.api import load, prepare, run, run_prepared
 from emu.base.errors import ScenarioError
 from emu.cli.main import main
+from emu.engine.outcome import Observer, Progress, RunOptions
 from emu.flow.cross import differences
 from emu.flow.isolated import IsolatedRuns, Part, Result
 from emu.measure.summary.jobs import planned_bytes
 from emu.measure.summary_report import closing_lines, engine_line
 from emu.results.summary import Summary
-from emu.runtime.outcome import Observer, Progress, RunOptions
 from tests.conftest import SOAK
 
 LOT: Final = [{"src": source, "dst": 0, "size": "2MiB"} for source in (1, 4, 5, 6)]

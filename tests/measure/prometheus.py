@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from tests.runtime.patience import PATIENCE_S, fetched, until
+from tests.engine.patience import PATIENCE_S, fetched, until
 
 INSTALLED = shutil.which("prometheus") is not None
 STARTS = 5

@@ -33,10 +33,10 @@ from actors.nic.transport import LaneNic
 from actors.switch.switch import Switch
 from emu import api
 from emu.api import Result
+from emu.engine.blueprint import spread
 from emu.measure.prometheus.exposition import Exposition
 from emu.measure.run_directory.samples import SampleReader
 from emu.results.summary import Fabric
-from emu.runtime.blueprint import spread
 from emu.scenario.resolve import build_topology
 from tests.measure.test_exposition import check_format
 

@@ -14,10 +14,10 @@ from urllib.request import urlopen
 import pytest
 
 from actors.kernel.device import Series, tally_of
-from emu.runtime.pages import server as pages
-from emu.runtime.pages.metrics_page import Discovery, Exporter
+from emu.cluster.pages import server as pages
+from emu.cluster.pages.metrics_page import Discovery, Exporter
+from tests.engine.patience import PATIENCE_S, fetched
 from tests.measure.test_exposition import check_format
-from tests.runtime.patience import PATIENCE_S, fetched
 
 DEVICES = [("rtsw-0", [Series("port_transmit_bytes", 0), Series("pfc_paused_ps", 0, 3)])]
 INFO = {"build_info": {"version": "0.1.0", "compiled": "no"}, "run_info": {"scenario": "tiny", "seed": "7"}}
@@ -55,7 +55,7 @@ def test_scrape_shows_the_last_snapshot(exporter: Exporter) -> None:
 
 
 def test_scrape_gets_a_snapshot_taken_for_it(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emu.runtime.pages.metrics_page.WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("emu.cluster.pages.metrics_page.WAIT_S", PATIENCE_S)
     address = exporter.start()
     exporter.publish(0, tally_of([[0, 0]]))
     answers: list[str] = []

@@ -6,9 +6,9 @@ from time import perf_counter
 import pytest
 
 from actors.kernel.device import Series, tally_of
+from emu.cluster.pages.scrape import classes_in_use
 from emu.measure.prometheus.exposition import Exposition
 from emu.preparing import load
-from emu.runtime.pages.scrape import classes_in_use
 
 LINE = re.compile(r'emu_[a-z0-9_]+(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? -?[0-9]+(\.[0-9]+)?')
 

@@ -6,13 +6,13 @@ import pytest
 
 from actors.kernel.counters import PORT_TRANSMIT_BYTES
 from emu.api import prepare, run_prepared
+from emu.engine.outcome import RunOptions
 from emu.measure.collected import Changed, GroupPlan, JobPlan
 from emu.measure.summary.fabric import most_over_mean
 from emu.measure.summary.kpis import convergence_of, jain, job_kpis
 from emu.results.planned_rows import CallPlan
 from emu.results.summary import Collective, Flow, Job, Summary
 from emu.results.training_result import TrainingResult
-from emu.runtime.outcome import RunOptions
 from emu.scenario.load import load_mapping
 from tests.measure import handmade
 

@@ -21,21 +21,21 @@ from emu.api import Result
 from emu.cli.bench.cases import CASES
 from emu.cli.bench.one_run import measured
 from emu.cli.commands.bench import run_once
+from emu.engine.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
+from emu.launch import run_scenario
 from emu.measure.counts import Counts
 from emu.measure.prometheus.exposition import Exposition
 from emu.measure.run_directory.comparison import load_run, parting
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.jobs import planned_bytes
 from emu.results.metrics import METRIC_OF
-from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
-from emu.runtime.run import run_scenario
 from emu.scenario.dump import to_mapping
 from emu.scenario.load import load, load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.set_options import Override, override_with
+from tests.engine.patience import PATIENCE_S, fetched, until
 from tests.measure.known import known
 from tests.measure.test_exposition import check_format
-from tests.runtime.patience import PATIENCE_S, fetched, until
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = Draft202012Validator(json.loads((ROOT / "docs/summary.schema.json").read_text("utf-8")))

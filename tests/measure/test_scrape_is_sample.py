@@ -7,16 +7,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from emu import api
 from emu.build.drawing import blueprint_of
+from emu.cluster.pages.scrape import Scrape
+from emu.engine.blueprint import spread
+from emu.engine.in_process import InProcess
+from emu.engine.sampling import Sampler
+from emu.engine.sync.logical_process import LogicalProcess
+from emu.engine.sync.sync_points import SyncPoint
 from emu.measure.collected import Changed
 from emu.measure.run_directory.samples import LatestSample
 from emu.results.metrics import METRIC_OF, labels_of, shown_value
-from emu.runtime.blueprint import spread
-from emu.runtime.in_process import InProcess
-from emu.runtime.pages.scrape import Scrape
-from emu.runtime.sampling import Sampler
-from emu.runtime.sync.logical_process import LogicalProcess
-from emu.runtime.sync.sync_points import SyncPoint
-from tests.runtime.patience import fetched
+from tests.engine.patience import fetched
 
 US = 10**6
 SHOWN = (3, 6)

@@ -4,15 +4,15 @@ from pathlib import Path
 
 from emu import api
 from emu.build.drawing import blueprint_of
+from emu.cluster.pages.state_series import Rows, StateReading
+from emu.engine.blueprint import RunPlan, spread
+from emu.engine.in_process import InProcess
+from emu.engine.live.changes import Changes
+from emu.engine.sync.logical_process import LogicalProcess
 from emu.measure.prometheus.exposition import StateText
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.series import ranges
 from emu.results.metrics import size_range
-from emu.runtime.blueprint import RunPlan, spread
-from emu.runtime.in_process import InProcess
-from emu.runtime.live.changes import Changes
-from emu.runtime.pages.state_series import Rows, StateReading
-from emu.runtime.sync.logical_process import LogicalProcess
 from tests.measure.test_exposition import check_format
 
 US = 10**6

@@ -10,7 +10,7 @@ from emu import api
 from emu.cli import terminal as shown_by
 from emu.cli.main import main
 from emu.cli.terminal import Paced, SoFar, Terminal
-from emu.runtime.outcome import Progress
+from emu.engine.outcome import Progress
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
 ROW = (0, 0, 0, 100_000_000, 0)

@@ -18,10 +18,10 @@ import pytest
 from actors.kernel.event_log import NUMBERS, PAUSED, RESENT, EventLog
 from emu import api
 from emu.cli.main import main
+from emu.engine.sync.logical_process import records_of
 from emu.measure.run_directory.perfetto import Slice, Tracks
-from emu.runtime.sync.logical_process import records_of
 from emu.workload.composing import Program
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
+from tests.engine.spread_runs import ENDINGS, SpreadRun, plan_of
 
 PROTOS = import_module("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 EXACT = 1000

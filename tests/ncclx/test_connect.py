@@ -11,12 +11,12 @@ import pytest
 from emu import api
 from emu.base.errors import ScenarioError
 from emu.workload.composing import Program
+from tests.engine.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.ncclx.test_programs import STAR, calls, ran, rows, transfer_ps
 from tests.ncclx.test_shrink import LOST, MANAGED_PS, WATCHDOG_PS
 from tests.ncclx.test_shrink import ran as shrunk
 from tests.ncclx.test_shrink import times_ps as shrunk_times_ps
 from tests.ncclx.toy import US
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.scenario.plain import plain
 
 PAIR_PS = 1_400 * US

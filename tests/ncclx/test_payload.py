@@ -15,12 +15,12 @@ from actors.ncclx.operations import ALGORITHMS
 from actors.ncclx.payload import RankContents, numbers
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.engine.outcome import Ending, RunOptions
+from emu.engine.recovery.snapshots import fingerprint, from_bytes, to_bytes
 from emu.results.summary import Collective
-from emu.runtime.outcome import Ending, RunOptions
-from emu.runtime.recovery.snapshots import fingerprint, from_bytes, to_bytes
 from emu.workload.composing import Program
+from tests.engine.spread_runs import SpreadRun, plan_of
 from tests.measure.known import known
-from tests.runtime.spread_runs import SpreadRun, plan_of
 from tests.scenario.plain import plain
 
 DTYPES = ("fp32", "bf16", "int32")

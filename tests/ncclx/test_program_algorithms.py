@@ -14,8 +14,8 @@ from actors.gpu.memory import encode
 from actors.ncclx.payload import numbers
 from emu import api
 from emu.base.errors import ScenarioError
+from emu.engine.outcome import RunOptions
 from emu.results.summary import Collective
-from emu.runtime.outcome import RunOptions
 from emu.workload.composing import Program
 from tests.ncclx.test_numpy import COMBINE, as_array, as_bytes
 from tests.ncclx.test_payload import payload_rows

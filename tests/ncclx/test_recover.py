@@ -13,8 +13,8 @@ from emu import api
 from emu.base.errors import ScenarioError
 from emu.measure.summary_report import survived_lines
 from emu.workload.program import memberships
+from tests.engine.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.ncclx.test_shrink import MANAGED_PS, RESETS_PS, WATCHDOG_PS
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.scenario.plain import plain
 
 US = 10**6

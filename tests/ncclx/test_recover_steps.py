@@ -12,9 +12,9 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
+from tests.engine.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.ncclx.test_recover import US, host_lost
 from tests.ncclx.test_shrink import MANAGED_PS, WATCHDOG_PS
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.scenario.plain import plain
 
 FOUND_PS = WATCHDOG_PS + 2 * MANAGED_PS

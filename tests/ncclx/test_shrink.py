@@ -12,7 +12,7 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
-from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
+from tests.engine.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.scenario.plain import plain
 
 WATCHDOG_PS = 300_000_000

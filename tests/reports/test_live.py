@@ -19,10 +19,10 @@ from selenium.webdriver.common.keys import Keys
 
 from emu.reports.live import MOST_CLIENTS, Following
 from emu.reports.recording import MEASURES, read_recording
+from tests.engine.patience import PATIENCE_S, alive, children_of, until
 from tests.reports.test_page import browser, errors
 from tests.reports.test_page import pytestmark as needs_browser
 from tests.reports.test_recording import PAIR, recorded
-from tests.runtime.patience import PATIENCE_S, alive, children_of, until
 
 __all__ = ["browser"]
 

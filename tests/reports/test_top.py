@@ -15,10 +15,10 @@ from emu import api
 from emu.cli.commands.look import top
 from emu.cli.commands.up import LiveTerminal
 from emu.cli.main import main
+from emu.cluster.pages.scrape import awaited
+from emu.engine.outcome import Progress
+from emu.engine.steering import Steering
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.runtime.outcome import Progress
-from emu.runtime.pages.scrape import awaited
-from emu.runtime.steering import Steering
 from tests.reports.test_recording import PAIR, recorded
 
 WORK = {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"], "iterations": 8}

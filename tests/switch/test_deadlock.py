@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emu.runtime.outcome import Ending, RunOptions
-from emu.runtime.run import run_scenario
+from emu.engine.outcome import Ending, RunOptions
+from emu.launch import run_scenario
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 

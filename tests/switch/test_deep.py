@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from actors.optional.deep import DeepSwitch
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from emu.base.errors import ScenarioError
-from emu.runtime.waiting import explain, waits_of
+from emu.engine.waiting import explain, waits_of
 from emu.scenario.load import load_mapping
 from tests.fabric.invariants import queued, waiting_frames
 from tests.fabric.rig import Fabric

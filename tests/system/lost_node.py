@@ -26,11 +26,11 @@ import ray
 from ray.cluster_utils import Cluster
 
 from emu.base.errors import RuntimeFailure
+from emu.engine.outcome import Observer, Progress, RunOptions, WorkerRecord
+from emu.launch import run_scenario
 from emu.measure.collected import Changed
-from emu.runtime.outcome import Observer, Progress, RunOptions, WorkerRecord
-from emu.runtime.run import run_scenario
-from tests.runtime.patience import children_of
-from tests.runtime.spread_runs import plan_of
+from tests.engine.patience import children_of
+from tests.engine.spread_runs import plan_of
 
 PACED_S = 4
 SLOWED_S = 0.5

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from emu.base.short_paths import MARK, private_directory, remove_private
-from emu.runtime.cluster.session import ENVIRONMENT
-from tests.runtime.patience import until
+from emu.cluster.ray.session import ENVIRONMENT
+from tests.engine.patience import until
 
 LONGEST_S = 360
 DYING_S = 10

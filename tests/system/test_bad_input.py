@@ -131,7 +131,7 @@ def test_files_that_are_none_are_one_line_and_status_2(
 
 
 def test_packets_longer_than_the_mtu_and_broken_frames_are_the_wire_codecs_to_refuse() -> None:
-    """What a peer sends, a user cannot get wrong: see `tests/wire` and, for the secret, `tests/runtime`."""
+    """What a peer sends, a user cannot get wrong: see `tests/wire` and, for the secret, `tests/engine`."""
     root = Path(__file__).parents[1]
     refusals = {
         "wire/test_batch.py": '"payload beyond the MTU"',

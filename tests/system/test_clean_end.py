@@ -12,7 +12,7 @@ import pytest
 
 from actors.kernel.mixing import Stream
 from tests.conftest import SOAK
-from tests.runtime.patience import PATIENCE_S, until
+from tests.engine.patience import PATIENCE_S, until
 from tests.scenarios_run.small import ROOT
 
 pytestmark = [pytest.mark.ray]

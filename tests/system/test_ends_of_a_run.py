@@ -20,8 +20,8 @@ import pytest
 from emu import api
 from emu.base.errors import RuntimeFailure
 from emu.cli.main import main
-from tests.runtime.patience import PATIENCE_S, until
-from tests.runtime.test_recovery import Vandal, disturbed, quiet
+from tests.engine.patience import PATIENCE_S, until
+from tests.engine.test_recovery import Vandal, disturbed, quiet
 from tests.scenarios_run.small import ROOT
 from tests.system.test_clean_end import SCENARIO, left_of
 

@@ -25,7 +25,7 @@ FAULT = '{"at": "160us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": 
 DRIVER = """
 import os, resource, signal, sys
 from pathlib import Path
-from emu.runtime.recovery.saving import Saving
+from emu.engine.recovery.saving import Saving
 from emu import api
 from emu.measure.run_directory.run_directory import RunDirectory
 

@@ -21,7 +21,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import SOAK
-from tests.runtime.patience import PATIENCE_S, alive, fetched, until
+from tests.engine.patience import PATIENCE_S, alive, fetched, until
 
 LONG = """\
 name: long

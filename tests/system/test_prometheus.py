@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from emu.engine.live.control_socket import ask
 from emu.measure.prometheus import dashboard
-from emu.runtime.live.control_socket import ask
+from tests.engine.patience import PATIENCE_S, fetched, until
 from tests.measure.prometheus import INSTALLED, Prometheus, free_port
-from tests.runtime.patience import PATIENCE_S, fetched, until
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy" / "prometheus"

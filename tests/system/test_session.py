@@ -9,8 +9,8 @@ import ray
 
 from emu import api
 from emu.base.errors import RuntimeFailure, UsageError
-from emu.runtime.cluster import session
-from emu.runtime.outcome import Observer, RunOptions, WorkerRecord
+from emu.cluster.ray import session
+from emu.engine.outcome import Observer, RunOptions, WorkerRecord
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_workers")]
 TINY = "tiny_flap"

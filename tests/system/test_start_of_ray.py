@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from emu import api
-from tests.runtime.patience import PATIENCE_S, until
+from tests.engine.patience import PATIENCE_S, until
 from tests.scenarios_run.small import ROOT
 from tests.system.test_clean_end import SCENARIO, left_of, started
 
@@ -107,7 +107,7 @@ def test_two_at_once_know_nothing_of_each_other(place: Path) -> None:
 def test_a_second_attempt_to_start_ray_starts_all_that_ray_has(place: Path) -> None:
     """As a version does whose agents cannot be left out."""
     program = """
-from emu.runtime.cluster import session
+from emu.cluster.ray import session
 session.STARTS = 1
 with session.ray_session(None, 1):
     import ray

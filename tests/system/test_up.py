@@ -19,9 +19,9 @@ import pytest
 from emu import api
 from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.runtime.live import control_socket
-from emu.runtime.live.control_socket import ControlSocket, ask
-from tests.runtime.patience import PATIENCE_S, fetched, until
+from emu.engine.live import control_socket
+from emu.engine.live.control_socket import ControlSocket, ask
+from tests.engine.patience import PATIENCE_S, fetched, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"

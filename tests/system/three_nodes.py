@@ -21,11 +21,11 @@ from ray.cluster_utils import Cluster
 
 from actors.kernel.mixing import Stream
 from emu.base.errors import EmuError
-from emu.runtime.outcome import Observer, RunOptions, WorkerRecord
-from emu.runtime.run import run_scenario
-from tests.runtime.patience import PATIENCE_S, until
-from tests.runtime.spread_runs import plan_of
-from tests.runtime.stumbling import stumbling
+from emu.engine.outcome import Observer, RunOptions, WorkerRecord
+from emu.launch import run_scenario
+from tests.engine.patience import PATIENCE_S, until
+from tests.engine.spread_runs import plan_of
+from tests.engine.stumbling import stumbling
 from tests.system.ray_program import default_address, place_of_nodes
 
 
@@ -67,7 +67,7 @@ def refusals(cluster: Cluster, common: dict[str, Any], directory: str) -> list[s
             return str(error)
 
     plan = plan_of("tiny_flap", 1)
-    with patch("emu.runtime.workers.worker_group.edition", lambda: "another"):
+    with patch("emu.cluster.workers.worker_group.edition", lambda: "another"):
         of_another = refusal(3)
     lacking = Path(directory, "lacking")
     lacking.mkdir()
@@ -104,7 +104,7 @@ def main() -> None:
             )
             stumblers = Stumblers(lambda: ray.kill(other))
             # What a run tells after 10 s without a worker, this one tells at once.
-            with stumblers.ended, patch("emu.runtime.workers.worker_group.PATIENCE_S", 0.0):
+            with stumblers.ended, patch("emu.cluster.workers.worker_group.PATIENCE_S", 0.0):
                 outcome = run_scenario(plan.scenario, plan.topology, options, stumblers)
             alone = run_scenario(plan.scenario, plan.topology, RunOptions(local=True, metrics=False))
             refused = refusals(cluster, common, directory)

@@ -39,7 +39,7 @@ from actors.compiled.build import (
 from actors.compiled.fields import FieldsLoader
 from actors.compiled.finder import source_path
 from actors.compiled.hot_modules import HOT_MODULES
-from tests.runtime.patience import PATIENCE_S, until
+from tests.engine.patience import PATIENCE_S, until
 from tests.tidy.tracked import ROOT
 
 pytestmark = pytest.mark.long

@@ -32,12 +32,14 @@ ROOMS = {
     "emu": {
         *(
             "accept",
-            "adapters",
             "base",
             "build",
             "campaign",
             "cli",
+            "cluster",
             "diagnosis",
+            "doors",
+            "engine",
             "examples",
             "fit",
             "flow",
@@ -46,7 +48,6 @@ ROOMS = {
             "reports",
             "reproduce",
             "results",
-            "runtime",
             "scenario",
             "topology",
             "workload",
@@ -88,7 +89,7 @@ MAY_KNOW_THE_MACHINE = {
         "emu.pytorch",
         "emu.reports",
     ),
-    *("emu.accept", "emu.adapters", "emu.fit", "emu.reproduce", "emu.runtime"),
+    *("emu.accept", "emu.cluster", "emu.doors", "emu.fit", "emu.reproduce", "emu.engine"),
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}

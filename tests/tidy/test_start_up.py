@@ -25,9 +25,9 @@ FOREIGN = {"ray", "trio", "numpy", "asyncio", "multiprocessing", "rich"}
 """Packages that take long to import, and that none of these commands needs."""
 RUNNING = {
     "emu.api",
-    "emu.runtime.run",
-    "emu.runtime.workers.idle_workers",
-    "emu.runtime.pages.metrics_page",
+    "emu.launch",
+    "emu.cluster.workers.idle_workers",
+    "emu.cluster.pages.metrics_page",
     "http",
 }
 """What only a run needs."""
@@ -44,8 +44,8 @@ RARE = {
     "emu.measure.run_directory.pcapng",
     "emu.measure.summary_html",
     "emu.resume",
-    "emu.runtime.cluster.session",
-    "emu.runtime.live.open_run",
+    "emu.cluster.ray.session",
+    "emu.engine.live.open_run",
     "emu.scenario.readers.msccl",
     "emu.scenario.readers.topology_files",
     "emu.scenario.readers.tuner_table",
@@ -57,7 +57,7 @@ RARE = {
 """What a run needs that fails, or that reads files of other tools, or has another fabric than the usual."""
 RATES = {"actors.flow", "emu.flow"}
 """Rooms of flow level."""
-BUILT = {"emu.build.devices", "emu.diagnosis", "emu.measure", "emu.runtime", "emu.scenario.live_changes"}
+BUILT = {"emu.build.devices", "emu.diagnosis", "emu.measure", "emu.engine", "emu.scenario.live_changes"}
 """Rooms and modules that nothing needs but what builds devices, and what comes after."""
 QUICKSTART = "scenarios/start/quickstart.yaml"
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from emu.runtime.sync.placement import expected_loads
+from emu.engine.sync.placement import expected_loads
 from emu.topology.outline import describe, to_text
 from tests.topology.fabrics import G, PlannedLink, drawn, server, switches, zone
 

@@ -99,7 +99,7 @@ MEMBERS: Final = [
 
 
 def test_no_kind_is_left_out() -> None:
-    """Of `open`, what runs is posted from outside: tests/runtime/test_open*.py."""
+    """Of `open`, what runs is posted from outside: tests/engine/test_open*.py."""
     assert {one["kind"] for one in PRESETS.values()} == set(TOPOLOGIES.table)
     assert set(KINDS) == set(WORKLOADS.table) - {"open"}
 

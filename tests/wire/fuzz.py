@@ -24,14 +24,14 @@ from actors.wire.codec import BATCH, GATHER, SPREAD
 from actors.wire.frame import ACKNOWLEDGE, CNP, WRITE_LAST_IMM, WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import COMPLETION, PAUSE_FRAME, REPORT
 from emu.base.errors import ProtocolError
-from emu.runtime.sync.rounds import (
+from emu.cluster.workers.exchange import Unframer, framed
+from emu.engine.sync.rounds import (
     PeerLeft,
     SyncMessage,
     decode_sync_message,
     encode_leave,
     encode_sync_message,
 )
-from emu.runtime.workers.exchange import Unframer, framed
 
 COUNT: Final = 10_000_000
 SEED: Final = 1

@@ -18,8 +18,8 @@ import emu
 from emu.base.errors import EmuError, RuntimeFailure
 from emu.cli.bench.cases import EVERY, Measured
 from emu.cli.bench.posts import POSTING, Posted, measure_posts
-from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
-from emu.runtime.run import run_scenario
+from emu.engine.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
+from emu.launch import run_scenario
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

@@ -20,9 +20,9 @@ import emu
 from emu.api import open as open_run
 from emu.base.errors import RuntimeFailure
 from emu.cli.bench.cases import open_fabric
-from emu.runtime.live.open_client import Client
-from emu.runtime.live.open_run import OpenRun
-from emu.runtime.live.open_server import OpenServer
+from emu.doors.open.open_client import Client
+from emu.doors.open.open_server import OpenServer
+from emu.engine.live.open_run import OpenRun
 
 RANKS: Final = 16
 SIZE_BYTES: Final = 64

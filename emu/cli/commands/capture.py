@@ -10,8 +10,8 @@ import click
 
 from emu.base.errors import UsageError
 from emu.base.units import shown_time
+from emu.engine.live.control_socket import ask
 from emu.measure.run_directory.run_directory import capture_name
-from emu.runtime.live.control_socket import ask
 from emu.scenario.set_options import parse_override
 
 EXAMPLES: Final = """\b

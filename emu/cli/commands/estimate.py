@@ -19,8 +19,8 @@ from emu.build.pricing.estimate import LEAST, LONG_S, PACE_MS, Estimate, about_w
 from emu.build.pricing.train_flows import NO_FLOWS, train_flows
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding, reading
+from emu.engine.distributing import terms
 from emu.preparing import Prepared, prepare
-from emu.runtime.distributing import terms
 
 MOST_PACE: Final = 100
 """No machine takes so many times as long as the one where `PACE_MS` was measured."""

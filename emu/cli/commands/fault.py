@@ -11,7 +11,7 @@ from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean
 from emu.base.units import aligned, shown_time
 from emu.cli.columns import say
-from emu.runtime.live.control_socket import ask
+from emu.engine.live.control_socket import ask
 from emu.scenario.set_options import parse_override
 
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))

@@ -10,8 +10,8 @@ import click
 from emu.cli.commands.run import show_run
 from emu.cli.run_options import placed
 from emu.cli.scenario_options import forcing, positive_time_ps
+from emu.engine.outcome import RunOptions
 from emu.resume import fork
-from emu.runtime.outcome import RunOptions
 from emu.scenario.set_options import parse_override
 
 REPEAT: Final = "emu fork"

@@ -26,6 +26,7 @@ from emu.cli.commands.estimate import costs
 from emu.cli.run_options import placed, result_of
 from emu.cli.scenario_options import forcing, overriding
 from emu.cli.terminal import TimeLeft
+from emu.engine.outcome import Ending, Observer, Progress, RunOptions
 from emu.measure.nccl_table import (
     WIDE,
     PerfConfig,
@@ -39,7 +40,6 @@ from emu.measure.nccl_table import (
 )
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.summary.jobs import planned_bytes, status_name
-from emu.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.set_options import Override, override_with, parse_override
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test

@@ -11,8 +11,8 @@ from emu.api import as_loaded, prepare, run_prepared
 from emu.cli.run_options import placed, result_of
 from emu.cli.scenario_options import forcing
 from emu.cli.terminal import Terminal
+from emu.engine.outcome import RunOptions
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.runtime.outcome import RunOptions
 from emu.stored_run import stored_run
 
 PARTED_STATUS = 1

@@ -21,12 +21,12 @@ from emu.cli.commands.estimate import costs
 from emu.cli.run_options import pageless, placed, ray_beside, recovering, result_of
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
+from emu.engine.distributing import ASKED
+from emu.engine.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.measure import summary_report
 from emu.measure.collected import Changed
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.reports.live_link import Linked, LiveLink
-from emu.runtime.distributing import ASKED
-from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.base import notices
 
 

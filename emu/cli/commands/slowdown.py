@@ -20,8 +20,8 @@ from emu.cli.columns import say
 from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.cli.terminal import RunLeft
+from emu.engine.outcome import RunOptions
 from emu.results.summary import Summary
-from emu.runtime.outcome import RunOptions
 
 MOST_LINKS = 12
 

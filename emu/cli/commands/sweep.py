@@ -47,12 +47,12 @@ from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, file_named, forcing, unjudged
 from emu.cli.terminal import time_left
+from emu.engine.outcome import RunOptions
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.verdict import NOTHING, of_diagnosis, shown_quantity, value_at
 from emu.results.percentiles import nearest_rank
 from emu.results.places import Bound, place_flaw
 from emu.results.summary import Summary
-from emu.runtime.outcome import RunOptions
 from emu.scenario.expect import path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load, load_text, read_file
 from emu.scenario.set_options import (

@@ -143,13 +143,13 @@ FILES: Final = (
     "parent.json",
 )
 SNAPSHOTS: Final = "snapshots"
-"""The directory of what a run can go on from (`emu.runtime.recovery.snapshots`)."""
+"""The directory of what a run can go on from (`emu.engine.recovery.snapshots`)."""
 FLIGHTS: Final = "flight_recorder"
 """The directory of flight recorders (`emu.measure.run_directory.flight_recorder`)."""
 CAPTURES: Final = "captures"
 """The directory of captures (`emu.measure.run_directory.pcapng`)."""
 SOCKET: Final = "control.sock"
-"""Where a live run takes orders, while it goes on (`emu.runtime.live.control_socket`)."""
+"""Where a live run takes orders, while it goes on (`emu.engine.live.control_socket`)."""
 PAGE: Final = "page.url"
 """The link to the live page, while the run goes on (`emu.reports.live_link`)."""
 TARGETS: Final = "targets.json"

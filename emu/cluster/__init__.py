@@ -1,0 +1,1 @@
+"""Runs on Ray: session, workers, exchange of packets, pages."""

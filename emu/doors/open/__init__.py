@@ -1,0 +1,1 @@
+"""Runs that other programs drive: the server, its client, adapters."""
