@@ -28,8 +28,11 @@ from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.base.cores import usable_cores
 from emu.base.errors import INTERRUPTED_STATUS, EmuError, Problem, ScenarioError, UsageError
-from emu.build.flow_counts import flow_counts
 from emu.cluster.workers.idle_workers import session, worker_pool_of_session
+from emu.counts.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
+from emu.counts.counts import Counts
+from emu.counts.digest import KIND
+from emu.devices.flow_counts import flow_counts
 from emu.diagnosis.view import Moves
 from emu.engine.blueprint import spread
 from emu.engine.distributing import settled
@@ -38,28 +41,20 @@ from emu.engine.outcome import Ending, Observer, Outcome, Progress, RunOptions, 
 from emu.engine.steering import Steering
 from emu.engine.sync.garbage import no_collection
 from emu.launch import check_options, run_blueprint
-from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
-from emu.measure.counts import Counts
-from emu.measure.digest import KIND
-from emu.measure.run_directory.flight_recorder import flight_files
-from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv, write_whole
-from emu.measure.run_directory.sample_rows import (
+from emu.preparing import Prepared, ScenarioSource, load, prepare
+from emu.results.summary import Diagnosed, Judged, Summary
+from emu.results.summary import json_schema as summary_schema
+from emu.run_diagnosis import alone_times, diagnose_directory, diagnosed
+from emu.run_directory.flight_recorder import flight_files
+from emu.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv, write_whole
+from emu.run_directory.sample_rows import (
     COLUMNS,
     csv_frame,
     data_frame,
     recorded,
     tidy_rows,
 )
-from emu.measure.run_directory.samples import Counted, LatestSample, SampleSpool, sample_before
-from emu.measure.summary.fabric import SPAN_METRICS
-from emu.measure.summary.recoveries import operator_entries, operator_rows
-from emu.measure.summary.summarise import summarise
-from emu.measure.summary.verdict import of_diagnosis, value_at
-from emu.measure.summary_report import closing_lines, lost_jobs, wrong_jobs
-from emu.preparing import Prepared, ScenarioSource, load, prepare
-from emu.results.summary import Diagnosed, Judged, Summary
-from emu.results.summary import json_schema as summary_schema
-from emu.run_diagnosis import alone_times, diagnose_directory, diagnosed
+from emu.run_directory.samples import Counted, LatestSample, SampleSpool, sample_before
 from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
 from emu.scenario.expect import Expectation, SeriesExpectation
@@ -69,6 +64,11 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import ports_named
 from emu.scenario.set_options import VARIANT
 from emu.stored_run import breaking
+from emu.summary.fabric import SPAN_METRICS
+from emu.summary.recoveries import operator_entries, operator_rows
+from emu.summary.summarise import summarise
+from emu.summary.summary_report import closing_lines, lost_jobs, wrong_jobs
+from emu.summary.verdict import of_diagnosis, value_at
 
 if TYPE_CHECKING:
     from emu.engine.live.open_run import Completion, OpenRun
@@ -169,7 +169,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from emu.measure.summary_html import summary_html  # noqa: PLC0415 - only for a notebook
+        from emu.views.reports.summary_html import summary_html  # noqa: PLC0415 - only for a notebook
 
         return summary_html(self.summary, self.verdict)
 
@@ -393,10 +393,10 @@ def report(*runs: Result | str | Path, out: str | Path | None = None) -> Path:
 
     A run is its directory, or a `Result` that has one. Raises UsageError.
     """
-    from emu.reports.compared import compared_page  # noqa: PLC0415  a page costs nothing until it is asked for
-    from emu.reports.page import page  # noqa: PLC0415
-    from emu.reports.recording import read_recording  # noqa: PLC0415
-    from emu.reports.sweep_page import is_sweep, sweep_page  # noqa: PLC0415
+    from emu.views.reports.compared import compared_page  # noqa: PLC0415  a page costs nothing until it is asked for
+    from emu.views.reports.page import page  # noqa: PLC0415
+    from emu.views.reports.recording import read_recording  # noqa: PLC0415
+    from emu.views.reports.sweep_page import is_sweep, sweep_page  # noqa: PLC0415
 
     if len(runs) not in (1, 2):
         raise UsageError(f"{len(runs)} runs; accepted: one run, two runs to compare, or one sweep")
@@ -536,7 +536,7 @@ def _run_recorded(
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
         captures: dict[int, Iterator[bytes]] = {}
         if scenario.run.capture:
-            from emu.measure.run_directory.pcapng import capture_files  # noqa: PLC0415 - of packets
+            from emu.views.captures.pcapng import capture_files  # noqa: PLC0415 - of packets
 
             captures = capture_files(scenario, topology, outcome.devices, record.written)
         if outcome.devices and not record.counts:
@@ -688,7 +688,7 @@ class _Record(Observer):
                     self.written.add(number)
                     del self._captured[number]
                     if self._directory is not None:
-                        from emu.measure.run_directory.pcapng import pcapng  # noqa: PLC0415 - as above
+                        from emu.views.captures.pcapng import pcapng  # noqa: PLC0415 - as above
 
                         pieces = pcapng(scenario, self._topology, number, captured)
                         self._directory.write_captures({number: pieces})

@@ -39,18 +39,17 @@ from actors.wire.fault import (
     STORM,
 )
 from emu.base.units import format_time
-from emu.build.buffer_sizes import is_deep
-from emu.build.drawing import blueprint_of
+from emu.counts import device_state
+from emu.counts.collected import JobPlan
+from emu.counts.device_state import Shown, shown_of
+from emu.devices.buffer_sizes import is_deep
+from emu.devices.drawing import blueprint_of
 from emu.diagnosis.chaos import nudge_ps
 from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
 from emu.diagnosis.fleet import differences, like_the_fleet, overridden
 from emu.diagnosis.view import alarmed, answering, counted_by, cut_of, times_of
 from emu.engine.outcome import Observer, Outcome, RunOptions
 from emu.launch import run_local
-from emu.measure import device_state
-from emu.measure.collected import JobPlan
-from emu.measure.device_state import Shown, shown_of
-from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
 from emu.results.summary import Counterfactual
 from emu.scenario.dump import to_yaml
 from emu.scenario.environment import SpanSection
@@ -64,6 +63,7 @@ from emu.scenario.sections.nic import TransportSection
 from emu.scenario.sections.overrides import OverrideSection
 from emu.scenario.set_options import parse_override
 from emu.scenario.workloads.jobs import JobSection
+from emu.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
 
 QUIET_S: Final = 3600.0
 """Between reports of progress: nobody listens to these runs."""

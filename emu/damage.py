@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from emu.base.errors import EmuError
-from emu.measure.run_directory.comparison import load_summary
-from emu.measure.run_directory.samples import SampleReader, read_digests
+from emu.run_directory.comparison import load_summary
+from emu.run_directory.samples import SampleReader, read_digests
 from emu.scenario.load import load
 from emu.stored_run import stored_run
 

@@ -16,11 +16,12 @@ from functools import partial
 
 from actors.fabric.model import Topology
 from emu.base.errors import UsageError
-from emu.build.checks import blaming
-from emu.build.drawing import Blueprint, blueprint_of
 from emu.cluster.pages.metrics_page import Discovery
 from emu.cluster.pages.scrape import Scrape
 from emu.cluster.pages.state_series import StateReading
+from emu.counts.collected import EngineFacts
+from emu.devices.checks import blaming
+from emu.devices.drawing import Blueprint, blueprint_of
 from emu.engine.blueprint import spread
 from emu.engine.in_process import InProcess
 from emu.engine.interruption import Interruption
@@ -37,7 +38,6 @@ from emu.engine.sync.logical_process import LogicalProcess, records_of
 from emu.engine.sync.pacing import Pace
 from emu.engine.sync.placement import PLACEMENTS
 from emu.engine.waiting import waits_of
-from emu.measure.collected import EngineFacts
 from emu.scenario.schema import Scenario
 
 

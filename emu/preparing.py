@@ -16,9 +16,9 @@ from actors.compiled.finder import is_compiled
 from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError
 from emu.base.shipped import scenario_named
-from emu.build.checks import blaming, check_made, disagreements
-from emu.build.drawing import Blueprint, blueprint_of
-from emu.build.plan import Plan
+from emu.devices.checks import blaming, check_made, disagreements
+from emu.devices.drawing import Blueprint, blueprint_of
+from emu.devices.plan import Plan
 from emu.scenario.load import Loaded, Source, load_mapping
 from emu.scenario.load import load as load_file
 from emu.scenario.resolve import Resolved, build_topology
@@ -27,8 +27,8 @@ from emu.scenario.set_options import override_with
 from emu.scenario.spans import check_devices
 
 if TYPE_CHECKING:
-    from emu.build.pricing.estimate import Estimate
-    from emu.measure.collected import JobPlan
+    from emu.counts.collected import JobPlan
+    from emu.devices.pricing.estimate import Estimate
 
 ScenarioSource = str | Path | Mapping[str, object] | Loaded
 """A file's path, a name that `emu list` shows, a mapping with the keys of YAML, or what `load` returned."""
@@ -50,7 +50,7 @@ class Prepared:
     @cached_property
     def jobs(self) -> tuple[JobPlan, ...]:
         """The plan of each job, as results list it. A command that runs nothing has no use for it."""
-        from emu.build.job_plans import job_plans  # noqa: PLC0415
+        from emu.devices.job_plans import job_plans  # noqa: PLC0415
 
         return job_plans(self.plan, self.topology)
 
@@ -60,7 +60,7 @@ class Prepared:
         level, where to count it may take longer than the run."""
         if self.scenario.fidelity == "flow":
             return None
-        from emu.build.pricing.estimate import estimate  # noqa: PLC0415 - only of what is going to run
+        from emu.devices.pricing.estimate import estimate  # noqa: PLC0415 - only of what is going to run
 
         return estimate(self.scenario, self.topology, self.plan, compiled=is_compiled())
 

@@ -36,14 +36,14 @@ from emu.api import Prepared, prepare
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.short_paths import private_directory, remove_private
 from emu.base.units import format_time
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import spread
 from emu.engine.outcome import RunOptions
 from emu.engine.recovery.snapshots import Snapshot, SnapshotFiles, fingerprint
 from emu.launch import run_blueprint
-from emu.measure.run_directory.run_directory import SNAPSHOTS, RunDirectory, samples_until, write_whole
-from emu.measure.run_directory.samples import SampleReader
 from emu.results.metrics import METRIC_OF
+from emu.run_directory.run_directory import SNAPSHOTS, RunDirectory, samples_until, write_whole
+from emu.run_directory.samples import SampleReader
 from emu.scenario.dump import to_yaml
 from emu.scenario.expect import SeriesExpectation
 from emu.scenario.resolve import build_topology

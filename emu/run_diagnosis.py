@@ -18,11 +18,14 @@ from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
 from emu.base.foreseen import Foreseen
-from emu.build.buffer_sizes import headroom_foreseen, late_marking_foreseen
-from emu.build.drawing import blueprint_of
-from emu.build.job_plans import job_plans
-from emu.build.nics import receive_foreseen
 from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated
+from emu.counts.collected import JobPlan
+from emu.counts.counts import Counts
+from emu.counts.device_state import Shown, read_shown, shown_of, tables_of
+from emu.devices.buffer_sizes import headroom_foreseen, late_marking_foreseen
+from emu.devices.drawing import blueprint_of
+from emu.devices.job_plans import job_plans
+from emu.devices.nics import receive_foreseen
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
 from emu.diagnosis.configuration import changes
 from emu.diagnosis.finding import MEANT
@@ -30,20 +33,17 @@ from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, cut_of, times_of
 from emu.engine.outcome import Ending, Outcome
-from emu.measure.collected import JobPlan
-from emu.measure.counts import Counts
-from emu.measure.device_state import Shown, read_shown, shown_of, tables_of
-from emu.measure.run_directory.comparison import load_summary
-from emu.measure.run_directory.samples import SampleReader
-from emu.measure.summary.fabric import other_group_rows, uplink_rows
-from emu.measure.summary.jobs import SUCCESS, job_rows
 from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
+from emu.run_directory.comparison import load_summary
+from emu.run_directory.samples import SampleReader
 from emu.scenario.fault_schedule import MeasuredTargets, miscabled
 from emu.scenario.faults.events import Fault
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.traffic_classes import class_foreseen
 from emu.stored_run import StoredRun, stored_run
+from emu.summary.fabric import other_group_rows, uplink_rows
+from emu.summary.jobs import SUCCESS, job_rows
 
 MOST_EVENTS: Final = 20_000_000
 """A run that takes more is not run again for comparison: some 20 s of compiled code."""

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
-from emu.measure.digest import check_kind
+from emu.counts.digest import check_kind
 from emu.scenario.dump import to_yaml
 from emu.scenario.fault_schedule import MeasuredTargets, scripted
 from emu.scenario.faults.events import Fault

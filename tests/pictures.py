@@ -31,8 +31,8 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from emu.engine.live.control_socket import ask
-from emu.measure.prometheus.dashboard import PANEL_WIDTH, QUESTIONS, WIDTH
-from tests.measure.prometheus import Prometheus
+from emu.views.dashboard import PANEL_WIDTH, QUESTIONS, WIDTH
+from tests.summary.prometheus import Prometheus
 from tests.system.test_prometheus import chosen, configured
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

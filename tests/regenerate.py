@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import emu
-from emu.measure.prometheus import dashboard
 from emu.results import metrics, summary
 from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_pages, markdown_tables
+from emu.views import dashboard
 from tests.cli import python_reference
 from tests.scenario.scenarios import (
     EVERYTHING_WRONG,

@@ -14,7 +14,7 @@ does not import.
 
 To add one: declare it here, keep and increment its attribute in the device (of a NIC's transport, in the half
 that counts: `queue_pair/requester.py` or `responder.py`), name it in the device's `series` and write it in
-`count`. `tests/measure/test_every_counter.py` finds one that is forgotten, swapped, or never counted.
+`count`. `tests/summary/test_every_counter.py` finds one that is forgotten, swapped, or never counted.
 
 Source of the NIC's names: the hardware counters of mlx5 (`/sys/class/infiniband/*/ports/*/hw_counters`),
 under the prefix `emu_nic_`, so that one relabel rule turns ours into theirs.

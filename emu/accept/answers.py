@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from emu.base.errors import UsageError
 from emu.base.units import aligned
-from emu.measure.junit import Case, junit_text
-from emu.reports.html_file import document, table
+from emu.summary.junit import Case, junit_text
+from emu.views.reports.html_file import document, table
 
 Verdict = Literal["pass", "FAIL", "shown", "not supported", "not run"]
 COLUMNS: Final = 80

@@ -20,7 +20,7 @@ from emu.base.errors import RuntimeFailure
 from emu.base.shipped import scenario_named
 from emu.base.spelling import listed
 from emu.base.units import about_size, shown_time
-from emu.build.pricing.estimate import about_wall, estimate
+from emu.devices.pricing.estimate import about_wall, estimate
 from emu.engine.outcome import RunOptions
 from emu.results.summary import Kpis, Summary
 from emu.scenario.load import load, load_mapping

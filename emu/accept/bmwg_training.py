@@ -32,7 +32,7 @@ from emu.api import Result
 from emu.base.bisection import largest
 from emu.base.errors import UsageError
 from emu.base.units import about_size, counted
-from emu.measure.summary.kpis import jain
+from emu.summary.kpis import jain
 
 Found = tuple[list[Check], list[str]]
 """Checks, and notes."""

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, TypeVar
 from emu.base.errors import Problem, ScenarioError
 from emu.base.records import MistakesError, RefusedError
 from emu.base.spelling import did_you_mean, listed, shown, shown_location
-from emu.measure.summary.verdict import evaluate
 from emu.results.summary import Expectation as Verdict
 from emu.scenario.expect import Expectation, path_steps
 from emu.scenario.load import in_file_order, read_file
@@ -24,6 +23,7 @@ from emu.scenario.set_options import Override, apply_override
 from emu.scenario.yaml.document import Node, decode, read_document
 from emu.scenario.yaml.problems import problems_of
 from emu.scenario.yaml.values import Reading, or_auto
+from emu.summary.verdict import evaluate
 
 UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 YEAR_MS: Final = 366 * UNITS_MS["d"]

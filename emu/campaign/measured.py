@@ -21,13 +21,13 @@ from emu.base.errors import Problem, ScenarioError
 from emu.base.shipped import commit, scenario_named
 from emu.campaign.sections import MeasuredSection
 from emu.engine.outcome import RunOptions
-from emu.measure.run_directory.run_directory import write_whole
-from emu.measure.summary.verdict import unit_at, value_at
 from emu.results.places import place_flaw
+from emu.run_directory.run_directory import write_whole
 from emu.scenario.expect import path_steps
 from emu.scenario.load import load
 from emu.scenario.set_options import Override, apply_override, parse_override
 from emu.scenario.yaml.document import Node, Place, from_plain
+from emu.summary.verdict import unit_at, value_at
 
 MS_PS: Final = 10**9
 DIRTY: Final = "+dirty"

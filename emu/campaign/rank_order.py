@@ -25,9 +25,9 @@ from typing import Any, ClassVar, Final
 
 from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.mixing import Stream
-from emu.build.drawing import blueprint_of
-from emu.build.pricing.estimate import messages_of
 from emu.campaign.server_placement import FreeServers, shuffled
+from emu.devices.drawing import blueprint_of
+from emu.devices.pricing.estimate import messages_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

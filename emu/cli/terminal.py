@@ -3,7 +3,7 @@
 On a terminal: a bar in virtual time with the time left, and above it the rows of nccl-tests as they finish.
 Into a pipe or a file: the same lines without the bar, and nothing else, so that logs stay readable; of
 eighty columns, if COLUMNS does not say otherwise. Text
-comes from `emu.measure.summary_report` and `emu.measure.nccl_table`; here it only gets its colour.
+comes from `emu.summary.summary_report` and `emu.summary.nccl_table`; here it only gets its colour.
 
 Progress is the payload delivered over the payload planned, because virtual time has no end that is known
 beforehand; the time left is what the rate so far makes of the rest.
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 import click
 
 from emu.base.units import about_time, counted
-from emu.build.pricing.estimate import about_wall
 from emu.cli.columns import REPEAT, columns, wrapped
+from emu.counts.collected import Changed, JobPlan
+from emu.devices.pricing.estimate import about_wall
 from emu.engine.outcome import Observer, Progress, WorkerRecord
-from emu.measure.collected import Changed, JobPlan
-from emu.measure.nccl_table import NcclTable
-from emu.measure.summary.jobs import planned_bytes
-from emu.measure.summary_report import closing_lines
 from emu.results.summary import Summary
+from emu.summary.jobs import planned_bytes
+from emu.summary.nccl_table import NcclTable
+from emu.summary.summary_report import closing_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

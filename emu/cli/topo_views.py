@@ -68,7 +68,7 @@ def bill(topology: Topology, prices: str | None) -> View:
 
 def round_trip(scenario: Scenario, topology: Topology) -> list[str]:
     """A line on the longest round trip of the empty fabric; none where no two NICs meet."""
-    from emu.build.round_trip import longest_round_trip_ps  # noqa: PLC0415 - see above
+    from emu.devices.round_trip import longest_round_trip_ps  # noqa: PLC0415 - see above
 
     longest_ps = longest_round_trip_ps(scenario, topology)
     if longest_ps == 0:
@@ -233,7 +233,7 @@ def _cpus(nodes: str) -> list[int]:
 
 def buffers(scenario: Scenario, topology: Topology) -> View:
     """The headroom of every kind of port, and what it leaves of the pool of every kind of switch."""
-    from emu.build.buffer_sizes import (  # noqa: PLC0415 - see above
+    from emu.devices.buffer_sizes import (  # noqa: PLC0415 - see above
         asic_of,
         fitting_asic,
         is_deep,

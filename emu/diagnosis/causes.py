@@ -46,8 +46,8 @@ from emu.diagnosis.healing import MOST_HEALED, Accused, Emulate, Run, accused, l
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, impacts, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
-from emu.measure.summary.jobs import UNFINISHED
 from emu.results.summary import Diagnosed, OperatorResult, RankFailure, Reference
+from emu.summary.jobs import UNFINISHED
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,

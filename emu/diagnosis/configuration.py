@@ -12,9 +12,7 @@ from typing import Final, NamedTuple
 from actors.kernel.counters import QUEUE_MARKED_FRAMES
 from emu.base.spelling import listed
 from emu.base.units import about_rate, about_size, counted, shown_time
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.view import View
-from emu.measure.device_state import (
+from emu.counts.device_state import (
     ALPHA,
     CREDITS,
     DSCP,
@@ -25,6 +23,8 @@ from emu.measure.device_state import (
     PFC,
     SPEED,
 )
+from emu.diagnosis.finding import Finding
+from emu.diagnosis.view import View
 from emu.results.summary import Reconfigured
 
 

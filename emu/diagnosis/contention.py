@@ -15,7 +15,7 @@ from actors.fabric.model import Role
 from actors.kernel.counters import INGRESS_PEAK_BYTES, QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES
 from emu.diagnosis.finding import CONTENTION, Finding
 from emu.diagnosis.view import View
-from emu.measure.summary.jobs import DISABLED
+from emu.summary.jobs import DISABLED
 
 WAITING_FRAMES: Final = 4
 """A port that never held more frames than this at once kept nobody waiting."""

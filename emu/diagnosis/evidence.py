@@ -24,10 +24,10 @@ from actors.kernel.counters import (
 )
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.base.units import about_time, counted, shown_time
+from emu.counts.device_state import PAIR_ERROR
 from emu.diagnosis.finding import BIT_ERRORS, TIMER_SHORT, Finding
 from emu.diagnosis.view import PORTS_DOWN, View
-from emu.measure.device_state import PAIR_ERROR
-from emu.measure.summary.timers import Expired, expired_in
+from emu.summary.timers import Expired, expired_in
 
 MOST_LINES: Final = 4
 

@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     has_impact: bool = False
     """Whether the evidence itself shows an impact where there is no earlier time to compare with."""
     item: int = -1
-    """What of the configuration drifted (`emu.measure.device_state`)."""
+    """What of the configuration drifted (`emu.counts.device_state`)."""
     setting: tuple[str, str] = ("", "")
     """A key of the scenario and the value that repairs it; empty where it is no setting."""
 

@@ -34,11 +34,11 @@ from statistics import median_low
 from typing import Final, NamedTuple
 
 from emu.base.units import about_size, about_time
+from emu.counts.collected import JobPlan
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.collected import JobPlan
-from emu.measure.summary.jobs import DISABLED, SUCCESS
 from emu.results.summary import GroupLoad, Reference
+from emu.summary.jobs import DISABLED, SUCCESS
 
 SLOWER_PERMILLE: Final = 50
 

@@ -13,9 +13,9 @@ from actors.fabric.model import Role
 from actors.kernel.counters import NIC_PATHS_FAILED
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.base.units import shown_time
+from emu.counts.device_state import BOOTED, PAIR_ERROR
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.device_state import BOOTED, PAIR_ERROR
 from emu.topology.fabric_blocks import planes
 
 MOST_SPANS = 3

@@ -19,15 +19,15 @@ from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENC
 from actors.kernel.device import Series
 from emu.base.foreseen import Foreseen
 from emu.base.units import shown_time
+from emu.counts.collected import Changed, JobPlan, Rows
+from emu.counts.counts import Counts
+from emu.counts.device_state import Shown
 from emu.diagnosis.finding import Finding
-from emu.measure.collected import Changed, JobPlan, Rows
-from emu.measure.counts import Counts
-from emu.measure.device_state import Shown
-from emu.measure.run_directory.sample_changes import NonzeroDevices
-from emu.measure.summary.jobs import SUCCESS
 from emu.results.metrics import CONGESTION_REASONS
 from emu.results.summary import Job, Summary
+from emu.run_directory.sample_changes import NonzeroDevices
 from emu.scenario.schema import Scenario
+from emu.summary.jobs import SUCCESS
 
 Row = Sequence[int]
 ALARMED: Final = (

@@ -22,7 +22,7 @@ Where ranks wait for one another in a circle, as those of a ring do, and a suspe
 a rank of the suspect's server. Without ranks, chains begin at queue pairs.
 
 Ranks that hold others up. The flight recorders and failures of a job that did not end well already name ranks
-that never joined, or called another size (`emu.measure.run_directory.flight_recorder`). Where no other cause
+that never joined, or called another size (`emu.run_directory.flight_recorder`). Where no other cause
 is found the chain of waits is reported.
 
 Queue pairs in error by themselves. NICs log every queue pair that goes into error, with the status of what it
@@ -40,10 +40,10 @@ from actors.kernel.units import serialisation_ps
 from actors.ncclx.rank.sm_share import MEMBER
 from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 from emu.base.units import shown_time
+from emu.counts.device_state import PAIR_ERROR, WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.device_state import PAIR_ERROR, WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
-from emu.measure.summary.jobs import SUCCESS, status_name
+from emu.summary.jobs import SUCCESS, status_name
 
 TIME_LIMIT: Final = "time_limit"
 QUIET_PS: Final = 50_000_000

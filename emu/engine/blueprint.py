@@ -12,9 +12,9 @@ from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
 from actors.port.link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
-from emu.build.devices import build_kernel, crossings
-from emu.build.drawing import Blueprint
-from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
+from emu.devices.devices import build_kernel, crossings
+from emu.devices.drawing import Blueprint
+from emu.devices.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.engine.sync.partition import Partition
 from emu.engine.sync.placement import Assignment, Placement, assign, cut_into_blocks, workers_of
 from emu.engine.sync.sync_points import SyncGrid
@@ -32,7 +32,7 @@ class RunPlan(NamedTuple):
     """The worker of each device, by number."""
     crossings: tuple[Crossing, ...]
     lookahead: tuple[tuple[int, ...], ...]
-    """See `emu.build.lookahead.close_lookaheads`."""
+    """See `emu.devices.lookahead.close_lookaheads`."""
     moves: tuple[tuple[int, int], ...] = ()
     """Devices that do not live where the placement puts them, and the workers that host them."""
     block: int | None = None

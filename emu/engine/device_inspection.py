@@ -1,7 +1,7 @@
 """Answers of devices to an operator who logs in at the end of a run.
 
 Tables of integers, from the state that the device has, under the names of
-`emu.measure.device_state`: its neighbours (LLDP; none where all are as meant), ports that were down, what its
+`emu.counts.device_state`: its neighbours (LLDP; none where all are as meant), ports that were down, what its
 running configuration differs in from what it started with, its log, how late its links are by the time stamps
 at both ends, queue pairs in error, what holds frames, and for whom its ranks wait. Nothing is said of what is
 as it should be, so the answer is short on a fabric that is well. A host that is lost does not answer.
@@ -28,8 +28,7 @@ from actors.switch.ecn import Red
 from actors.switch.egress import SwitchPort
 from actors.switch.switch import Classes, Switch
 from actors.wire.fault import FAULT_OPERATIONS
-from emu.engine.waiting import held_in_queues
-from emu.measure.device_state import (
+from emu.counts.device_state import (
     ALPHA,
     BOOTED,
     CREDITS,
@@ -45,6 +44,7 @@ from emu.measure.device_state import (
     SPEED,
     TIMER,
 )
+from emu.engine.waiting import held_in_queues
 
 Rows = list[list[int]]
 _ITEMS = {

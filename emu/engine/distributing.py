@@ -1,6 +1,6 @@
 """Whether a run goes over workers where nobody has said so.
 
-One process, unless workers would end it at least 20 % sooner (`emu.build.pricing.distribution`). The choice
+One process, unless workers would end it at least 20 % sooner (`emu.devices.pricing.distribution`). The choice
 is a function of the scenario, of the cores that this process may use, of whether the packet path is compiled,
 and of constants in the tree: never of a timing or of the load of the machine. Where no upper figure of a
 run's length is known, it is one process.
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from actors.kernel.event import NEVER_PS
-from emu.build.drawing import Blueprint
-from emu.build.pricing.distribution import RAY_S, SOONER, Distributed, distributed
-from emu.build.pricing.estimate import Estimate, about_wall
+from emu.devices.drawing import Blueprint
+from emu.devices.pricing.distribution import RAY_S, SOONER, Distributed, distributed
+from emu.devices.pricing.estimate import Estimate, about_wall
 from emu.engine.blueprint import spread
 from emu.engine.outcome import RunOptions
 from emu.engine.sync.placement import expected_loads

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from actors.kernel.event import NEVER_PS
-from emu.measure.collected import CapturedRows, Changed, DeviceRecord, EngineFacts, Layouts
+from emu.counts.collected import CapturedRows, Changed, DeviceRecord, EngineFacts, Layouts
 
 if TYPE_CHECKING:  # what a run that nobody steers has no use for
     from emu.engine.steering import Steering

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from emu.base.units import format_time
+from emu.counts.collected import DeviceRecord, EngineFacts
+from emu.counts.digest import run_digest
 from emu.engine.blueprint import RunPlan
 from emu.engine.outcome import Ending, Outcome, WorkerRecord
 from emu.engine.waiting import Wait, explain
-from emu.measure.collected import DeviceRecord, EngineFacts
-from emu.measure.digest import run_digest
-from emu.measure.run_directory.run_directory import TARGETS, write_whole
+from emu.run_directory.run_directory import TARGETS, write_whole
 from emu.scenario.schema import Scenario
 
 UNFINISHED: Final = (Ending.STALLED, Ending.TIME_LIMIT)

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from actors.kernel.device import Series
 from actors.kernel.kernel import Kernel
 from actors.kernel.readings import Readings
-from emu.build.captures import captures_of, rows_of
+from emu.counts.collected import CapturedRows, Changed, Layouts, Packed, joined_layouts, layouts_of
+from emu.devices.captures import captures_of, rows_of
 from emu.engine.outcome import Observer
 from emu.engine.sync.partition import Partition
 from emu.engine.sync.sync_points import SyncPoint
-from emu.measure.collected import CapturedRows, Changed, Layouts, Packed, joined_layouts, layouts_of
 
 
 class Share(NamedTuple):

@@ -27,7 +27,7 @@ from actors.kernel.counters import (
     Metric,
 )
 from emu.base.errors import UsageError
-from emu.measure.collected import DeviceRecord
+from emu.counts.collected import DeviceRecord
 
 KNOWN: Final[dict[str, Metric]] = {
     "np_ecn_marked_roce_packets": NIC_NP_ECN_MARKED_ROCE_PACKETS,

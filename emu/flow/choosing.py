@@ -11,8 +11,8 @@ from typing import Final
 
 from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError
-from emu.build.plan import Plan
-from emu.build.pricing.estimate import packet_hops
+from emu.devices.plan import Plan
+from emu.devices.pricing.estimate import packet_hops
 from emu.flow.refusals import check_flow_level
 from emu.scenario.faults.events import Fault
 from emu.scenario.schema import Scenario

@@ -16,7 +16,7 @@ from actors.flow.progress import Progress, Shape
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import READ_REQUEST, READ_RESPONSE_ONLY, wire_size
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
-from emu.build.plan import FlowWork, JobWork
+from emu.devices.plan import FlowWork, JobWork
 from emu.flow.connections import PS_OF_BIT_AT_KBPS
 from emu.flow.messages import Load, answer_bytes, crossing_ps, host_ps, message_load, read_load
 from emu.flow.queue_pair_paths import FlowFabric, Way, strands_of

@@ -29,9 +29,9 @@ from actors.ncclx.script import CALL, Group, GroupCall, Script, ScriptPlan
 from actors.ncclx.transport.wiring import NvlinkPlan, Side, WiredJob
 from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE
-from emu.build.devices import build_kernel
-from emu.build.drawing import Blueprint
-from emu.build.plan import JobWork, Plan
+from emu.devices.devices import build_kernel
+from emu.devices.drawing import Blueprint
+from emu.devices.plan import JobWork, Plan
 from emu.flow.queue_pair_paths import FlowFabric
 from emu.scenario.faults.events import Fault
 

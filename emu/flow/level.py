@@ -20,9 +20,11 @@ from actors.flow.switch_queues import SCALE, Buffers
 from actors.kernel.counters import NVLINK_TRANSMIT_BYTES, PORT_TRANSMIT_BYTES, PORT_TRANSMIT_PAYLOAD_BYTES
 from actors.kernel.device import Series, series_of
 from actors.kernel.event import NEVER_PS
-from emu.build.buffer_sizes import is_deep, port_pools_bytes, shared_pool_bytes
-from emu.build.drawing import Blueprint
-from emu.build.plan import JobWork, settings_of
+from emu.counts.collected import DeviceRecord, EngineFacts
+from emu.counts.digest import run_digest
+from emu.devices.buffer_sizes import is_deep, port_pools_bytes, shared_pool_bytes
+from emu.devices.drawing import Blueprint
+from emu.devices.plan import JobWork, settings_of
 from emu.engine.outcome import Ending, Observer, Outcome
 from emu.engine.outcome import Progress as Reached
 from emu.engine.result import ending_message
@@ -39,8 +41,6 @@ from emu.flow.queue_pair_paths import FlowFabric
 from emu.flow.requests import Requests
 from emu.flow.script_jobs import ScriptRun
 from emu.flow.storage_jobs import Servers, StorageRun
-from emu.measure.collected import DeviceRecord, EngineFacts
-from emu.measure.digest import run_digest
 from emu.scenario.schema import Scenario
 
 MOST_SHARED: Final = 0.1

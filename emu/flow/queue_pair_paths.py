@@ -18,10 +18,10 @@ from actors.gpu.nvlink import SHARE
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.transport.wiring import PlannedPairs
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame, pathed_size, wire_size
-from emu.build.buffer_sizes import is_deep
-from emu.build.hashed_paths import HashedPaths
-from emu.build.nics import acknowledged_every, path_mtu_bytes
-from emu.build.plan import Plan
+from emu.devices.buffer_sizes import is_deep
+from emu.devices.hashed_paths import HashedPaths
+from emu.devices.nics import acknowledged_every, path_mtu_bytes
+from emu.devices.plan import Plan
 from emu.flow.messages import Ends, Load, directed
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import RoutingSection

@@ -15,17 +15,17 @@ from actors.ncclx.transport.wiring import WiredJob
 from actors.nic.queue_pair.pair_columns import QpPlan
 from actors.optional.perftest import TX_DEPTH
 from emu.base.errors import Problem, ScenarioError
-from emu.build.buffer_sizes import is_deep, port_pools_bytes
-from emu.build.plan import Plan
-from emu.build.pricing.estimate import call_hops
+from emu.devices.buffer_sizes import is_deep, port_pools_bytes
+from emu.devices.plan import Plan
+from emu.devices.pricing.estimate import call_hops
 from emu.flow.calls import PACKETS, has_closed_form, loops_of
 from emu.flow.fault_line import KNOWN, is_known
 from emu.flow.queue_pair_paths import is_spread
-from emu.measure.summary.fabric import UNKNOWN
 from emu.scenario.expect import SeriesExpectation, path_steps
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import is_measured
 from emu.scenario.schema import Scenario
+from emu.summary.fabric import UNKNOWN
 from emu.topology.front_end import FRONT_END
 
 MOST_NEEDED_HOPS: Final = 20_000_000

@@ -20,7 +20,7 @@ from actors.ncclx.rank.streams import NOTHING, Stream, Streams
 from actors.ncclx.schedule import operations_of
 from actors.ncclx.script import COMPUTE, LINE, Group, Script
 from actors.wire.message import MESSAGE_BYTES
-from emu.build.plan import JobWork
+from emu.devices.plan import JobWork
 from emu.flow.calls import Calls, Launch, Leg
 from emu.flow.equal_ranks import EqualRanks
 from emu.flow.in_step import InStepCalls

@@ -27,7 +27,7 @@ from actors.optional.storage_clients import (
     request_bytes,
 )
 from actors.wire.frame import WRITE_MIDDLE, wire_size
-from emu.build.plan import ClientsWork, JobWork
+from emu.devices.plan import ClientsWork, JobWork
 from emu.flow.messages import ahead, crossing_ps, host_ps, message_load
 from emu.flow.queue_pair_paths import FlowFabric
 from emu.scenario.schema import Scenario

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 from emu.base.units import about_size, shown_time
-from emu.reports.html_file import chart_places, document, table
+from emu.views.reports.html_file import chart_places, document, table
 
 LEFT: Final = 1e-3
 """Relative difference of losses from which a curve has left the other: far above rounding in fp32."""

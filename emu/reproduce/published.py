@@ -23,9 +23,9 @@ from emu.campaign.campaign_reading import read_campaign
 from emu.campaign.goodput import simulated, summary_of
 from emu.campaign.job_queue import PURPOSE
 from emu.campaign.server_placement import shuffled
-from emu.reports.plot import Curve
-from emu.reports.plot import Figure as Picture
 from emu.results.summary import Flow, Recovery, Summary
+from emu.views.reports.plot import Curve
+from emu.views.reports.plot import Figure as Picture
 
 
 class Case(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 from emu.api import run
 from emu.base.side_by_side import side_by_side
 from emu.base.units import aligned
-from emu.reports import plot
 from emu.reproduce.published import Answers, Case, Figure, Row
 from emu.results.summary import Summary
+from emu.views.reports import plot
 
 Verdict = Literal["in band", "outside", "shown"]
 COLUMNS: Final = 80

@@ -1,1 +1,1 @@
-"""Names and shapes of results: series, `summary.json`, and the paths into it. `emu.measure` fills them."""
+"""Names and shapes of results: series, `summary.json`, and the paths into it. `emu.summary` fills them."""

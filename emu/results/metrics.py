@@ -6,7 +6,7 @@ nowhere else.
 
 State series (jobs, collectives, faults) are read at a scrape, from devices that keep this state anyway, and
 cost a run nothing. They are not in the samples of a run directory: there the summary, the journal and the
-tables say the same, and from these expectations know them over time (`emu.measure.summary.series`).
+tables say the same, and from these expectations know them over time (`emu.summary.series`).
 
 The labels of collectives are those of NCCL Inspector's Prometheus output (NCCL, ext-profiler/inspector):
 `comm_name` is the job, `collective` as NCCL spells it, `message_size` a range of powers of two. Slurm job,

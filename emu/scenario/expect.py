@@ -2,7 +2,7 @@
 
 A place is a path of keys and indices, `jobs.bench.collectives[-1].busbw`; a path that does not begin at the
 top of the summary is looked up under `fabric`. A bound is a number, a text, true or false, or a quantity with
-its unit. Whether the results hold it is worked out in `emu.measure.summary.verdict`.
+its unit. Whether the results hold it is worked out in `emu.summary.verdict`.
 
 Series over time. Entries of `expect` that name a `series`: bounds on a series over a span of virtual time.
 
@@ -15,8 +15,8 @@ Series over time. Entries of `expect` that name a `series`: bounds on a series o
 
 A series has the name that a scrape gives it. Which it may be, and which labels tell its lines apart, is read
 off the declaration (`emu.results.metrics`), so that a wrong name is refused before anything runs. When
-a value is known, and how it is judged, is in `emu.measure.summary.series` and
-`emu.measure.summary.expectations`.
+a value is known, and how it is judged, is in `emu.summary.series` and
+`emu.summary.expectations`.
 """
 
 import re

@@ -279,7 +279,7 @@ _RETURNED: Final[Mapping[str, tuple[type[Any] | tuple[type[Any], ...], str]]] = 
     **dict.fromkeys(("save", "series", "counters"), (list, "a list")),
 }
 """What hooks return. All others return nothing, and compiled code refuses what they return otherwise
-(`emu.build.checks.blaming`)."""
+(`emu.devices.checks.blaming`)."""
 _LARGEST: Final = 2**63
 
 

@@ -13,7 +13,7 @@ from tests.agreement.leaf_spine import run, scenario
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario as rig
 from tests.fabric.sections import star
-from tests.measure.known import known
+from tests.summary.known import known
 
 US = 1_000_000
 INCAST: dict[str, Any] = {"kind": "incast", "fan_in": 16, "size": "16MiB"}

@@ -16,7 +16,7 @@ from actors.switch.routing.hashing import choose, flow_hash
 from actors.switch.switch import Switch
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
 from emu import api
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import spread
 from tests.agreement.leaf_spine import run, scenario
 from tests.agreement.max_min import Link, Way, completions_ps

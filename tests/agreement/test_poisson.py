@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.agreement.leaf_spine import run
-from tests.measure.known import known
+from tests.summary.known import known
 
 HOSTS = 64
 LINE_BPS = 400 * 10**9

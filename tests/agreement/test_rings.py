@@ -22,7 +22,7 @@ import pytest
 import emu
 from emu.results.summary import Flow
 from tests.agreement.leaf_spine import run
-from tests.measure.known import known
+from tests.summary.known import known
 
 US = 1_000_000
 BYTE_PS = 20

@@ -12,10 +12,10 @@ from typing import Any, get_args
 
 from emu import api
 from emu.base.records import Record
-from emu.measure.run_directory.recorded import trace_csv
-from emu.measure.run_directory.run_directory import collectives_csv, flows_csv, ports_csv
-from emu.measure.run_directory.sample_rows import COLUMNS
 from emu.results.summary import Collective, Flow, Summary
+from emu.run_directory.recorded import trace_csv
+from emu.run_directory.run_directory import collectives_csv, flows_csv, ports_csv
+from emu.run_directory.sample_rows import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/python.md"

@@ -15,14 +15,14 @@ import emu
 from actors.fabric.model import Topology
 from emu import api
 from emu.base.errors import ScenarioError, UsageError
-from emu.build.plan import Plan, make_plan
 from emu.cli.main import main
-from emu.measure.collected import Changed
-from emu.measure.summary_html import summary_html
+from emu.counts.collected import Changed
+from emu.devices.plan import Plan, make_plan
 from emu.scenario.resolve import Resolved
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import override_with, parse_override
 from emu.scenario.yaml.document import read_document
+from emu.views.reports.summary_html import summary_html
 from tests.cli import python_reference
 from tests.scenario.scenarios import ROOT, SMALL
 
@@ -149,7 +149,7 @@ def test_a_run_plans_its_jobs_once(fidelity: str, monkeypatch: pytest.MonkeyPatc
         planned.append(scenario.name)
         return make_plan(scenario, topology, resolved)
 
-    monkeypatch.setattr("emu.build.drawing.make_plan", counted)
+    monkeypatch.setattr("emu.devices.drawing.make_plan", counted)
     api.run(TINY, overrides={"fidelity": fidelity, "expect": []}, local=True, diagnose=False)
     assert planned == ["tiny_all_reduce"]
 

@@ -10,8 +10,8 @@ import emu.api
 from emu.cli.commands import sweep
 from emu.cli.commands.estimate import estimated
 from emu.cli.commands.sweep import Row, SweepTable
-from emu.measure.summary.verdict import shown_quantity
 from emu.scenario.set_options import labels
+from emu.summary.verdict import shown_quantity
 from tests.cli import telling
 from tests.cli.telling import Captured
 

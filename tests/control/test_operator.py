@@ -19,18 +19,18 @@ from actors.control.operator import replaced
 from emu import api
 from emu.base.errors import ScenarioError, UsageError
 from emu.base.units import about_time
-from emu.build.drawing import blueprint_of
-from emu.build.pricing.estimate import estimate
+from emu.counts.collected import Changed
+from emu.devices.drawing import blueprint_of
+from emu.devices.pricing.estimate import estimate
 from emu.engine.blueprint import spread
 from emu.engine.live.control_socket import ask
 from emu.engine.outcome import Ending
-from emu.measure.collected import Changed
-from emu.measure.run_directory.comparison import load_summary
-from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.summary.recoveries import operator_lines
-from emu.reports.page import operator_row
 from emu.results.summary import OperatorResult
+from emu.run_directory.comparison import load_summary
+from emu.run_directory.run_directory import RunDirectory
 from emu.stored_run import stored_run
+from emu.summary.recoveries import operator_lines
+from emu.views.reports.page import operator_row
 from tests.diagnosis.live_runs import injected
 from tests.engine.patience import PATIENCE_S, until
 from tests.engine.spread_runs import SpreadRun

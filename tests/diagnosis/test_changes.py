@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emu.measure.summary_report import change_lines, closing_lines
 from emu.results.summary import Reconfigured
+from emu.summary.summary_report import change_lines, closing_lines
 from tests.diagnosis.broken_runs import run_of
 
 ECN = {"kind": "ecn_drift", "target": "rtsw-0", "kmin": "2KiB", "kmax": "8KiB", "at": "100us", "for": "100us"}

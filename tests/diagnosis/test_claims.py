@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.measure.summary_report import closing_lines
 from emu.results.summary import Summary
+from emu.summary.summary_report import closing_lines
 from tests.diagnosis.broken_runs import FABRIC, run_of
 from tests.diagnosis.claims import claims, untrue
 from tests.diagnosis.draws import base_scenario, drawn

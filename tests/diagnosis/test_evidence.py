@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from emu import api
 from emu.diagnosis.finding import CONTENTION, EVIDENCE, TIMER_SHORT, Finding
 from emu.diagnosis.healing import Run, accused
-from emu.measure.summary_report import closing_lines
 from emu.results.summary import Counterfactual, Summary
+from emu.summary.summary_report import closing_lines
 from tests.diagnosis.broken_runs import named
 from tests.scenario.plain import plain
 

@@ -1,6 +1,6 @@
 """What is said of a few counters and log lines, written by hand, that no run brings about at will?
 
-Two racks of two servers with one GPU each, two spines (`tests.measure.handmade`).
+Two racks of two servers with one GPU each, two spines (`tests.summary.handmade`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from actors.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
+from emu.counts.device_state import PAIR_ERROR, Place, Shown
 from emu.diagnosis import bad_links, contention, lost_links, pauses
 from emu.diagnosis.finding import CONTENTION, Finding
 from emu.diagnosis.healing import Run, accused
 from emu.diagnosis.impact import slowdown_permille
 from emu.diagnosis.view import Moves, View
-from emu.measure.device_state import PAIR_ERROR, Place, Shown
 from emu.results.summary import Counterfactual, Job
-from tests.measure.handmade import all_reduce_plan, fabric, scenario, summary
+from tests.summary.handmade import all_reduce_plan, fabric, scenario, summary
 
 US = 10**6
 TOPOLOGY = fabric()

@@ -10,11 +10,11 @@ import pytest
 from emu import api
 from emu import run_diagnosis as diagnosing
 from emu.cli.main import main
-from emu.measure.summary_report import closing_lines
 from emu.run_diagnosis import diagnose_directory
+from emu.summary.summary_report import closing_lines
 from tests.diagnosis.broken_runs import INCAST, RING, named, run_of
 from tests.diagnosis.live_runs import repeating
-from tests.measure.known import known
+from tests.summary.known import known
 
 AGAIN: dict[str, Any] = {
     "run": {"sample_every": "50us", "stall_after": "10ms", "repeat": True, "max_time": "4ms"},

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.build.run_warnings import run_warnings
+from emu.devices.run_warnings import run_warnings
 from emu.results.summary import Summary
 from tests.diagnosis.broken_runs import named
 

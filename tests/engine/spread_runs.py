@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from emu import api
-from emu.build.drawing import blueprint_of
+from emu.counts.digest import run_digest
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import RunPlan, spread
 from emu.engine.in_process import InProcess
 from emu.engine.live.changes import Changes, all_of
@@ -20,7 +21,6 @@ from emu.engine.outcome import Ending
 from emu.engine.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
 from emu.engine.sync.logical_process import LogicalProcess, records_of
 from emu.engine.sync.sync_points import SyncPoint
-from emu.measure.digest import run_digest
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from tests.scenarios_run.small import brief, smaller

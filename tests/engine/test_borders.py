@@ -32,7 +32,7 @@ from actors.wire.message import (
 )
 from emu.api import prepare
 from emu.base.errors import ProtocolError
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import RunPlan, spread
 from emu.engine.sync.partition import Partition
 from tests.scenario.plain import plain

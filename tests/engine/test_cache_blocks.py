@@ -12,8 +12,8 @@ from actors.wire.batch import encode_batch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from emu import api
 from emu.base.errors import ProtocolError
-from emu.build.devices import Blocks
-from emu.build.drawing import Blueprint, blueprint_of
+from emu.devices.devices import Blocks
+from emu.devices.drawing import Blueprint, blueprint_of
 from emu.engine.outcome import Ending
 from emu.engine.recovery.snapshots import to_bytes
 from emu.engine.sync.placement import ELSEWHERE, assign, cut_into_blocks, expected_loads

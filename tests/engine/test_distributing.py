@@ -6,8 +6,8 @@ import pytest
 
 from actors.kernel.event import NEVER_PS
 from emu import api
-from emu.build.pricing.distribution import distributed
-from emu.build.pricing.estimate import Estimate
+from emu.devices.pricing.distribution import distributed
+from emu.devices.pricing.estimate import Estimate
 from emu.engine.distributing import choice_of, settled
 from emu.engine.outcome import RunOptions
 

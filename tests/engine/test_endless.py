@@ -7,8 +7,8 @@ from actors.ncclx.operations import JobOutline
 from actors.ncclx.transport.clear_to_send import Waits
 from actors.wire.message import PRESENT_OPERATION, REPORT, STATUS_SUCCESS
 from emu import api
-from emu.build.nics import MOST_DELIVERIES
-from emu.build.plan import FOR_EVER
+from emu.devices.nics import MOST_DELIVERIES
+from emu.devices.plan import FOR_EVER
 
 
 def report(job: int, end_ps: int) -> Message:

@@ -9,7 +9,7 @@ from actors.kernel.units import PS_PER_S
 from emu import api
 from emu.cluster.pages.engine_page import resident_bytes
 from emu.engine.outcome import Progress
-from emu.measure.run_directory.run_directory import RunDirectory
+from emu.run_directory.run_directory import RunDirectory
 from tests.scenarios_run.small import ROOT
 
 SCENARIO = ROOT / "scenarios/start/permutation.yaml"

@@ -15,11 +15,11 @@ import pytest
 from actors.kernel.mixing import Stream
 from emu import api
 from emu.base.errors import UsageError
+from emu.counts.collected import Changed
 from emu.engine.live.control_socket import ControlSocket, fault_list
 from emu.engine.outcome import WorkerRecord
 from emu.engine.sync.pacing import QUANTUM_S
-from emu.measure.collected import Changed
-from emu.measure.run_directory.run_directory import RunDirectory
+from emu.run_directory.run_directory import RunDirectory
 from emu.stored_run import StoredRun, stored_run
 from tests.conftest import SOAK
 from tests.engine.patience import PATIENCE_S

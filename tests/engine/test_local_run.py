@@ -14,11 +14,11 @@ import pytest
 
 from emu import api
 from emu.base.errors import UsageError
+from emu.counts.collected import Changed
+from emu.counts.digest import run_digest
 from emu.engine.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.launch import run_scenario
-from emu.measure.collected import Changed
-from emu.measure.digest import run_digest
-from emu.measure.run_directory.samples import add_changes
+from emu.run_directory.samples import add_changes
 from tests.conftest import SOAK
 from tests.engine.patience import fetched
 from tests.engine.spread_runs import plan_of

@@ -10,15 +10,15 @@ from emu import api
 from emu.base.errors import ScenarioError
 from emu.engine.live.changes import MOST_BYTES, chosen
 from emu.engine.live.control_socket import fault_list
-from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.run_directory.samples import SampleReader
 from emu.resume import fork
+from emu.run_directory.run_directory import RunDirectory
+from emu.run_directory.samples import SampleReader
 from emu.scenario.faults.targets import Candidate, Spot, candidates
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.stored_run import stored_run
-from tests.measure.known import known
 from tests.scenario.plain import plain
+from tests.summary.known import known
 
 US = 10**6
 FABRIC = {

@@ -11,7 +11,7 @@ import pytest
 from actors.nic.nic import Nic
 from emu import api
 from emu.base.errors import UsageError
-from emu.build.lookahead import message_lookahead_ps
+from emu.devices.lookahead import message_lookahead_ps
 from emu.doors.open.adapters.astra_network import AstraNetwork
 from emu.doors.open.adapters.collective_costs import cost_table, time_ps
 from emu.doors.open.adapters.transfer_oracle import TransferOracle

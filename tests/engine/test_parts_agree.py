@@ -3,7 +3,7 @@
 import pytest
 
 from emu.base.errors import ProtocolError
-from emu.build.lookahead import close_lookaheads
+from emu.devices.lookahead import close_lookaheads
 from emu.engine.outcome import Ending
 from emu.engine.sync.sync_points import SyncGrid
 from tests.conftest import SOAK

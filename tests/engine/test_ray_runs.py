@@ -15,9 +15,9 @@ import pytest
 
 from emu import api
 from emu.base.errors import EmuError, RuntimeFailure, UsageError
+from emu.counts.collected import Changed
 from emu.engine.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.launch import run_scenario
-from emu.measure.collected import Changed
 from tests.engine.patience import PATIENCE_S, alive, fetched, until
 from tests.engine.spread_runs import plan_of
 from tests.scenarios_run.small import ROOT

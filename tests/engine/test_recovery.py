@@ -24,9 +24,9 @@ import ray
 from actors.kernel.mixing import Stream
 from emu.cluster.workers.idle_workers import worker_pool_of_session
 from emu.cluster.workers.worker import Worker
+from emu.counts.collected import Changed
 from emu.engine.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.launch import run_scenario
-from emu.measure.collected import Changed
 from tests.conftest import SOAK
 from tests.engine.patience import alive, until
 from tests.engine.spread_runs import plan_of

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from actors.wire.batch import BatchReader
-from emu.build.devices import build_kernel
-from emu.build.drawing import draw
+from emu.counts.collected import Changed
+from emu.devices.devices import build_kernel
+from emu.devices.drawing import draw
 from emu.engine.sampling import Sampler
 from emu.engine.sync.partition import Partition
 from emu.engine.sync.sync_points import SyncPoint
-from emu.measure.collected import Changed
-from emu.measure.run_directory.samples import LatestSample
+from emu.run_directory.samples import LatestSample
 from emu.scenario.load import load_mapping
 
 INCAST: dict[str, Any] = {

@@ -9,7 +9,7 @@ from actors.fabric.routes import routes
 from actors.switch.switch import Switch
 from emu.api import prepare
 from emu.api import run as run_scenario
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import RunPlan, spread
 
 RACKS, SPINES, GPUS = 64, 16, 1024

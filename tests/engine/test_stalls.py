@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.measure.collected import Changed, DeviceRecord
-from emu.measure.run_directory.samples import LatestSample
+from emu.counts.collected import Changed, DeviceRecord
+from emu.run_directory.samples import LatestSample
 
 RING = Path(__file__).parents[2] / "scenarios/switch/ring_deadlock.yaml"
 CHECK_PS = 300_000_000

@@ -10,12 +10,12 @@ from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from emu import api
 from emu.base.errors import UsageError
-from emu.build.drawing import blueprint_of
+from emu.counts.digest import run_digest
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import spread
 from emu.engine.in_process import InProcess
 from emu.engine.outcome import Ending
 from emu.engine.sync.logical_process import LogicalProcess, records_of
-from emu.measure.digest import run_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"

@@ -14,7 +14,7 @@ import ray
 from emu.cluster.workers.peers import HELLO_BYTES, PROOF_BYTES, SECRET_BYTES, Handshake, RunIdentity
 from emu.engine.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.launch import run_scenario
-from emu.measure.run_directory.run_directory import RunDirectory
+from emu.run_directory.run_directory import RunDirectory
 from tests.engine.patience import PATIENCE_S, fetched
 from tests.engine.spread_runs import plan_of
 

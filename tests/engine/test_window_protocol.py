@@ -7,7 +7,7 @@ from actors.kernel.event import NEVER_PS
 from actors.kernel.vectors import vec
 from actors.wire.batch import Batch
 from emu.base.errors import ProtocolError
-from emu.build.lookahead import (
+from emu.devices.lookahead import (
     Crossing,
     close_lookaheads,
     fabric_lookahead_ps,

@@ -17,15 +17,15 @@ from actors.kernel.queue import EventQueue
 from actors.wire.batch import BatchReader
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import COPIED, REPORT
-from emu.build.devices import Blocks
-from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
+from emu.counts.digest import run_digest
+from emu.devices.devices import Blocks
+from emu.devices.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.engine.in_process import InProcess
 from emu.engine.outcome import Ending
 from emu.engine.sync.logical_process import LogicalProcess, records_of
 from emu.engine.sync.partition import Partition
 from emu.engine.sync.sync_points import SyncGrid, SyncPoint
 from emu.engine.sync.window import WindowMachine
-from emu.measure.digest import run_digest
 
 TICK_PS = 100_000
 STOP_DELAY_PS = 5_000_000

@@ -13,7 +13,7 @@ from typing import Any
 
 from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError
-from emu.build.buffer_sizes import shared_pool_bytes
+from emu.devices.buffer_sizes import shared_pool_bytes
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario

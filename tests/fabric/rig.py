@@ -36,8 +36,8 @@ from actors.port.port import Port
 from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETION, MODIFIED, POST, POST_READ, POST_WITH_IMMEDIATE
-from emu.build.nics import build_nic
-from emu.build.switches import build_switch
+from emu.devices.nics import build_nic
+from emu.devices.switches import build_switch
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.convergence import Convergence
 from emu.scenario.faults.events import all_events

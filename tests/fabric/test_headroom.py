@@ -9,8 +9,8 @@ import pytest
 
 from actors.switch.buffer import HEADROOM_OVERRUN, headroom_bytes
 from emu.base.errors import ScenarioError
-from emu.build.asic_headroom import ASICS
-from emu.build.buffer_sizes import (
+from emu.devices.asic_headroom import ASICS
+from emu.devices.buffer_sizes import (
     asic_of,
     headroom_warnings,
     needed_headroom_bytes,

@@ -12,7 +12,7 @@ from typing import Any
 from actors.kernel.device import Device
 from actors.kernel.event import Event
 from emu import api
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import spread
 from emu.engine.live.stepping import Stepped
 from tests.fabric.invariants import broken

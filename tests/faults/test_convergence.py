@@ -7,13 +7,13 @@ import pytest
 
 from actors.fabric.model import Topology
 from emu import api
-from emu.build.switches import GraphRoutes
-from emu.measure.counts import Counts
+from emu.counts.counts import Counts
+from emu.devices.switches import GraphRoutes
 from emu.scenario.faults.convergence import Convergence
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
-from tests.measure.known import known
+from tests.summary.known import known
 
 US = 1_000_000
 FRAME_PS = 4178 * 80

@@ -14,8 +14,8 @@ from actors.switch.ecn import Aqm
 from emu import api
 from emu.base.errors import ScenarioError
 from emu.scenario.faults.kinds import FAULTS
-from tests.measure.known import known
 from tests.scenario.plain import plain
+from tests.summary.known import known
 
 US = 10**6
 PIECES: dict[str, Any] = {"kind": "program", "operations": [{"do": "compute", "time": "200us"}] * 6}

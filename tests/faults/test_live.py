@@ -7,12 +7,12 @@ import pytest
 
 from emu import api
 from emu.base.errors import UsageError
-from emu.measure.run_directory.run_directory import RunDirectory
-from emu.reports.page import time_rows
-from emu.reports.recording import read_recording
 from emu.resume import fork, reopen
 from emu.run_diagnosis import diagnose_directory
+from emu.run_directory.run_directory import RunDirectory
 from emu.scenario.faults.kinds import FAULTS
+from emu.views.reports.page import time_rows
+from emu.views.reports.recording import read_recording
 from tests.faults.test_snapshots import CASES_AND_MORE
 from tests.faults.watched import FLOWS, RING, US, mapping_of
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import spread
 from emu.engine.outcome import Ending
 from tests.engine.spread_runs import SpreadRun

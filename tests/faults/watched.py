@@ -10,7 +10,7 @@ from actors.kernel.event import ARRIVAL, key_device, key_kind
 from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from emu import api
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import spread
 from emu.engine.live.stepping import Stepped
 from tests.fabric.invariants import broken

@@ -24,9 +24,9 @@ from emu.cli.main import main
 from emu.engine.outcome import Observer, Progress, RunOptions
 from emu.flow.cross import differences
 from emu.flow.isolated import IsolatedRuns, Part, Result
-from emu.measure.summary.jobs import planned_bytes
-from emu.measure.summary_report import closing_lines, engine_line
 from emu.results.summary import Summary
+from emu.summary.jobs import planned_bytes
+from emu.summary.summary_report import closing_lines, engine_line
 from tests.conftest import SOAK
 
 LOT: Final = [{"src": source, "dst": 0, "size": "2MiB"} for source in (1, 4, 5, 6)]

@@ -6,7 +6,7 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.flow.cross import differences
 from emu.flow.level import FlowLevel
 from emu.results.summary import Summary

@@ -5,7 +5,7 @@ from typing import Any
 
 from emu import api
 from emu.results.summary import Summary
-from tests.measure.known import known
+from tests.summary.known import known
 
 SENDERS, SLOTS = 15, 4
 POOL_BYTES = 8_000_000

@@ -27,8 +27,8 @@ import pytest
 
 from actors.control.controller import Controller
 from actors.ncclx.schedule import LIBRARY
-from emu.build.devices import build_kernel
-from emu.build.drawing import draw
+from emu.devices.devices import build_kernel
+from emu.devices.drawing import draw
 from emu.scenario.schema import Scenario
 from tests.scenario.plain import plain
 

@@ -15,7 +15,7 @@ import pytest
 import emu
 from emu import api
 from emu.results.summary import Summary
-from tests.measure.known import known
+from tests.summary.known import known
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 LOST = {"kind": "link_down", "target": "nic-0-0:tor-0-0-0"}

@@ -11,8 +11,8 @@ import pytest
 
 import emu
 from actors.control.controller import Controller
-from emu.build.devices import build_kernel
-from emu.build.drawing import draw
+from emu.devices.devices import build_kernel
+from emu.devices.drawing import draw
 from emu.scenario.schema import Scenario
 from tests.ncclx.toy import US, collective
 from tests.scenario.plain import plain

@@ -20,8 +20,8 @@ from emu.engine.recovery.snapshots import fingerprint, from_bytes, to_bytes
 from emu.results.summary import Collective
 from emu.workload.composing import Program
 from tests.engine.spread_runs import SpreadRun, plan_of
-from tests.measure.known import known
 from tests.scenario.plain import plain
+from tests.summary.known import known
 
 DTYPES = ("fp32", "bf16", "int32")
 REDUCTIONS = ("sum", "prod", "min", "max")

@@ -11,7 +11,7 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.measure.summary_report import survived_lines
+from emu.summary.summary_report import survived_lines
 from emu.workload.program import memberships
 from tests.engine.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.ncclx.test_shrink import MANAGED_PS, RESETS_PS, WATCHDOG_PS

@@ -28,8 +28,8 @@ from actors.wire.message import (
     STATUS_RETRY_EXCEEDED,
     STATUS_SUCCESS,
 )
-from emu.build.hosts import build_gpu, build_host, build_nvswitch
-from emu.build.plan import Plan, make_plan
+from emu.devices.hosts import build_gpu, build_host, build_nvswitch
+from emu.devices.plan import Plan, make_plan
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.schema import Scenario
 from tests.scenario.plain import plain

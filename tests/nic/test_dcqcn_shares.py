@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from actors.compiled.finder import is_compiled
-from emu.build.nics import control_warnings
+from emu.devices.nics import control_warnings
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star

@@ -15,8 +15,8 @@ from actors.wire.frame import PATHED, Frame, pathed_size
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.api import Result, run
 from emu.base.errors import ScenarioError
-from emu.measure.run_directory.packet_bytes import Row, packet
 from emu.scenario.load import load_mapping
+from emu.views.captures.packet_bytes import Row, packet
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario
 from tests.nic.test_states import ERR, FLUSHED, INIT, RESET, RTR, RTS, SUCCESS, ask, ended

@@ -12,7 +12,7 @@ import pytest
 from actors.kernel.event import ARRIVAL, pack_key
 from actors.wire.frame import CNP, Frame, wire_size
 from emu.base.errors import ScenarioError
-from emu.build.nics import receive_warnings
+from emu.devices.nics import receive_warnings
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star

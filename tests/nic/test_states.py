@@ -21,7 +21,7 @@ from actors.wire.message import (
     POST_WITH_IMMEDIATE,
 )
 from emu import api
-from emu.build.devices import build_kernel
+from emu.devices.devices import build_kernel
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario
 

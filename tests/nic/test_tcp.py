@@ -13,7 +13,7 @@ from actors.optional.tcp import Tcp, TcpFlow
 from actors.optional.tcp_window import ONE_SEGMENT, TcpWindow
 from actors.wire.frame import ACKNOWLEDGE, Frame
 from emu.base.errors import ScenarioError
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Delivery, Fabric, kept

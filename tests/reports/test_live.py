@@ -17,8 +17,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from emu.reports.live import MOST_CLIENTS, Following
-from emu.reports.recording import MEASURES, read_recording
+from emu.views.reports.live import MOST_CLIENTS, Following
+from emu.views.reports.recording import MEASURES, read_recording
 from tests.engine.patience import PATIENCE_S, alive, children_of, until
 from tests.reports.test_page import browser, errors
 from tests.reports.test_page import pytestmark as needs_browser

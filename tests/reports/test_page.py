@@ -18,8 +18,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from emu.cli.main import main
-from emu.measure.run_directory.comparison import load_run, parting
-from emu.reports.recording import read_recording
+from emu.run_directory.comparison import load_run, parting
+from emu.views.reports.recording import read_recording
 from tests.reports.test_recording import PAIR, recorded
 
 DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")

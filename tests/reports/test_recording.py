@@ -9,10 +9,11 @@ import pytest
 from actors.kernel.device import Series
 from emu import api
 from emu.base.errors import UsageError
-from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.run_directory.samples import SampleReader
-from emu.reports.page import links_weak, opens_at, page, time_rows
-from emu.reports.recording import (
+from emu.results.metrics import DROP_REASONS
+from emu.run_directory.run_directory import RunDirectory
+from emu.run_directory.samples import SampleReader
+from emu.views.reports.page import links_weak, opens_at, page, time_rows
+from emu.views.reports.recording import (
     DROP_STEPS,
     DROPPED,
     DROPS,
@@ -28,7 +29,6 @@ from emu.reports.recording import (
     read_recording,
     slowed_ports,
 )
-from emu.results.metrics import DROP_REASONS
 
 FRAME_BYTES = 4096 + 90
 PAIR: dict[str, object] = {

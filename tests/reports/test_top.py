@@ -18,7 +18,7 @@ from emu.cli.main import main
 from emu.cluster.pages.scrape import awaited
 from emu.engine.outcome import Progress
 from emu.engine.steering import Steering
-from emu.measure.run_directory.run_directory import RunDirectory
+from emu.run_directory.run_directory import RunDirectory
 from tests.reports.test_recording import PAIR, recorded
 
 WORK = {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"], "iterations": 8}

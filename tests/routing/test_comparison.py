@@ -14,7 +14,7 @@ import pytest
 import emu
 from emu import api
 from emu.results.summary import Summary
-from tests.measure.known import known
+from tests.summary.known import known
 
 JOB = Path(__file__).parents[2] / "scenarios/routing/policies.yaml"
 FRAGMENTED = (0, 4, 2, 8, 1, 5, 3, 9)

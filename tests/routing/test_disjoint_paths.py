@@ -6,7 +6,7 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.build.disjoint_paths import DisjointPaths
+from emu.devices.disjoint_paths import DisjointPaths
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

@@ -12,7 +12,7 @@ from actors.switch.switch import Switch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import TE_INSTALL
 from emu import api
-from emu.build.switches import engineering_knobs
+from emu.devices.switches import engineering_knobs
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.routing import POLICIES
 from tests.fabric.rig import Fabric

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from emu.base.records import RefusedError
-from emu.measure.summary.verdict import evaluate
 from emu.scenario.expect import Expectation, path_steps
+from emu.summary.verdict import evaluate
 from tests.scenario.scenarios import refusals
 
 SUMMARY: dict[str, Any] = {

@@ -10,13 +10,13 @@ import pytest
 from actors.ncclx.script import CALL, COLLECTIVE, Group, GroupCall, Script, ScriptPlan
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.measure.summary_report import closing_lines
 from emu.results.job_facts import JobFacts, JobRows, Outcome
 from emu.results.summary_part import KindResult
 from emu.scenario.load import load_mapping
 from emu.scenario.workloads.flows import FlowList, FlowsWorkload
 from emu.scenario.workloads.jobs import WORKLOADS
 from emu.scenario.workloads.workload import OF_KINDS, Flows, Scripts, Site, Workload, training_steps
+from emu.summary.summary_report import closing_lines
 from emu.workload.flows import Flow
 from emu.workload.step_facts import trace_facts
 from tests.tidy.tracked import python_files, tree_of

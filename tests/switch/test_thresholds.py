@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emu.base.errors import ScenarioError
-from emu.build.buffer_sizes import headroom_warnings, shared_pool_bytes
+from emu.devices.buffer_sizes import headroom_warnings, shared_pool_bytes
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone

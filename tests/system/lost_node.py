@@ -26,9 +26,9 @@ import ray
 from ray.cluster_utils import Cluster
 
 from emu.base.errors import RuntimeFailure
+from emu.counts.collected import Changed
 from emu.engine.outcome import Observer, Progress, RunOptions, WorkerRecord
 from emu.launch import run_scenario
-from emu.measure.collected import Changed
 from tests.engine.patience import children_of
 from tests.engine.spread_runs import plan_of
 

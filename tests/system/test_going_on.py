@@ -9,7 +9,7 @@ import pytest
 
 from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.measure.run_directory.run_directory import RunDirectory
+from emu.run_directory.run_directory import RunDirectory
 from tests.scenarios_run.small import ROOT
 
 SCENARIO = """\
@@ -27,7 +27,7 @@ import os, resource, signal, sys
 from pathlib import Path
 from emu.engine.recovery.saving import Saving
 from emu import api
-from emu.measure.run_directory.run_directory import RunDirectory
+from emu.run_directory.run_directory import RunDirectory
 
 class Doomed(api.Observer):
     whole = 0

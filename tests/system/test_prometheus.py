@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from emu.engine.live.control_socket import ask
-from emu.measure.prometheus import dashboard
+from emu.views import dashboard
 from tests.engine.patience import PATIENCE_S, fetched, until
-from tests.measure.prometheus import INSTALLED, Prometheus, free_port
+from tests.summary.prometheus import INSTALLED, Prometheus, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy" / "prometheus"

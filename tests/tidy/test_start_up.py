@@ -40,9 +40,9 @@ RARE = {
     "logging",
     "pickle",
     "xml.etree",
-    "emu.measure.junit",
-    "emu.measure.run_directory.pcapng",
-    "emu.measure.summary_html",
+    "emu.summary.junit",
+    "emu.views.captures.pcapng",
+    "emu.views.reports.summary_html",
     "emu.resume",
     "emu.cluster.ray.session",
     "emu.engine.live.open_run",
@@ -57,7 +57,7 @@ RARE = {
 """What a run needs that fails, or that reads files of other tools, or has another fabric than the usual."""
 RATES = {"actors.flow", "emu.flow"}
 """Rooms of flow level."""
-BUILT = {"emu.build.devices", "emu.diagnosis", "emu.measure", "emu.engine", "emu.scenario.live_changes"}
+BUILT = {"emu.devices.devices", "emu.diagnosis", "emu.summary", "emu.engine", "emu.scenario.live_changes"}
 """Rooms and modules that nothing needs but what builds devices, and what comes after."""
 QUICKSTART = "scenarios/start/quickstart.yaml"
 

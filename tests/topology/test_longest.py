@@ -8,7 +8,7 @@ import pytest
 
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.build.round_trip import longest_round_trip_ps, settled
+from emu.devices.round_trip import longest_round_trip_ps, settled
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric

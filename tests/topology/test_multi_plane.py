@@ -7,9 +7,9 @@ import pytest
 from actors.fabric.model import TopologyError
 from emu.api import Result, run
 from emu.cli.topo_views import room_of_planes
-from emu.measure.summary_report import closing_lines
 from emu.scenario.load import load_mapping
 from emu.scenario.spans import plane_names, port_labels
+from emu.summary.summary_report import closing_lines
 from emu.topology.fabric_blocks import planes
 from emu.topology.generators.multi_plane import room
 from emu.topology.outline import describe

@@ -6,7 +6,7 @@ import pytest
 
 from emu.api import Result, prepare, run
 from emu.base.errors import ScenarioError
-from emu.measure.summary_report import closing_lines
+from emu.summary.summary_report import closing_lines
 from tests.scenario.plain import plain
 
 FABRICS: dict[str, dict[str, Any]] = {

@@ -13,10 +13,10 @@ import pytest
 
 from actors.fabric.model import FABRIC, Topology
 from emu.api import prepare, run
-from emu.measure.summary_report import closing_lines
 from emu.results.summary import Collective, Summary
 from emu.scenario.sections.topology import TOPOLOGIES
 from emu.scenario.workloads.jobs import WORKLOADS
+from emu.summary.summary_report import closing_lines
 from tests.conftest import SOAK
 from tests.topology.test_runs import FABRICS
 

@@ -12,7 +12,7 @@ from actors.fabric.model import Role, Topology
 from actors.optional.storage_clients import flattened
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.workload.file_operations import Service, checkpoint

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.build.drawing import blueprint_of
+from emu.devices.drawing import blueprint_of
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation

@@ -13,12 +13,12 @@ import pytest
 from actors.optional.storage_clients import KINDS, ServiceQueue, flattened
 from emu import api
 from emu.base.errors import ScenarioError
-from emu.build.drawing import blueprint_of
-from emu.build.storage_warnings import storage_warnings
-from emu.measure.summary_report import server_lines
+from emu.devices.drawing import blueprint_of
+from emu.devices.storage_warnings import storage_warnings
 from emu.results.summary import Job
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
+from emu.summary.summary_report import server_lines
 from emu.workload.file_operations import BLOCK, FILE, NAME, READ, WRITE, Service, checkpoint, rebuilding
 from tests.workload.test_checkpoint import OVERRIDES, placed
 

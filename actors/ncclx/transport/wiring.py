@@ -13,7 +13,7 @@ Queue pairs. Connections are noted in the order in which the plan walks the scen
 is its place at its NIC. Queue pair numbers and UDP source ports are drawn per NIC from the seed once all are
 known, so every worker computes those of every NIC, whichever it hosts. With `per_pair` all queue pairs from
 one NIC to another share a UDP source port, as they do where a driver derives it from addresses alone; with
-`disjoint` ports are searched for which paths share no link (`emu.build.disjoint_paths`).
+`disjoint` ports are searched for which paths share no link (`emu.devices.disjoint_paths`).
 Connections over NVLink are noted by the same book, by index at each GPU.
 
 Source: NCCL 2.30, `src/channel.cc` (a peer's connectors serve rings and trees; those of sends and receives

@@ -22,12 +22,12 @@ import emu
 from actors.kernel.device import Series, tally_of
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_size
-from emu.build.drawing import blueprint_of
 from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
 from emu.cli.bench.posts import POSTING, PostCase, Posted
 from emu.cli.bench.whole import WHOLE, Waited, WholeCase, wait_for
+from emu.counts.exposition import Exposition
+from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import spread
-from emu.measure.prometheus.exposition import Exposition
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

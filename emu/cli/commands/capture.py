@@ -11,7 +11,7 @@ import click
 from emu.base.errors import UsageError
 from emu.base.units import shown_time
 from emu.engine.live.control_socket import ask
-from emu.measure.run_directory.run_directory import capture_name
+from emu.run_directory.run_directory import capture_name
 from emu.scenario.set_options import parse_override
 
 EXAMPLES: Final = """\b

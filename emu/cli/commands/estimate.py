@@ -14,11 +14,11 @@ import emu
 from emu.base.errors import UsageError
 from emu.base.spelling import listed
 from emu.base.units import about_size, aligned, counted
-from emu.build.pricing.distribution import Distributed
-from emu.build.pricing.estimate import LEAST, LONG_S, PACE_MS, Estimate, about_wall, estimate
-from emu.build.pricing.train_flows import NO_FLOWS, train_flows
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario, overriding, reading
+from emu.devices.pricing.distribution import Distributed
+from emu.devices.pricing.estimate import LEAST, LONG_S, PACE_MS, Estimate, about_wall, estimate
+from emu.devices.pricing.train_flows import NO_FLOWS, train_flows
 from emu.engine.distributing import terms
 from emu.preparing import Prepared, prepare
 

@@ -27,7 +27,11 @@ from emu.cli.run_options import placed, result_of
 from emu.cli.scenario_options import forcing, overriding
 from emu.cli.terminal import TimeLeft
 from emu.engine.outcome import Ending, Observer, Progress, RunOptions
-from emu.measure.nccl_table import (
+from emu.run_directory.run_directory import RunDirectory
+from emu.scenario.load import Loaded, load, load_mapping
+from emu.scenario.set_options import Override, override_with, parse_override
+from emu.summary.jobs import planned_bytes, status_name
+from emu.summary.nccl_table import (
     WIDE,
     PerfConfig,
     PerfDevice,
@@ -38,10 +42,6 @@ from emu.measure.nccl_table import (
     json_value,
     line,
 )
-from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.summary.jobs import planned_bytes, status_name
-from emu.scenario.load import Loaded, load, load_mapping
-from emu.scenario.set_options import Override, override_with, parse_override
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test
 
 FABRIC: Final[dict[str, object]] = {

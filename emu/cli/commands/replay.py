@@ -12,7 +12,7 @@ from emu.cli.run_options import placed, result_of
 from emu.cli.scenario_options import forcing
 from emu.cli.terminal import Terminal
 from emu.engine.outcome import RunOptions
-from emu.measure.run_directory.run_directory import RunDirectory
+from emu.run_directory.run_directory import RunDirectory
 from emu.stored_run import stored_run
 
 PARTED_STATUS = 1

@@ -16,18 +16,18 @@ from actors.compiled.finder import SLOWER
 from emu.api import Prepared, Result, prepare, run_prepared, settled_for
 from emu.base.errors import UsageError
 from emu.base.units import counted
-from emu.build.run_warnings import run_warnings
 from emu.cli.commands.estimate import costs
 from emu.cli.run_options import pageless, placed, ray_beside, recovering, result_of
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
+from emu.counts.collected import Changed
+from emu.devices.run_warnings import run_warnings
 from emu.engine.distributing import ASKED
 from emu.engine.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
-from emu.measure import summary_report
-from emu.measure.collected import Changed
-from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.reports.live_link import Linked, LiveLink
+from emu.run_directory.run_directory import RunDirectory, write_whole
 from emu.scenario.faults.base import notices
+from emu.summary import summary_report
+from emu.views.reports.live_link import Linked, LiveLink
 
 
 @click.command()

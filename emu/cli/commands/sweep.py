@@ -36,7 +36,6 @@ from emu.base.records import RefusedError
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.base.side_by_side import side_by_side
 from emu.base.units import parse_size
-from emu.build.pricing.estimate import LONG_S, Estimate, about_wall
 from emu.campaign.campaign_file import judged
 from emu.campaign.campaign_reading import course_of, read_campaign, read_mix
 from emu.campaign.goodput import simulated
@@ -47,12 +46,12 @@ from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, file_named, forcing, unjudged
 from emu.cli.terminal import time_left
+from emu.devices.pricing.estimate import LONG_S, Estimate, about_wall
 from emu.engine.outcome import RunOptions
-from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.summary.verdict import NOTHING, of_diagnosis, shown_quantity, value_at
 from emu.results.percentiles import nearest_rank
 from emu.results.places import Bound, place_flaw
 from emu.results.summary import Summary
+from emu.run_directory.run_directory import RunDirectory, write_whole
 from emu.scenario.expect import path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load, load_text, read_file
 from emu.scenario.set_options import (
@@ -67,6 +66,7 @@ from emu.scenario.set_options import (
     parse_override,
 )
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode, read_document
+from emu.summary.verdict import NOTHING, of_diagnosis, shown_quantity, value_at
 
 STATUS_NAMES: Final = {
     0: "ok",

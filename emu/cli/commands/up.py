@@ -38,20 +38,20 @@ from emu.cli.commands.run import page_of
 from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import Terminal
+from emu.counts.collected import JobPlan
 from emu.engine.live.control_socket import ControlSocket
 from emu.engine.live.stepping import check_unattended
 from emu.engine.outcome import Ending, Progress, RunOptions
 from emu.engine.steering import Steering
-from emu.measure import summary_report
-from emu.measure.collected import JobPlan
-from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.summary.jobs import status_name
-from emu.measure.summary.recoveries import entry_line, operator_entries
-from emu.reports.live_link import Linked
 from emu.results.busbw import bandwidth_bps, bus_factor
+from emu.run_directory.run_directory import RunDirectory, write_whole
 from emu.scenario.faults.base import notices
 from emu.scenario.live_changes import Change, end_of
 from emu.scenario.schema import Scenario
+from emu.summary import summary_report
+from emu.summary.jobs import status_name
+from emu.summary.recoveries import entry_line, operator_entries
+from emu.views.reports.live_link import Linked
 
 FEWEST: Final = 5
 """From so many times on there is a median to compare with."""

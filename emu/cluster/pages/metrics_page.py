@@ -12,7 +12,7 @@ Compiled code keeps the interpreter lock during a slice, and every blocking call
 it away (`emu.cluster.pages.server`). So `publish` waits until the answer is out, at most `COURTESY_S`: a
 scrape costs about two slices, and not one for each call.
 
-The series of devices are written from prebuilt lines (`emu.measure.prometheus.exposition`); the worker's own
+The series of devices are written from prebuilt lines (`emu.counts.exposition`); the worker's own
 few by prometheus-client (`emu.cluster.pages.engine_page`).
 
 Not here: OpenMetrics.
@@ -37,7 +37,7 @@ from librt.strings import BytesWriter
 from actors.kernel.device import Series, Tally
 from emu.cluster.pages.server import Discovery, PageServer
 from emu.cluster.pages.state_series import Rows
-from emu.measure.prometheus.exposition import Exposition, StateText
+from emu.counts.exposition import Exposition, StateText
 from emu.scenario.sections.switch import PfcSection
 
 if TYPE_CHECKING:

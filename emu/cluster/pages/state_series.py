@@ -18,18 +18,18 @@ from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.switch.switch import Switch
 from actors.wire.message import STATUS_SUCCESS
-from emu.build.job_plans import job_plans
-from emu.build.switches import fabric_ports
+from emu.counts.collected import JobPlan
+from emu.devices.job_plans import job_plans
+from emu.devices.switches import fabric_ports
 from emu.engine.blueprint import RunPlan
 from emu.engine.sync.partition import Partition
-from emu.measure.collected import JobPlan
-from emu.measure.summary.recoveries import PLANNED, RULES, operator_result
-from emu.measure.summary.series import members_of
 from emu.results.busbw import bandwidth_bps, bus_factor
 from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.results.planned_rows import CollectivePlan
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.spans import plane_names, port_labels
+from emu.summary.recoveries import PLANNED, RULES, operator_result
+from emu.summary.series import members_of
 
 WORKS: Final = frozenset((noted.TRAINS, noted.STAGES, noted.HOLDS))
 """What an operator is at while its job does steps, or saves."""

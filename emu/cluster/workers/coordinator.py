@@ -25,7 +25,6 @@ from typing import Any, Final, cast
 from emu.base.cores import usable_cores
 from emu.base.errors import RuntimeFailure
 from emu.base.units import format_time
-from emu.build.drawing import Blueprint
 from emu.cluster.pages.metrics_page import Discovery, RemoteMetrics
 from emu.cluster.ray.lost_servers import ClusterWatch, WorkerFault, watch_of_cluster
 from emu.cluster.ray.nodes import ClusterLost
@@ -46,6 +45,8 @@ from emu.cluster.workers.worker_group import (
     housed,
     without_errors,
 )
+from emu.counts.collected import DeviceRecord, EngineFacts
+from emu.devices.drawing import Blueprint
 from emu.engine.blueprint import RunPlan, spread
 from emu.engine.interruption import Interruption
 from emu.engine.live.changes import LOOK_S as LEAD_S
@@ -67,7 +68,6 @@ from emu.engine.result import UNFINISHED, outcome_of, write_workers
 from emu.engine.sampling import Merger
 from emu.engine.sync.placement import Placement
 from emu.engine.waiting import Wait
-from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.scenario.dump import to_yaml
 
 GRACE_S: Final = 30.0

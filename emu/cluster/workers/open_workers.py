@@ -18,8 +18,6 @@ from typing import Any, cast
 
 from actors.kernel.device import Plain
 from emu.base.errors import RuntimeFailure
-from emu.build.drawing import Blueprint
-from emu.build.open_site import Post
 from emu.cluster.ray.lost_servers import ClusterWatch, WorkerFault, watch_of_cluster
 from emu.cluster.ray.session import ray_session
 from emu.cluster.workers.idle_workers import worker_pool_of_session
@@ -33,6 +31,9 @@ from emu.cluster.workers.worker_group import (
     housed,
     without_errors,
 )
+from emu.counts.collected import DeviceRecord
+from emu.devices.drawing import Blueprint
+from emu.devices.open_site import Post
 from emu.engine.blueprint import RunPlan, spread
 from emu.engine.interruption import Interruption
 from emu.engine.live.open_engine import Outlook, Reports, together
@@ -41,7 +42,6 @@ from emu.engine.outcome import RunOptions
 from emu.engine.recovery.rules import named
 from emu.engine.sync.placement import Placement
 from emu.engine.waiting import Wait
-from emu.measure.collected import DeviceRecord
 from emu.scenario.dump import to_yaml
 
 

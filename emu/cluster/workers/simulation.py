@@ -17,8 +17,8 @@ from typing import Final
 
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import EmuError
-from emu.build.checks import blaming
 from emu.cluster.workers.exchange import Exchange, PeerGone
+from emu.devices.checks import blaming
 from emu.engine.outcome import Blame, Ending, Report
 from emu.engine.recovery.saving import SnapshotRequests
 from emu.engine.sync.garbage import quiet_collector

@@ -45,12 +45,13 @@ from actors.kernel.device import series_of
 from actors.kernel.event import NEVER_PS
 from emu.base.cores import usable_cores
 from emu.base.errors import EmuError, RuntimeFailure
-from emu.build.drawing import draw
 from emu.cluster.pages.scrape import Scrape
 from emu.cluster.pages.state_series import StateReading
 from emu.cluster.workers.exchange import Exchange, SocketExchange
 from emu.cluster.workers.peers import Address, Peers, RunIdentity, StreamExchange
 from emu.cluster.workers.simulation import Simulation
+from emu.counts.collected import CapturedRows, DeviceRecord
+from emu.devices.drawing import draw
 from emu.engine.blueprint import spread
 from emu.engine.live.changes import LOOK_S, Changes
 from emu.engine.live.open_engine import OpenPart, Outlook, Reports
@@ -65,7 +66,6 @@ from emu.engine.sync.partition import Partition
 from emu.engine.sync.placement import Placement
 from emu.engine.sync.sync_points import SyncPoint
 from emu.engine.waiting import waits_of
-from emu.measure.collected import CapturedRows, DeviceRecord
 from emu.scenario.load import load_text
 from emu.scenario.schema import Scenario
 

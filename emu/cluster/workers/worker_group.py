@@ -21,11 +21,11 @@ from typing import Any, Final
 
 from emu.base.errors import EmuError, RuntimeFailure
 from emu.base.units import counted
-from emu.build.drawing import Blueprint
 from emu.cluster.ray.lost_servers import ClusterWatch, fault_of, gone_errors, why_gone
 from emu.cluster.ray.nodes import Node, answering, cluster_nodes, moves_for, pin_of, share_out
 from emu.cluster.workers.idle_workers import worker_pool_of_session
 from emu.cluster.workers.worker import Worker, edition
+from emu.devices.drawing import Blueprint
 from emu.engine.blueprint import RunPlan, spread
 from emu.engine.interruption import Interruption
 from emu.engine.sync.placement import Placement, expected_loads

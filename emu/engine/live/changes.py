@@ -40,10 +40,10 @@ from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.port.tap import Capture
 from actors.switch.switch import Switch
-from emu.build.captures import give_captures
-from emu.build.devices import fault_events
-from emu.build.drawing import Blueprint
-from emu.build.switches import fabric_ports
+from emu.devices.captures import give_captures
+from emu.devices.devices import fault_events
+from emu.devices.drawing import Blueprint
+from emu.devices.switches import fabric_ports
 from emu.engine.blueprint import RunPlan
 from emu.engine.outcome import Made
 from emu.engine.steering import Steering

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import shown_time
-from emu.measure.run_directory.run_directory import SOCKET
+from emu.run_directory.run_directory import SOCKET
 
 if TYPE_CHECKING:
     from emu.engine.steering import Steering

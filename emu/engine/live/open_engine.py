@@ -16,9 +16,10 @@ from actors.fabric.model import FABRIC, NVLINK
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import RuntimeFailure
-from emu.build.checks import blaming, own_classes
-from emu.build.lookahead import message_lookahead_ps
-from emu.build.open_site import OpenSite, Post
+from emu.counts.collected import DeviceRecord
+from emu.devices.checks import blaming, own_classes
+from emu.devices.lookahead import message_lookahead_ps
+from emu.devices.open_site import OpenSite, Post
 from emu.engine.blueprint import RunPlan
 from emu.engine.in_process import InProcess
 from emu.engine.live.changes import Changes
@@ -28,7 +29,6 @@ from emu.engine.sync.partition import Partition
 from emu.engine.sync.sync_points import SyncPoint
 from emu.engine.sync.window import WindowMachine
 from emu.engine.waiting import Wait, waits_of
-from emu.measure.collected import DeviceRecord
 
 _BUDGET: Final = 1 << 14
 """Events of a slice: so many are a few milliseconds."""

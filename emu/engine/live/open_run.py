@@ -47,14 +47,14 @@ from actors.ncclx.posted_payload import input_stretches
 from emu.base.errors import EmuError, QuantityError, StallError, UsageError
 from emu.base.spelling import did_you_mean, listed, shown
 from emu.base.units import format_time, parse_size, parse_time
-from emu.build.drawing import Blueprint
-from emu.build.open_site import CALL, COMPUTE, MOVE, Post
+from emu.counts.digest import run_digest
+from emu.devices.drawing import Blueprint
+from emu.devices.open_site import CALL, COMPUTE, MOVE, Post
 from emu.engine.blueprint import RunPlan, spread
 from emu.engine.live.open_engine import Engine, LocalEngine, is_change
 from emu.engine.recovery.snapshots import BrokenFile, fingerprint, read_file, sealed, write_file
 from emu.engine.steering import Steering
 from emu.engine.waiting import explain
-from emu.measure.digest import run_digest
 from emu.scenario.fault_schedule import measured_hits
 from emu.scenario.resolve import tuned
 from emu.scenario.schema import Scenario

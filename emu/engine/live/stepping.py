@@ -23,13 +23,13 @@ from actors.port.port import Port
 from actors.port.tap import Tap
 from actors.switch.switch import Switch
 from emu.base.errors import UsageError
-from emu.build.lookahead import message_lookahead_ps
+from emu.counts.digest import run_digest
+from emu.devices.lookahead import message_lookahead_ps
 from emu.engine.blueprint import RunPlan
 from emu.engine.in_process import InProcess
 from emu.engine.live.changes import Changes
 from emu.engine.outcome import Ending
 from emu.engine.sync.logical_process import LogicalProcess, records_of
-from emu.measure.digest import run_digest
 from emu.scenario.schema import Scenario
 
 

@@ -27,7 +27,7 @@ from emu.base.errors import EmuError
 from emu.engine.blueprint import RunPlan
 from emu.engine.outcome import Blame, Ending, Report
 from emu.engine.recovery.snapshots import Saved
-from emu.measure.run_directory.run_directory import details_name, write_whole
+from emu.run_directory.run_directory import details_name, write_whole
 
 LONGEST_DETAILS: Final = 1 << 16
 """Longest end of a traceback that is kept in the run directory."""

@@ -16,7 +16,7 @@ from emu.base.units import format_time
 from emu.engine.outcome import Ending, Observer, RunOptions
 from emu.engine.recovery.rules import SnapshotClock, digests_of
 from emu.engine.recovery.snapshots import Saved, Snapshot, SnapshotFiles, Steps, fingerprint
-from emu.measure.run_directory.run_directory import SNAPSHOTS
+from emu.run_directory.run_directory import SNAPSHOTS
 from emu.scenario.schema import Scenario
 
 PAUSE_S: Final = 0.01

@@ -22,8 +22,9 @@ from actors.kernel.watch import Watch
 from actors.nic.nic import Nic
 from actors.switch.switch import Switch
 from emu.base.errors import ProtocolError
-from emu.build.captures import captured_by
-from emu.build.recorders import recorded_by
+from emu.counts.collected import NO_ROWS, DeviceRecord
+from emu.devices.captures import captured_by
+from emu.devices.recorders import recorded_by
 from emu.engine.device_inspection import shown_by
 from emu.engine.outcome import Ending
 from emu.engine.sync.garbage import Growth
@@ -31,7 +32,6 @@ from emu.engine.sync.partition import Partition
 from emu.engine.sync.rounds import Contribution, SyncMessage, decode_sync_message, encode_sync_message
 from emu.engine.sync.sync_points import SyncPoint
 from emu.engine.sync.window import WindowMachine
-from emu.measure.collected import NO_ROWS, DeviceRecord
 
 SLICE_S: Final = 0.010
 LEAST_BUDGET: Final = 64

@@ -42,8 +42,8 @@ from actors.fabric.model import FABRIC, Role, Topology
 from actors.kernel.event import NEVER_PS
 from actors.kernel.units import serialisation_ps
 from emu.base.errors import UsageError
-from emu.build.devices import Blocks, crossings
-from emu.build.drawing import Blueprint
+from emu.devices.devices import Blocks, crossings
+from emu.devices.drawing import Blueprint
 
 UNIT_BPS: Final = 10**6
 HOST_SHARE: Final = 8

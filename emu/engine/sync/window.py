@@ -83,7 +83,7 @@ class WindowMachine:
     """One worker's side of the protocol.
 
     `lookahead[j][i]` is the least time from an event of worker j to its effect on worker i along any path,
-    and on the diagonal the shortest cycle (see `emu.build.lookahead`). `neighbours` are the workers
+    and on the diagonal the shortest cycle (see `emu.devices.lookahead`). `neighbours` are the workers
     that this one exchanges packets with, in order.
 
     A round: `open`, `take` until `complete`, `close`.

@@ -2,7 +2,7 @@
 
 An entry names ports: a switch or NIC (all its fabric ports), or DEVICE:PEER, the port of DEVICE towards
 PEER; `/1` picks one of parallel links, and patterns stand for several. Each entry becomes a file
-`captures/N.pcapng` of the run directory, N its place in the list (`emu.measure.run_directory.pcapng`).
+`captures/N.pcapng` of the run directory, N its place in the list (`emu.views.captures.pcapng`).
 
 A filter keeps the frames that all of its keys agree to. A capture changes nothing of a run.
 """

@@ -2,8 +2,8 @@
 
 `switch.buffer` is one shared pool; profiles give priority groups thresholds, reserve and headroom of their
 own. Its thresholds are the defaults on which simulators of lossless RoCE fabrics agree (alpha 1/8, reserve
-4 KiB, XON 2 MTU below XOFF), pool and headroom those of SONiC boxes (`emu.build.asic_headroom`); they are not
-Meta's. Names of SONiC: its schema of CONFIG_DB.
+4 KiB, XON 2 MTU below XOFF), pool and headroom those of SONiC boxes (`emu.devices.asic_headroom`); they are
+not Meta's. Names of SONiC: its schema of CONFIG_DB.
 
 Sources: PFC is IEEE 802.1Qbb: quanta of
 512 bit times, 65,535 at most. Response times are 905 quanta at 400G and 394 up to 100G (uncertain:

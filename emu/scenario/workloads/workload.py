@@ -8,9 +8,9 @@ makes one of three records, which are the same for all kinds:
 - `Flows`: messages that hosts post by themselves;
 - `Clients`: requests to storage.
 
-`emu.build.plan` turns the record into queue pairs and programs of hosts. What else differs from kind to kind
-(whether a job can lose ranks, which of the results it has) are methods and constants here, with what most
-kinds answer.
+`emu.devices.plan` turns the record into queue pairs and programs of hosts. What else differs from kind to
+kind (whether a job can lose ranks, which of the results it has) are methods and constants here, with what
+most kinds answer.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Scripts(NamedTuple):
     """What the results need to know of it."""
     collectives: tuple[CollectivePlan, ...] = ()
     """What the results list of its operations, each in turn; the number of ranks and the rest of what wiring
-    decides is filled in by `emu.build.job_plans`."""
+    decides is filled in by `emu.devices.job_plans`."""
     calls: tuple[CallPlan, ...] = ()
     """What the results list of its steps."""
     reduces: bool = False

@@ -9,7 +9,7 @@ import click
 
 from emu.base.units import aligned
 from emu.cli.columns import say
-from emu.measure.run_directory.comparison import (
+from emu.run_directory.comparison import (
     load_run,
     main_numbers,
     parting,

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from emu.reports import plot
-from emu.reports.plot import Figure
+from emu.views.reports import plot
+from emu.views.reports.plot import Figure
 
 Command = Callable[..., Any]
 

@@ -36,8 +36,12 @@ from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_bandwidth, about_time, aligned, counted, percent, shown_time
 from emu.cli.columns import columns, wrapped
 from emu.cli.scenario_options import reading
-from emu.measure.run_directory.comparison import load_summary
-from emu.measure.summary_report import (
+from emu.results.metrics import METRIC_OF
+from emu.results.summary import Summary
+from emu.run_directory.comparison import load_summary
+from emu.scenario.load import load
+from emu.scenario.resolve import build_topology
+from emu.summary.summary_report import (
     busiest_links,
     diagnosis_lines,
     expectation_line,
@@ -46,10 +50,6 @@ from emu.measure.summary_report import (
     most_paused_links,
     so_far,
 )
-from emu.results.metrics import METRIC_OF
-from emu.results.summary import Summary
-from emu.scenario.load import load
-from emu.scenario.resolve import build_topology
 
 MOST_PORTS: Final = 6
 MOST_JOBS: Final = 12

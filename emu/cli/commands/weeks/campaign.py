@@ -22,9 +22,9 @@ from emu.campaign.weeks import PHASES, Course, Row, weeks
 from emu.cli.columns import say
 from emu.cli.scenario_options import file_named, forcing, made, refuse_results
 from emu.cli.terminal import Counted
-from emu.measure.run_directory.run_directory import write_whole
-from emu.measure.summary_report import expectation_line
+from emu.run_directory.run_directory import write_whole
 from emu.scenario.set_options import parse_override
+from emu.summary.summary_report import expectation_line
 
 EXAMPLES: Final = """\b
 Examples:

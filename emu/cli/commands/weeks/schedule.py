@@ -22,9 +22,9 @@ from emu.campaign.job_queue import Course, Level, summary_of
 from emu.campaign.running_jobs import running_jobs_at
 from emu.cli.scenario_options import file_named, forcing, made, refuse_results
 from emu.cli.terminal import TimeLeft
-from emu.measure.run_directory.run_directory import write_whole
-from emu.measure.summary_report import expectation_line
+from emu.run_directory.run_directory import write_whole
 from emu.scenario.set_options import parse_override
+from emu.summary.summary_report import expectation_line
 
 LEFT_OUT: Final = (("without_gpu_or_length", "without GPUs"), ("too_large", "too large"))
 EXAMPLES: Final = """\b

@@ -1,1 +1,0 @@
-"""Counters and their names, samples, digests, results: what a run tells about itself, and to whom."""

@@ -1,0 +1,1 @@
+"""What people see of a run: diagnoses, reports, captures, timelines."""

@@ -1,0 +1,1 @@
+"""Captures: frames with real bytes in pcapng."""
