@@ -33,7 +33,6 @@ from emu.counts.collected import CapturedRows, Changed, Layouts, Sample, layouts
 from emu.counts.counts import Counts
 from emu.counts.digest import KIND
 from emu.devices.flow_counts import flow_counts
-from emu.diagnosis.view import Moves
 from emu.engine.blueprint import spread
 from emu.engine.distributing import settled
 from emu.engine.live.stepping import Stepped
@@ -44,7 +43,6 @@ from emu.launch import check_options, run_blueprint
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.results.summary import Diagnosed, Judged, Summary
 from emu.results.summary import json_schema as summary_schema
-from emu.run_diagnosis import alone_times, diagnose_directory, diagnosed
 from emu.run_directory.flight_recorder import flight_files
 from emu.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv, write_whole
 from emu.run_directory.sample_rows import (
@@ -69,6 +67,8 @@ from emu.summary.recoveries import operator_entries, operator_rows
 from emu.summary.summarise import summarise
 from emu.summary.summary_report import closing_lines, lost_jobs, wrong_jobs
 from emu.summary.verdict import of_diagnosis, value_at
+from emu.views.diagnosis.view import Moves
+from emu.views.repairs.run_diagnosis import alone_times, diagnose_directory, diagnosed
 
 if TYPE_CHECKING:
     from emu.engine.live.open_run import Completion, OpenRun

@@ -2,7 +2,7 @@
 
 A warning names a setting and what is wrong with it. The counters that would show the trouble, and the value
 that would avoid it, go with it, so that a diagnosis can name the setting as a cause and repair it
-(`emu.diagnosis.true_warnings`).
+(`emu.views.diagnosis.true_warnings`).
 """
 
 from typing import Final, NamedTuple

@@ -15,8 +15,8 @@ from emu import api
 from emu.base.errors import UsageError
 from emu.cli.main import main as emu
 from emu.engine.live.control_socket import ask
-from emu.run_diagnosis import diagnose_directory, reference_in
 from emu.run_directory.comparison import load_summary
+from emu.views.repairs.run_diagnosis import diagnose_directory, reference_in
 from tests.diagnosis.draws import Drawn, base_scenario, drawn
 from tests.diagnosis.scoring import Run, heard, span_ps
 

@@ -12,12 +12,13 @@ from functools import cache
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from emu import api, run_diagnosis
+from emu import api
 from emu.base.units import parse_time
-from emu.diagnosis.causes import diagnose
-from emu.diagnosis.finding import EVIDENCE
-from emu.diagnosis.view import View
 from emu.results.summary import Diagnosed
+from emu.views.diagnosis.causes import diagnose
+from emu.views.diagnosis.finding import EVIDENCE
+from emu.views.diagnosis.view import View
+from emu.views.repairs import run_diagnosis
 from tests.diagnosis.draws import Answer, Drawn, base_scenario
 
 ALARMED = ("nic_out_of_sequence", "nic_local_ack_timeout_err", "pfc_watchdog_storms")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from emu.api import run
-from emu.diagnosis.impact import impacts
 from emu.results.summary import Reference
-from emu.run_diagnosis import diagnose_directory
+from emu.views.diagnosis.impact import impacts
+from emu.views.repairs.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
 
 LINK = "rtsw-0:ctsw-0"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.diagnosis.wait_chain import MOST_PORTS
+from emu.views.diagnosis.wait_chain import MOST_PORTS
 from tests.diagnosis.broken_runs import run_of, said_of
 
 PATIENT: dict[str, Any] = {"transport": {"timeout": 20, "retry_count": 3}}

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emu import api
-from emu.diagnosis.finding import CONTENTION, EVIDENCE, TIMER_SHORT, Finding
-from emu.diagnosis.healing import Run, accused
 from emu.results.summary import Counterfactual, Summary
 from emu.summary.summary_report import closing_lines
+from emu.views.diagnosis.finding import CONTENTION, EVIDENCE, TIMER_SHORT, Finding
+from emu.views.diagnosis.healing import Run, accused
 from tests.diagnosis.broken_runs import named
 from tests.scenario.plain import plain
 

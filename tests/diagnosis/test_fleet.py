@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 
 from emu import api
-from emu import run_diagnosis as diagnosing
 from emu.base.shipped import scenario_names
-from emu.diagnosis import fleet
-from emu.diagnosis.view import View
 from emu.results.summary import Summary
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
+from emu.views.diagnosis import fleet
+from emu.views.diagnosis.view import View
+from emu.views.repairs import run_diagnosis as diagnosing
 from tests.diagnosis.broken_runs import INCAST, named, run_of
 
 SLOW_MEMORY = {"receive": {"enabled": True, "rate": "8G"}}

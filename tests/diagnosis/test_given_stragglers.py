@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.run_diagnosis import diagnose_directory
+from emu.views.repairs.run_diagnosis import diagnose_directory
 
 SMALL = {
     "jobs[0].workload.scale": "1/2000",

@@ -12,12 +12,12 @@ import pytest
 
 from actors.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from emu.counts.device_state import PAIR_ERROR, Place, Shown
-from emu.diagnosis import bad_links, contention, lost_links, pauses
-from emu.diagnosis.finding import CONTENTION, Finding
-from emu.diagnosis.healing import Run, accused
-from emu.diagnosis.impact import slowdown_permille
-from emu.diagnosis.view import Moves, View
 from emu.results.summary import Counterfactual, Job
+from emu.views.diagnosis import bad_links, contention, lost_links, pauses
+from emu.views.diagnosis.finding import CONTENTION, Finding
+from emu.views.diagnosis.healing import Run, accused
+from emu.views.diagnosis.impact import slowdown_permille
+from emu.views.diagnosis.view import Moves, View
 from tests.summary.handmade import all_reduce_plan, fabric, scenario, summary
 
 US = 10**6

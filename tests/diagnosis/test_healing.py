@@ -19,13 +19,13 @@ from actors.wire.fault import (
     SLOW,
 )
 from emu import api
-from emu import run_diagnosis as diagnosing
-from emu.counterfactual import Counterfactuals, as_intended, emulated, repair_of
 from emu.counts.device_state import ECN, PFC
-from emu.diagnosis.finding import Finding
 from emu.results.summary import Counterfactual, Summary
-from emu.run_diagnosis import diagnose_directory
 from emu.summary.summary_report import closing_lines
+from emu.views.diagnosis.finding import Finding
+from emu.views.repairs import run_diagnosis as diagnosing
+from emu.views.repairs.counterfactual import Counterfactuals, as_intended, emulated, repair_of
+from emu.views.repairs.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import named, run_of, said_of, scenario
 
 LINK = "rtsw-0:ctsw-0"

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emu import api
-from emu.diagnosis.chaos import MOST_REVERSED, stands
-from emu.diagnosis.finding import CONTENTION, TIMER_SHORT, Finding
-from emu.diagnosis.healing import Run, accused
 from emu.results.summary import Counterfactual, Summary
+from emu.views.diagnosis.chaos import MOST_REVERSED, stands
+from emu.views.diagnosis.finding import CONTENTION, TIMER_SHORT, Finding
+from emu.views.diagnosis.healing import Run, accused
 from tests.diagnosis.broken_runs import named
 
 TREE: dict[str, Any] = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from emu.diagnosis import causes, slow_gpus
-from emu.diagnosis.finding import CONTENTION, Finding
-from emu.diagnosis.healing import Run, accused
 from emu.results.summary import Counterfactual, Summary
+from emu.views.diagnosis import causes, slow_gpus
+from emu.views.diagnosis.finding import CONTENTION, Finding
+from emu.views.diagnosis.healing import Run, accused
 from tests.diagnosis.broken_runs import FABRIC, named, run_of
 
 EIGHT = FABRIC | {"hosts_per_rack": 4}

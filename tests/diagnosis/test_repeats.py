@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu import run_diagnosis as diagnosing
 from emu.cli.main import main
-from emu.run_diagnosis import diagnose_directory
 from emu.summary.summary_report import closing_lines
+from emu.views.repairs import run_diagnosis as diagnosing
+from emu.views.repairs.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import INCAST, RING, named, run_of
 from tests.diagnosis.live_runs import repeating
 from tests.summary.known import known

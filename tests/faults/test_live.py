@@ -8,9 +8,9 @@ import pytest
 from emu import api
 from emu.base.errors import UsageError
 from emu.resume import fork, reopen
-from emu.run_diagnosis import diagnose_directory
 from emu.run_directory.run_directory import RunDirectory
 from emu.scenario.faults.kinds import FAULTS
+from emu.views.repairs.run_diagnosis import diagnose_directory
 from emu.views.reports.page import time_rows
 from emu.views.reports.recording import read_recording
 from tests.faults.test_snapshots import CASES_AND_MORE

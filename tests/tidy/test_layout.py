@@ -38,7 +38,6 @@ ROOMS = {
             "cluster",
             "counts",
             "devices",
-            "diagnosis",
             "doors",
             "engine",
             "examples",

@@ -57,7 +57,13 @@ RARE = {
 """What a run needs that fails, or that reads files of other tools, or has another fabric than the usual."""
 RATES = {"actors.flow", "emu.flow"}
 """Rooms of flow level."""
-BUILT = {"emu.devices.devices", "emu.diagnosis", "emu.summary", "emu.engine", "emu.scenario.live_changes"}
+BUILT = {
+    "emu.devices.devices",
+    "emu.views.diagnosis",
+    "emu.summary",
+    "emu.engine",
+    "emu.scenario.live_changes",
+}
 """Rooms and modules that nothing needs but what builds devices, and what comes after."""
 QUICKSTART = "scenarios/start/quickstart.yaml"
 

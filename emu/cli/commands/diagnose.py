@@ -11,8 +11,8 @@ from emu.base.errors import UsageError
 from emu.cli.columns import say
 from emu.cli.scenario_options import reading
 from emu.cli.terminal import SoFar
-from emu.run_diagnosis import diagnose_directory
 from emu.summary.summary_report import change_lines, diagnosis_lines
+from emu.views.repairs.run_diagnosis import diagnose_directory
 
 NOTHING_FOUND = (
     "no effect found: no job failed or became slower, and nothing was alarmed that a cause explains"

@@ -23,9 +23,9 @@ from emu.counts.device_state import (
     PFC,
     SPEED,
 )
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.view import View
 from emu.results.summary import Reconfigured
+from emu.views.diagnosis.finding import Finding
+from emu.views.diagnosis.view import View
 
 
 class Drift(NamedTuple):

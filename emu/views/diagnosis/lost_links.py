@@ -14,9 +14,9 @@ from actors.kernel.counters import NIC_PATHS_FAILED
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.base.units import shown_time
 from emu.counts.device_state import BOOTED, PAIR_ERROR
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.view import View
 from emu.topology.fabric_blocks import planes
+from emu.views.diagnosis.finding import Finding
+from emu.views.diagnosis.view import View
 
 MOST_SPANS = 3
 MOST_NICS = 4

@@ -12,8 +12,8 @@ from typing import Final
 
 from emu.base.spelling import listed
 from emu.base.units import about_size, counted, shown_time
-from emu.diagnosis.finding import WRONG, Finding
-from emu.diagnosis.view import View
+from emu.views.diagnosis.finding import WRONG, Finding
+from emu.views.diagnosis.view import View
 
 SCORE: Final = 950
 MOST_LINES: Final = 4

@@ -41,9 +41,9 @@ from actors.ncclx.rank.sm_share import MEMBER
 from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 from emu.base.units import shown_time
 from emu.counts.device_state import PAIR_ERROR, WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.view import View
 from emu.summary.jobs import SUCCESS, status_name
+from emu.views.diagnosis.finding import Finding
+from emu.views.diagnosis.view import View
 
 TIME_LIMIT: Final = "time_limit"
 QUIET_PS: Final = 50_000_000

@@ -3,7 +3,7 @@
 A job beside another may cost it time without anything being broken. What shows is that their times overlap,
 and that frames waited at a switch, or that both ran on one server, whose NICs and GPUs they shared. Whether
 one cost the other anything, and where they met, is found by emulating the run without it
-(`emu.diagnosis.healing`).
+(`emu.views.diagnosis.healing`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 
 from actors.fabric.model import Role
 from actors.kernel.counters import INGRESS_PEAK_BYTES, QUEUE_PEAK_BYTES, VOQ_PEAK_BYTES
-from emu.diagnosis.finding import CONTENTION, Finding
-from emu.diagnosis.view import View
 from emu.summary.jobs import DISABLED
+from emu.views.diagnosis.finding import CONTENTION, Finding
+from emu.views.diagnosis.view import View
 
 WAITING_FRAMES: Final = 4
 """A port that never held more frames than this at once kept nobody waiting."""

@@ -22,8 +22,8 @@ from actors.kernel.counters import (
     PFC_WATCHDOG_STORMS,
 )
 from emu.base.units import about_size, about_time
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.view import View
+from emu.views.diagnosis.finding import Finding
+from emu.views.diagnosis.view import View
 
 EMPTY_FRAMES = 3
 """A buffer that never held more frames than this is all but empty: nothing to say stop for."""

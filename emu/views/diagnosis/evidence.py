@@ -2,8 +2,8 @@
 
 Each finding holds by counters of the whole run: frames with a wrong FCS on links that are meant to have bit
 errors, frames dropped for want of room, packets sent again though none was lost, and timers that expired.
-They are reported where nothing else is (`emu.diagnosis.causes`), so that no run with losses ends without a
-word.
+They are reported where nothing else is (`emu.views.diagnosis.causes`), so that no run with losses ends
+without a word.
 
 A timer is too short if it expired in a run in which nothing was dropped, no port went down, nobody was lost,
 no queue pair broke by itself and nothing came out of sequence: then the answer was on its way. That one is a
@@ -25,9 +25,9 @@ from actors.kernel.counters import (
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.base.units import about_time, counted, shown_time
 from emu.counts.device_state import PAIR_ERROR
-from emu.diagnosis.finding import BIT_ERRORS, TIMER_SHORT, Finding
-from emu.diagnosis.view import PORTS_DOWN, View
 from emu.summary.timers import Expired, expired_in
+from emu.views.diagnosis.finding import BIT_ERRORS, TIMER_SHORT, Finding
+from emu.views.diagnosis.view import PORTS_DOWN, View
 
 MOST_LINES: Final = 4
 

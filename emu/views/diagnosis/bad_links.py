@@ -17,8 +17,8 @@ from actors.fabric.model import Role
 from actors.kernel.counters import PORT_DROPPED_FRAMES, PORT_RECEIVE_FRAMES
 from emu.base.units import about_rate, about_time, shown_time
 from emu.counts.device_state import ROUTE, SPEED
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.view import View
+from emu.views.diagnosis.finding import Finding
+from emu.views.diagnosis.view import View
 
 
 def found(view: View) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ tiers. What most of them have is the fleet's configuration. An override (`overri
 than half of them share is a difference from it, as one sees who compares running configurations: of its keys,
 those count whose value is another than most peers have, however many an override (or the `config_db` in it)
 repeats. Whether it costs anything is found by emulating the run with the fleet's configuration there
-(`emu.diagnosis.healing`).
+(`emu.views.diagnosis.healing`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from actors.fabric.model import FABRIC, Topology
-from emu.diagnosis.finding import ODD, Finding
-from emu.diagnosis.view import View
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Section
 from emu.scenario.sections.overrides import OverrideSection
+from emu.views.diagnosis.finding import ODD, Finding
+from emu.views.diagnosis.view import View
 
 SCORE: Final = 760
 MOST_KEYS: Final = 4

@@ -3,8 +3,8 @@
 One suspected cause: what, where, since when, one sentence, and the values that speak for it. A finding is
 only told if something suffered from it. `alarms` says that its own evidence is something an operator is
 called for: losses, timeouts, a link that went down, a job that failed. Otherwise a job must have become
-slower since (`emu.diagnosis.impact`). `has_impact` stands for that where no time before the finding is known
-to compare with: a cause that was there from the start.
+slower since (`emu.views.diagnosis.impact`). `has_impact` stands for that where no time before the finding is
+known to compare with: a cause that was there from the start.
 
 `score` ranks findings: the more direct the evidence, the higher. Integers, and ties go by cause and place.
 """

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from emu.diagnosis.finding import GIVEN, Finding
-from emu.diagnosis.impact import SLOWER_PERMILLE
-from emu.diagnosis.view import View
+from emu.views.diagnosis.finding import GIVEN, Finding
+from emu.views.diagnosis.impact import SLOWER_PERMILLE
+from emu.views.diagnosis.view import View
 
 SCORE: Final = 780
 

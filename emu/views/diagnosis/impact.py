@@ -2,11 +2,11 @@
 
 An operator knows how long a job takes where nothing is wrong, and what is counted meanwhile. Here that is
 worked out by emulating the intended configuration: the same scenario and seed without whatever went wrong
-(`emu.run_diagnosis` runs it; this module only compares). A run suffered if
+(`emu.views.repairs.run_diagnosis` runs it; this module only compares). A run suffered if
 
 1. a job took `SLOWER_PERMILLE` longer than there, or
-2. a counter that an operator is called for (`emu.diagnosis.view.ALARMED`, headroom overruns, ports that went
-   down) rose to more than there, by `SLOWER_PERMILLE` or more.
+2. a counter that an operator is called for (`emu.views.diagnosis.view.ALARMED`, headroom overruns, ports that
+   went down) rose to more than there, by `SLOWER_PERMILLE` or more.
 
 Of jobs that repeat the longest round counts, that under way at the end included, and counters rise with
 virtual time, so that some rounds there are the measure of many here. Otherwise nothing is said, whatever
@@ -35,10 +35,10 @@ from typing import Final, NamedTuple
 
 from emu.base.units import about_size, about_time
 from emu.counts.collected import JobPlan
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.view import View
 from emu.results.summary import GroupLoad, Reference
 from emu.summary.jobs import DISABLED, SUCCESS
+from emu.views.diagnosis.finding import Finding
+from emu.views.diagnosis.view import View
 
 SLOWER_PERMILLE: Final = 50
 

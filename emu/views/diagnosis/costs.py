@@ -19,10 +19,10 @@ from actors.kernel.counters import (
     PORT_TRANSMIT_PAYLOAD_BYTES,
 )
 from actors.kernel.units import serialisation_ps
-from emu.diagnosis.bad_links import speeds
-from emu.diagnosis.finding import CONTENTION, GIVEN, Finding
-from emu.diagnosis.slow_gpus import excesses_ps
-from emu.diagnosis.view import View
+from emu.views.diagnosis.bad_links import speeds
+from emu.views.diagnosis.finding import CONTENTION, GIVEN, Finding
+from emu.views.diagnosis.slow_gpus import excesses_ps
+from emu.views.diagnosis.view import View
 
 _GPUS: Final = ("gpu_slow", "straggler")
 _PAUSES: Final = ("pause_storm", "slow_receiver")

@@ -22,12 +22,12 @@ from emu.base.units import shown_time
 from emu.counts.collected import Changed, JobPlan, Rows
 from emu.counts.counts import Counts
 from emu.counts.device_state import Shown
-from emu.diagnosis.finding import Finding
 from emu.results.metrics import CONGESTION_REASONS
 from emu.results.summary import Job, Summary
 from emu.run_directory.sample_changes import NonzeroDevices
 from emu.scenario.schema import Scenario
 from emu.summary.jobs import SUCCESS
+from emu.views.diagnosis.finding import Finding
 
 Row = Sequence[int]
 ALARMED: Final = (
@@ -95,7 +95,7 @@ class View:
         self._series = series
         self._moved: dict[tuple[str, int, int, str], Moved] | None = None
         self.found: list[Finding] | None = None
-        """What `emu.diagnosis.causes.findings` found, kept since it is asked for by three."""
+        """What `emu.views.diagnosis.causes.findings` found, kept since it is asked for by three."""
         self._by_roles: dict[tuple[Role, ...], list[int]] = {}
 
     # ---- devices

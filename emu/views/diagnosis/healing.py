@@ -1,16 +1,16 @@
 """What healing a suspect gives back, and who is accused of that.
 
 Suspects come from symptoms; whether one had an impact is found by emulating the same run with that component
-as built (`emu.counterfactual`). One whose healing gives back nothing is not accused. What counts is a job's
-time, a job that then ends well, and counters that an operator is called for, each by the measure of
-`emu.diagnosis.impact`.
+as built (`emu.views.repairs.counterfactual`). One whose healing gives back nothing is not accused. What
+counts is a job's time, a job that then ends well, and counters that an operator is called for, each by the
+measure of `emu.views.diagnosis.impact`.
 
 A suspected job is left out in place of healed; there, only the time of the others counts, since what it
 counted itself is gone with it.
 
 1. Up to `MOST_HEALED` suspects are healed one by one, the most direct evidence first. Of more, groups are
-   healed together, those that can cost most first (`emu.diagnosis.costs`), and those that give something back
-   are halved until single ones are left.
+   healed together, those that can cost most first (`emu.views.diagnosis.costs`), and those that give
+   something back are halved until single ones are left.
 2. More jobs than that are left out in halves, split so that any two jobs are in different halves once: one
    may cost another time that is in the same half. Halves that give something back are halved again.
 3. Beside those that give something back, the others are healed too: one may hide another. What that gives
@@ -18,12 +18,12 @@ counted itself is gone with it.
    something back are tried so as well: without the job, nothing meets that component. Timers that are too
    short are accused beside components only of what they still cost with those healed: else they expired
    because of them.
-4. Where all that is suspected is a difference from the fleet (`emu.diagnosis.fleet`), all are healed at once
-   before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
+4. Where all that is suspected is a difference from the fleet (`emu.views.diagnosis.fleet`), all are healed at
+   once before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
 5. Of three jobs that met or more, all but one are left out, for each: several may cost it time that none
    of them costs alone. Those that are needed for that are found by halves.
-6. A run that lost packets or their order is chaotic (`emu.diagnosis.chaos`): there, a gain has to stand with
-   NICs that are each some nanoseconds slower, in both of the runs that are compared. A job that
+6. A run that lost packets or their order is chaotic (`emu.views.diagnosis.chaos`): there, a gain has to stand
+   with NICs that are each some nanoseconds slower, in both of the runs that are compared. A job that
    lost a GPU or a server is mended with that as built, also where it fails of a link instead.
 7. If none gives back time alone, or mends no job that failed, all are healed at once, and those without which
    that gives back as much are let go: each of several faults may be enough to stop a job, or to slow it. A
@@ -43,8 +43,9 @@ from typing import Final, NamedTuple, Protocol
 
 from actors.kernel.counters import NIC_LOCAL_ACK_TIMEOUT_ERR, NIC_OUT_OF_SEQUENCE
 from emu.base.units import about_time, distinct_texts
-from emu.diagnosis.chaos import stands
-from emu.diagnosis.finding import (
+from emu.results.summary import Counterfactual
+from emu.views.diagnosis.chaos import stands
+from emu.views.diagnosis.finding import (
     BIT_ERRORS,
     CONTENTION,
     EVERYTHING,
@@ -54,8 +55,7 @@ from emu.diagnosis.finding import (
     TIMER_SHORT,
     Finding,
 )
-from emu.diagnosis.impact import risen
-from emu.results.summary import Counterfactual
+from emu.views.diagnosis.impact import risen
 
 MOST_HEALED: Final = 5
 MOST_PAIRED: Final = 16

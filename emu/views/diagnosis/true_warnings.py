@@ -14,8 +14,8 @@ from typing import Final
 from actors.kernel.counters import PFC_TRANSMIT_XOFF_FRAMES, PORT_DROPPED_FRAMES
 from emu.base.foreseen import Foreseen
 from emu.base.units import counted
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.view import View
+from emu.views.diagnosis.finding import Finding
+from emu.views.diagnosis.view import View
 
 SCORE: Final = 880
 MOST_LINES: Final = 4

@@ -3,17 +3,17 @@
 Every family of causes is asked for findings. What is reported of them depends on what the run suffered:
 
 1. a job failed, or the run came to no end: everything that was found is reported;
-2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.impact`), if it
-   is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
-   for rose by so much, nothing is said but that results are wrong, what is meant to be so, and, unless jobs
-   repeat, what was counted of losses: in every round alike they are no news;
+2. otherwise the run is compared with the same jobs on the intended fabric (`emu.views.diagnosis.impact`), if
+   it is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is
+   called for rose by so much, nothing is said but that results are wrong, what is meant to be so, and, unless
+   jobs repeat, what was counted of losses: in every round alike they are no news;
 3. where runs may be emulated, those are reported whose healing gives something back, and how much
-   (`emu.diagnosis.healing`); beside them only what no single component heals;
+   (`emu.views.diagnosis.healing`); beside them only what no single component heals;
 4. otherwise findings with an impact of their own are reported: their evidence is something to be called for
-   (`alarms`), a job became slower after they began (`emu.diagnosis.impact`), or nothing ended before they
-   began and their evidence shows an impact (`has_impact`). If the run was slower or failed and no finding has
-   one, all are reported, and so are groups of ports that are loaded less evenly than in the run compared
-   with;
+   (`alarms`), a job became slower after they began (`emu.views.diagnosis.impact`), or nothing ended before
+   they began and their evidence shows an impact (`has_impact`). If the run was slower or failed and no
+   finding has one, all are reported, and so are groups of ports that are loaded less evenly than in the run
+   compared with;
 5. without a reference only findings with an impact of their own are reported;
 6. a job that failed or became slower where nothing was found is reported as such.
 
@@ -27,7 +27,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from emu.base.units import counted, shown_time
-from emu.diagnosis import (
+from emu.results.summary import Diagnosed, OperatorResult, RankFailure, Reference
+from emu.summary.jobs import UNFINISHED
+from emu.views.diagnosis import (
     bad_links,
     configuration,
     contention,
@@ -40,14 +42,12 @@ from emu.diagnosis import (
     slow_gpus,
     true_warnings,
 )
-from emu.diagnosis.costs import most_ps
-from emu.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, TIMER_SHORT, WRONG, Finding
-from emu.diagnosis.healing import MOST_HEALED, Accused, Emulate, Run, accused, left_over
-from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, impacts, slower, uneven_groups
-from emu.diagnosis.view import PORTS_DOWN, View
-from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
-from emu.results.summary import Diagnosed, OperatorResult, RankFailure, Reference
-from emu.summary.jobs import UNFINISHED
+from emu.views.diagnosis.costs import most_ps
+from emu.views.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, TIMER_SHORT, WRONG, Finding
+from emu.views.diagnosis.healing import MOST_HEALED, Accused, Emulate, Run, accused, left_over
+from emu.views.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, impacts, slower, uneven_groups
+from emu.views.diagnosis.view import PORTS_DOWN, View
+from emu.views.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,

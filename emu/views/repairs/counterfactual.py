@@ -1,9 +1,9 @@
 """Counterfactual runs: the same jobs with components as built, or without one of the jobs.
 
-A diagnosis names components that it suspects (`emu.diagnosis.healing`) and is told what jobs and alarms come
-to where these were as built from the start. What is scripted to go wrong stays in here: an event of a fault
-is left out if it strikes a component that is healed, whatever kind of fault it belongs to. So healing what is
-sound changes nothing, and a run that is known already is not run again.
+A diagnosis names components that it suspects (`emu.views.diagnosis.healing`) and is told what jobs and alarms
+come to where these were as built from the start. What is scripted to go wrong stays in here: an event of a
+fault is left out if it strikes a component that is healed, whatever kind of fault it belongs to. So healing
+what is sound changes nothing, and a run that is known already is not run again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,10 +44,6 @@ from emu.counts.collected import JobPlan
 from emu.counts.device_state import Shown, shown_of
 from emu.devices.buffer_sizes import is_deep
 from emu.devices.drawing import blueprint_of
-from emu.diagnosis.chaos import nudge_ps
-from emu.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
-from emu.diagnosis.fleet import differences, like_the_fleet, overridden
-from emu.diagnosis.view import alarmed, answering, counted_by, cut_of, times_of
 from emu.engine.outcome import Observer, Outcome, RunOptions
 from emu.launch import run_local
 from emu.results.summary import Counterfactual
@@ -64,6 +60,10 @@ from emu.scenario.sections.overrides import OverrideSection
 from emu.scenario.set_options import parse_override
 from emu.scenario.workloads.jobs import JobSection
 from emu.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
+from emu.views.diagnosis.chaos import nudge_ps
+from emu.views.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
+from emu.views.diagnosis.fleet import differences, like_the_fleet, overridden
+from emu.views.diagnosis.view import alarmed, answering, counted_by, cut_of, times_of
 
 QUIET_S: Final = 3600.0
 """Between reports of progress: nobody listens to these runs."""
@@ -302,7 +302,7 @@ class Changed(NamedTuple):
     even: tuple[str, ...] = ()
     """Jobs none of whose ranks is slower than the others."""
     nudge_ns: int = 0
-    """By how much a NIC is slower at most (`emu.diagnosis.chaos`)."""
+    """By how much a NIC is slower at most (`emu.views.diagnosis.chaos`)."""
     settings: tuple[tuple[str, str], ...] = ()
     """Keys of the scenario that have another value."""
 

@@ -25,9 +25,9 @@ from actors.kernel.counters import (
 from actors.kernel.units import serialisation_ps
 from emu.base.units import about_time, shown_time
 from emu.counts.device_state import GPU_GONE
-from emu.diagnosis.finding import Finding
-from emu.diagnosis.impact import operations
-from emu.diagnosis.view import View
+from emu.views.diagnosis.finding import Finding
+from emu.views.diagnosis.impact import operations
+from emu.views.diagnosis.view import View
 
 SLOW_PERMILLE: Final = 1030
 """From which part of the median GPU's time for the same a GPU counts as slow. A choice: GPUs that nothing is

@@ -1,9 +1,9 @@
-"""How a run reaches `emu.diagnosis`: at its end, or from its directory years later.
+"""How a run reaches `emu.views.diagnosis`: at its end, or from its directory years later.
 
 Here the scenario's faults are taken out, and the fabric is built as it was meant to be, so that a diagnosis
 sees what an operator sees. Where it takes that to tell whether something mattered, the intended fabric is
-emulated as well: the measure that `emu.diagnosis.impact` compares with. It is kept in the summary, so that
-a run directory that is read later says the same.
+emulated as well: the measure that `emu.views.diagnosis.impact` compares with. It is kept in the summary, so
+that a run directory that is read later says the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.base.errors import UsageError
 from emu.base.foreseen import Foreseen
-from emu.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated
 from emu.counts.collected import JobPlan
 from emu.counts.counts import Counts
 from emu.counts.device_state import Shown, read_shown, shown_of, tables_of
@@ -26,12 +25,6 @@ from emu.devices.buffer_sizes import headroom_foreseen, late_marking_foreseen
 from emu.devices.drawing import blueprint_of
 from emu.devices.job_plans import job_plans
 from emu.devices.nics import receive_foreseen
-from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
-from emu.diagnosis.configuration import changes
-from emu.diagnosis.finding import MEANT
-from emu.diagnosis.healing import Emulate
-from emu.diagnosis.impact import failed_jobs, loads_of
-from emu.diagnosis.view import Moves, View, alarmed, cut_of, times_of
 from emu.engine.outcome import Ending, Outcome
 from emu.results.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
 from emu.run_directory.comparison import load_summary
@@ -44,6 +37,13 @@ from emu.scenario.traffic_classes import class_foreseen
 from emu.stored_run import StoredRun, stored_run
 from emu.summary.fabric import other_group_rows, uplink_rows
 from emu.summary.jobs import SUCCESS, job_rows
+from emu.views.diagnosis.causes import broke_off, diagnose, findings, undecided
+from emu.views.diagnosis.configuration import changes
+from emu.views.diagnosis.finding import MEANT
+from emu.views.diagnosis.healing import Emulate
+from emu.views.diagnosis.impact import failed_jobs, loads_of
+from emu.views.diagnosis.view import Moves, View, alarmed, cut_of, times_of
+from emu.views.repairs.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated
 
 MOST_EVENTS: Final = 20_000_000
 """A run that takes more is not run again for comparison: some 20 s of compiled code."""
