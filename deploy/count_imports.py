@@ -11,7 +11,7 @@ from pathlib import Path
 
 from emu.base.errors import ScenarioError
 from emu.base.units import counted
-from emu.pytorch.traces import job_of, knows
+from emu.doors.pytorch.traces import job_of, knows
 
 
 def verdict(path: Path) -> tuple[str, str]:

@@ -17,12 +17,12 @@ from emu.base.errors import UsageError
 from emu.base.units import parse_time
 from emu.cli.columns import say
 from emu.cli.scenario_options import load_scenario
+from emu.doors.pytorch.kernels import gpu_named
+from emu.doors.pytorch.live_job import Job, LiveError, LiveServer, Processes, over_gloo
+from emu.doors.pytorch.live_results import PAGE, SUMMARY, Live, Outcome, outcome_of
+from emu.doors.pytorch.torchrun import check_script
 from emu.engine.live.open_run import OpenRun
 from emu.engine.outcome import RunOptions
-from emu.pytorch.kernels import gpu_named
-from emu.pytorch.live_job import Job, LiveError, LiveServer, Processes, over_gloo
-from emu.pytorch.live_results import PAGE, SUMMARY, Live, Outcome, outcome_of
-from emu.pytorch.torchrun import check_script
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
 

@@ -14,7 +14,7 @@ from actors.fabric.model import Attachment, Role, Topology, TopologyError, forma
 from actors.fabric.paths import count_paths, first_paths, path_text
 from emu.base.errors import ScenarioError, UsageError
 from emu.base.units import aligned, counted, format_size, format_time
-from emu.campaign.campaign_file import checked, read_tree
+from emu.doors.weeks.campaign_file import checked, read_tree
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import GroupProfile
 from emu.topology.outline import about_rate

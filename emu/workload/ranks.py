@@ -21,7 +21,7 @@ them has, or that a job lists, is taken.
 Source: RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM'24), section 5.1: a scheduler
 that knows where servers sit and cuts traffic across zones to a minimum.
 
-Jobs that end and make room for others are `emu schedule` (`emu.campaign.job_queue`).
+Jobs that end and make room for others are `emu schedule` (`emu.doors.weeks.job_queue`).
 """
 
 from __future__ import annotations

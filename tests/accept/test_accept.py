@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emu.accept import bmwg, sonic
-from emu.accept.answers import Answer, Check, compared, junit, text_of, write
-from emu.accept.bench import TOPOLOGIES, Bench, Site, figure
 from emu.base.errors import EmuError, UsageError
+from emu.doors.accept import bmwg, sonic
+from emu.doors.accept.answers import Answer, Check, compared, junit, text_of, write
+from emu.doors.accept.bench import TOPOLOGIES, Bench, Site, figure
 from tests.tidy.tracked import ROOT
 
 CONFIG = ROOT / "scenarios" / "switch" / "sonic_config_db.json"

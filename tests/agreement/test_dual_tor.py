@@ -7,7 +7,7 @@ even loads in two planes.
 import pytest
 
 from emu import api
-from emu.reproduce.published import uneven_ports
+from emu.doors.reproduce.published import uneven_ports
 
 
 def test_hashes_load_one_port_of_a_nic_three_times_as_much_as_the_other_and_planes_do_not() -> None:

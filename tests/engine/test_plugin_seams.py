@@ -120,14 +120,18 @@ SEAMS = {
     ),
     "algorithm": Seam(GRAPH, "jobs[0].workload.algorithm", "steps", "7", "a list of Step"),
     "placement": Seam(
-        "emu.campaign.server_placement.ServerPlacement",
+        "emu.doors.weeks.server_placement.ServerPlacement",
         "placement.kind",
         "servers",
         "7",
         "a list of numbers of servers",
     ),
     "rank order": Seam(
-        "emu.campaign.rank_order.RankOrder", "rank_order.kind", "order", "7", "a list of numbers of servers"
+        "emu.doors.weeks.rank_order.RankOrder",
+        "rank_order.kind",
+        "order",
+        "7",
+        "a list of numbers of servers",
     ),
 }
 SCENARIO: dict[str, Any] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emu.base.errors import UsageError
-from emu.fit.read_logs import Log, read_log
+from emu.doors.fit.read_logs import Log, read_log
 
 ROOT = Path(__file__).parents[2]
 NCCL = (ROOT / "scenarios/fit/gke_b200.log").read_text("utf-8")

@@ -8,11 +8,11 @@ import pytest
 
 from emu.base.errors import UsageError
 from emu.cli.main import main
-from emu.fit.fit_report import figures, overlay, report
-from emu.fit.fitting import Fit, fit, split
-from emu.fit.log_runs import Model
-from emu.fit.read_counters import compared, read_counters
-from emu.fit.read_logs import Log, Measured, check_alike, of_size, read_log
+from emu.doors.fit.fit_report import figures, overlay, report
+from emu.doors.fit.fitting import Fit, fit, split
+from emu.doors.fit.log_runs import Model
+from emu.doors.fit.read_counters import compared, read_counters
+from emu.doors.fit.read_logs import Log, Measured, check_alike, of_size, read_log
 from emu.scenario.load import load
 from emu.scenario.set_options import parse_override
 from tests.tidy.tracked import ROOT

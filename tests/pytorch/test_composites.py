@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emu.pytorch.kernels import GPUS, KernelTimes
-from emu.pytorch.record import Kernel, Operation, Record
-from emu.pytorch.torchrun import Recording
+from emu.doors.pytorch.kernels import GPUS, KernelTimes
+from emu.doors.pytorch.record import Kernel, Operation, Record
+from emu.doors.pytorch.torchrun import Recording
 from tests.pytorch.test_torchrun import plain, recorded
 
 torch = pytest.importorskip(
@@ -161,8 +161,8 @@ def test_deep_copies_of_modules_without_data_are_on_the_gpu_as_well(tmp_path: Pa
 
 def test_flex_attention_computes_what_masked_attention_computes() -> None:
     flex = importlib.import_module("torch.nn.attention.flex_attention")
-    kernels = importlib.import_module("emu.pytorch.player.gpu_kernels")
-    tape = importlib.import_module("emu.pytorch.player.tape").Tape(
+    kernels = importlib.import_module("emu.doors.pytorch.player.gpu_kernels")
+    tape = importlib.import_module("emu.doors.pytorch.player.tape").Tape(
         Record(0, 1, "train.py", torch.__version__), 1
     )
     kernels.FlexAttention.tape = tape

@@ -8,10 +8,10 @@ import pytest
 torch = pytest.importorskip(
     "torch", reason="torch is not installed: `make setup-torch` installs it", exc_type=ImportError
 )
-from emu.pytorch.player.gpu_kernels import RmsNorm, attention, rms_norm  # noqa: E402
-from emu.pytorch.player.kernel_log import KernelLog  # noqa: E402
-from emu.pytorch.player.tape import Tape  # noqa: E402
-from emu.pytorch.record import Record  # noqa: E402
+from emu.doors.pytorch.player.gpu_kernels import RmsNorm, attention, rms_norm  # noqa: E402
+from emu.doors.pytorch.player.kernel_log import KernelLog  # noqa: E402
+from emu.doors.pytorch.player.tape import Tape  # noqa: E402
+from emu.doors.pytorch.record import Record  # noqa: E402
 
 
 def gradients(function: Callable[..., Any], given: list[Any]) -> list[Any]:

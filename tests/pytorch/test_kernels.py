@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from emu.base.errors import UsageError
-from emu.pytorch.kernels import FOLDER, GPUS, KernelTimes
-from emu.pytorch.record import Kernel
+from emu.doors.pytorch.kernels import FOLDER, GPUS, KernelTimes
+from emu.doors.pytorch.record import Kernel
 
 KEPT_BACK = 200
 """The last rows of products in a table: shapes drawn, as no model has them."""

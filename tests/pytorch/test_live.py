@@ -14,10 +14,10 @@ from emu import api
 from emu.base.errors import UsageError
 from emu.cli import live_torch
 from emu.cli.commands import torchrun
-from emu.pytorch.flight_dumps import dump_of
-from emu.pytorch.live_job import Job, LiveError, LiveServer, Processes, over_gloo
-from emu.pytorch.live_results import Live, Outcome, outcome_of
-from emu.pytorch.record import Call
+from emu.doors.pytorch.flight_dumps import dump_of
+from emu.doors.pytorch.live_job import Job, LiveError, LiveServer, Processes, over_gloo
+from emu.doors.pytorch.live_results import Live, Outcome, outcome_of
+from emu.doors.pytorch.record import Call
 from tests.pytorch import scripts
 
 torch = pytest.importorskip(

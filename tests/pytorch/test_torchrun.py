@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from emu.api import run
 from emu.base.errors import UsageError
 from emu.cli.commands import new, torchrun
-from emu.pytorch.kernels import GPUS, KernelTimes
-from emu.pytorch.record import Call, Kernel, Operation, Record
-from emu.pytorch.torchrun import Recording, ScriptError, scenario_of
-from emu.pytorch.translate import facts_of
+from emu.doors.pytorch.kernels import GPUS, KernelTimes
+from emu.doors.pytorch.record import Call, Kernel, Operation, Record
+from emu.doors.pytorch.torchrun import Recording, ScriptError, scenario_of
+from emu.doors.pytorch.translate import facts_of
 from tests.pytorch import scripts
 
 torch = pytest.importorskip(
@@ -58,9 +58,9 @@ def plain(step: Sequence[Operation]) -> list[object]:
 
 
 def test_groups_have_the_old_and_the_new_names_that_this_torch_has() -> None:
-    versions = importlib.import_module("emu.pytorch.player.torch_versions")
+    versions = importlib.import_module("emu.doors.pytorch.player.torch_versions")
     for module in ("recorded_groups", "live_groups"):
-        group = importlib.import_module(f"emu.pytorch.{module}").Group
+        group = importlib.import_module(f"emu.doors.pytorch.{module}").Group
         for name, old in versions.OLD_NAMES.items():
             assert hasattr(versions.GroupBase, name)
             assert hasattr(versions.GroupBase, old)

@@ -19,11 +19,11 @@ from emu.api import run
 from emu.base.errors import ScenarioError
 from emu.base.shipped import folder
 from emu.cli.main import main
-from emu.pytorch.flight_dumps import DumpError, dump_of, literal
-from emu.pytorch.kernels import GPUS, KernelTimes
-from emu.pytorch.kineto import KinetoError, is_trace, read_trace, record_of
-from emu.pytorch.record import Call, Kernel, Mark, Record, Step, Wait
-from emu.pytorch.traces import job_of
+from emu.doors.pytorch.flight_dumps import DumpError, dump_of, literal
+from emu.doors.pytorch.kernels import GPUS, KernelTimes
+from emu.doors.pytorch.kineto import KinetoError, is_trace, read_trace, record_of
+from emu.doors.pytorch.record import Call, Kernel, Mark, Record, Step, Wait
+from emu.doors.pytorch.traces import job_of
 from emu.results.summary import Summary
 from emu.workload.composing import Program
 

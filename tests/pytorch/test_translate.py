@@ -3,10 +3,10 @@
 import pytest
 
 from emu.api import run
-from emu.pytorch.kernels import GPUS, KernelTimes
-from emu.pytorch.record import Call, Kernel, Mark, Operation, Record, Step, Wait
-from emu.pytorch.torchrun import ScriptError, scenario_of
-from emu.pytorch.translate import Role, Translation
+from emu.doors.pytorch.kernels import GPUS, KernelTimes
+from emu.doors.pytorch.record import Call, Kernel, Mark, Operation, Record, Step, Wait
+from emu.doors.pytorch.torchrun import ScriptError, scenario_of
+from emu.doors.pytorch.translate import Role, Translation
 from emu.workload.composing import Program
 
 FABRIC = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 1}

@@ -13,9 +13,9 @@ import pytest
 import emu
 from emu import api
 from emu.cli.main import main
-from emu.reproduce import published
-from emu.reproduce.published import Figure
-from emu.reproduce.reproduced import COLUMNS, ComparedFigure, Reproduced, draw, reproduce, table
+from emu.doors.reproduce import published
+from emu.doors.reproduce.published import Figure
+from emu.doors.reproduce.reproduced import COLUMNS, ComparedFigure, Reproduced, draw, reproduce, table
 
 pytestmark = pytest.mark.skipif(
     not emu.is_compiled(), reason="five million packet-hops take minutes interpreted"

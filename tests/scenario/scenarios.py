@@ -7,8 +7,8 @@ from typing import Any
 
 from emu.base.errors import ScenarioError
 from emu.base.shipped import scenarios_in
-from emu.campaign.job_mix import JobMix
-from emu.campaign.sections import Campaign
+from emu.doors.weeks.job_mix import JobMix
+from emu.doors.weeks.sections import Campaign
 from emu.scenario.load import Loaded, load, load_mapping, load_text
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario

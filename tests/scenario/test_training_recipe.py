@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from emu.cli.main import main
+from emu.doors.foreign.training_recipe import read_megatron, read_torchtitan, with_ranks
 from emu.scenario.load import load
-from emu.scenario.readers.training_recipe import read_megatron, read_torchtitan, with_ranks
 
 MEGATRON = """#!/bin/bash
 GPUS_PER_NODE=8

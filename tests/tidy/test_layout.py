@@ -83,16 +83,16 @@ MAY_KNOW_THE_MACHINE = {
         "actors.compiled",
         "emu.api",
         "emu.base",
-        "emu.campaign",
+        "emu.doors.weeks",
         "emu.cli",
         "emu.flow",
         "emu.counts",
         "emu.run_directory",
         "emu.summary",
         "emu.views",
-        "emu.pytorch",
+        "emu.doors.pytorch",
     ),
-    *("emu.accept", "emu.cluster", "emu.doors", "emu.fit", "emu.reproduce", "emu.engine"),
+    *("emu.doors.accept", "emu.cluster", "emu.doors", "emu.doors.fit", "emu.doors.reproduce", "emu.engine"),
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}

@@ -15,7 +15,7 @@ OF_OTHERS = {
     *("RAY_AUTH_MODE=token ray", "RAY_worker_niceness=0 ray", "emu-env/bin/pip", "python3"),
 }
 """How command lines begin whose options are not ours."""
-RECIPES = "emu/scenario/readers/training_recipe.py"
+RECIPES = "emu/doors/foreign/training_recipe.py"
 """Reads the options of Megatron, torchrun and Slurm, and so names those that pages may name."""
 FILES = ("docs/", "deploy/", "emu/", "actors/", "scenarios/", "tests/")
 

@@ -11,8 +11,8 @@ import click
 
 from emu.base.errors import QuantityError, UsageError
 from emu.base.units import parse_rate
-from emu.pytorch.traces import job_of, knows
-from emu.scenario.importing import Others, Part, Wish, imported
+from emu.doors.foreign.importing import Others, Part, Wish, imported
+from emu.doors.pytorch.traces import job_of, knows
 from emu.scenario.load import load_text, read_file
 
 LONGEST_NAME: Final = 40

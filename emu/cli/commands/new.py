@@ -11,13 +11,13 @@ from typing import Any, Final
 import click
 import yaml
 
-import emu.pytorch
+import emu.doors.pytorch
 from emu.base.errors import UsageError
 from emu.base.shipped import SCENARIO_SUFFIX, scenario_names
 from emu.cli.scenario_options import no_such_scenario
 
 TORCH: Final = "torch"
-SCRIPT: Final = Path(emu.pytorch.__file__).with_name("small_gpt.py")
+SCRIPT: Final = Path(emu.doors.pytorch.__file__).with_name("small_gpt.py")
 RANK_TRACE: Final = re.compile(r"\.[0-9]+\.et$")
 
 

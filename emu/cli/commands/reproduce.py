@@ -13,8 +13,8 @@ from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean
 from emu.cli.columns import say
 from emu.cli.terminal import Paced
-from emu.reproduce.published import ROWS
-from emu.reproduce.reproduced import draw, plain, reproduce, table
+from emu.doors.reproduce.published import ROWS
+from emu.doors.reproduce.reproduced import draw, plain, reproduce, table
 
 EXAMPLES: Final = """\b
 Examples:

@@ -27,8 +27,8 @@ def command(subject: str, markdown: bool) -> None:
 
         click.echo(json.dumps(summary_schema(), indent=2))
         return
-    from emu.campaign.job_mix import JobMix  # noqa: PLC0415 - as above
-    from emu.campaign.sections import Campaign  # noqa: PLC0415 - as above
+    from emu.doors.weeks.job_mix import JobMix  # noqa: PLC0415 - as above
+    from emu.doors.weeks.sections import Campaign  # noqa: PLC0415 - as above
     from emu.scenario.reference import json_schema, markdown_tables  # noqa: PLC0415 - as above
     from emu.scenario.schema import Scenario  # noqa: PLC0415 - as above
     from emu.scenario.section import Section  # noqa: PLC0415 - as above

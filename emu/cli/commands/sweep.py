@@ -36,17 +36,17 @@ from emu.base.records import RefusedError
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.base.side_by_side import side_by_side
 from emu.base.units import parse_size
-from emu.campaign.campaign_file import judged
-from emu.campaign.campaign_reading import course_of, read_campaign, read_mix
-from emu.campaign.goodput import simulated
-from emu.campaign.goodput import summary_of as campaign_summary
-from emu.campaign.job_queue import summary_of as mix_summary
 from emu.cli.columns import folded, known_columns, say
 from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, file_named, forcing, unjudged
 from emu.cli.terminal import time_left
 from emu.devices.pricing.estimate import LONG_S, Estimate, about_wall
+from emu.doors.weeks.campaign_file import judged
+from emu.doors.weeks.campaign_reading import course_of, read_campaign, read_mix
+from emu.doors.weeks.goodput import simulated
+from emu.doors.weeks.goodput import summary_of as campaign_summary
+from emu.doors.weeks.job_queue import summary_of as mix_summary
 from emu.engine.outcome import RunOptions
 from emu.results.percentiles import nearest_rank
 from emu.results.places import Bound, place_flaw

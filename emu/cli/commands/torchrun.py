@@ -23,11 +23,11 @@ from emu.cli.live_torch import live
 from emu.cli.run_options import placed
 from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import RunLeft
+from emu.doors.pytorch.kernels import KernelTimes, gpu_named
+from emu.doors.pytorch.record import Record
+from emu.doors.pytorch.torchrun import Recording, on_fabric, scenario_of
+from emu.doors.pytorch.translate import Role, facts_of, rows_of
 from emu.engine.outcome import RunOptions
-from emu.pytorch.kernels import KernelTimes, gpu_named
-from emu.pytorch.record import Record
-from emu.pytorch.torchrun import Recording, on_fabric, scenario_of
-from emu.pytorch.translate import Role, facts_of, rows_of
 from emu.run_directory.run_directory import RunDirectory
 from emu.workload.composing import Program
 

@@ -13,15 +13,15 @@ import click
 
 from emu.base.shipped import CAMPAIGNS
 from emu.base.units import aligned
-from emu.campaign.campaign_file import judged, shown_span
-from emu.campaign.campaign_reading import CACHE, read_campaign
-from emu.campaign.goodput import FACTORS, KNOBS, Seed, figures, sensitivities, simulated, summary_of
-from emu.campaign.measured import Measurement
-from emu.campaign.timeline import timeline
-from emu.campaign.weeks import PHASES, Course, Row, weeks
 from emu.cli.columns import say
 from emu.cli.scenario_options import file_named, forcing, made, refuse_results
 from emu.cli.terminal import Counted
+from emu.doors.weeks.campaign_file import judged, shown_span
+from emu.doors.weeks.campaign_reading import CACHE, read_campaign
+from emu.doors.weeks.goodput import FACTORS, KNOBS, Seed, figures, sensitivities, simulated, summary_of
+from emu.doors.weeks.measured import Measurement
+from emu.doors.weeks.timeline import timeline
+from emu.doors.weeks.weeks import PHASES, Course, Row, weeks
 from emu.run_directory.run_directory import write_whole
 from emu.scenario.set_options import parse_override
 from emu.summary.summary_report import expectation_line

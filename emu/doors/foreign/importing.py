@@ -1,0 +1,530 @@
+"""Scenarios written from files of others, for a person to read and edit.
+
+    edge list of ns-3's RDMA simulators or SimAI    topology
+    flow file of HPCC or ConWeave, CSV of flows     a job of flows
+    workload text of SimAI, Chakra's traces         a job; servers around one switch if no file has a fabric
+    traces of PyTorch's profiler, its flight recorder's dumps    a job (`emu.doors.pytorch.traces`)
+    script or nccl.conf that sets NCCL_...          ncclx.env
+    launch script with Megatron's arguments         a training job, and ncclx.env
+    TOML of torchtitan                              a training job
+    log of NCCL (NCCL_DEBUG=INFO)                   topology, ncclx, a job of its calls
+    algorithm of MSCCL (XML)                        a job of its collective, ncclx
+    topology of a server by NCCL (XML)              servers around one switch, NVLink, PCIe
+
+What has at most `MOST_ROWS` rows is spelled out with names and units; more stays in its file, which the
+scenario names. Each section says in a comment where it comes from and what of it is left out. A file is
+recognised by what is in it, not by its name, but for Chakra's (.et).
+"""
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from textwrap import indent, wrap
+from typing import Final, NamedTuple
+
+import yaml
+
+from actors.ncclx.operations import ALGORITHMS as OPERATIONS_OF
+from actors.ncclx.settings import MOST_CHANNELS
+from emu.base.errors import FormatError, Problem, QuantityError, ScenarioError
+from emu.base.units import counted, format_rate, format_size, format_time, parse_size, parse_time
+from emu.doors.foreign.nccl_log import NcclLog, is_nccl_log, read_nccl_log
+from emu.doors.foreign.training_recipe import (
+    Recipe,
+    is_megatron,
+    is_torchtitan,
+    read_megatron,
+    read_torchtitan,
+    with_ranks,
+)
+from emu.scenario.readers.msccl import Msccl, read_msccl
+from emu.scenario.readers.nccl_topology import Machine, Nic, read_machine
+from emu.scenario.readers.simai import KINDS, read_simai
+from emu.scenario.readers.topology_files import left_out, ranks_of, read_edge_list
+from emu.scenario.readers.workload_files import read_flow_file
+from emu.scenario.sections.nccl_names import NOT_MODELLED, VARIABLES, exported
+from emu.scenario.yaml.document import decode
+
+MOST_ROWS: Final = 400
+"""Nodes and links, or flows, that are spelled out."""
+PER_SERVER: Final = 8
+MOST_SHOWN: Final = 4
+"""Rings and ranks of a tree that a comment shows."""
+MOST_IN_RING: Final = 64
+LOGGED_ALGORITHMS: Final = {
+    "tree": "double_binary_tree",
+    "ring": "ring",
+    "nvls": "nvls",
+    "nvls_tree": "nvls_tree",
+    "pat": "pat",
+}
+"""NCCL's algorithms, by the names that a scenario has for them."""
+MOST_AT_ONE_SWITCH: Final = 1024
+KNOWN: Final = (
+    "an edge list of ns-3 or SimAI, a flow file, a CSV of flows, a workload text of SimAI, a Chakra trace "
+    "(.et), a trace of PyTorch's profiler, a dump of its flight recorder, a script that sets NCCL's "
+    "variables or has Megatron's arguments, a TOML of torchtitan, a log of NCCL, a topology of NCCL, or "
+    "an algorithm of MSCCL (XML)"
+)
+GZIP: Final = b"\x1f\x8b"
+_BEGINNING: Final = 1 << 16
+"""Bytes by which a file is recognised."""
+_NOT_READ: Final = (
+    (
+        (b'"workload_graph"',),
+        "is a Chakra trace written as JSON",
+        "the .et from which it was written",
+    ),
+    (
+        (b'"schema"', b'"nodes"', b'"inclusive_dur"'),
+        "is a linked trace of PyTorch that is not converted yet",
+        "the .et that chakra_converter makes of it, or the trace of torch.profiler alone",
+    ),
+    (
+        (b'"schema"', b'"nodes"'),
+        "is an execution trace of PyTorch's host (ExecutionTraceObserver), which has no times of a GPU",
+        "the trace of torch.profiler of the same run, or both linked and converted (.et)",
+    ),
+)
+"""What a JSON file contains near its beginning, what it is, and what is read in its place."""
+_RANKED: Final = re.compile(r"\.\d+$")
+_NAMED: Final = re.compile(r"(?<=name: )\w+")
+
+
+class NoVariableError(FormatError):
+    """A script without variables."""
+
+
+class Wish(NamedTuple):
+    """What the files leave open."""
+
+    name: str
+    hosts: int
+    """Servers like the one of an NCCL topology."""
+    rate_bps: int
+    """Rate of a NIC where no file says it."""
+
+
+class Part(NamedTuple):
+    """What one file gives: lines of YAML, by section."""
+
+    topology: str = ""
+    jobs: str = ""
+    ncclx: str = ""
+    host: str = ""
+    ranks: int = 0
+    """GPUs that its jobs take."""
+    per_server: int = 0
+    """How many of them a server has, where a file says so."""
+
+
+class Others(NamedTuple):
+    """Readers of a higher room: files that together are one job."""
+
+    know: Callable[[Path], bool]
+    """Whether a file is theirs."""
+    job: Callable[[Sequence[Path]], Part]
+    """What these files give."""
+
+
+class _File(NamedTuple):
+    path: Path
+    shown: str
+    """Its path from where the scenario is written."""
+    text: str
+
+
+def imported(
+    paths: Sequence[Path],
+    directory: Path,
+    wish: Wish,
+    read_file: Callable[[Path], bytes],
+    others: Others | None = None,
+) -> str:
+    """The scenario of these files, to be written in a directory. ScenarioError names file and line."""
+    theirs = [path for path in paths if others is not None and others.know(path)]
+    parts = [others.job(theirs)] if others is not None and theirs else []
+    given, paths = paths, [path for path in paths if path not in theirs]
+    texts = {path: "" if path.suffix == ".et" else _text_in(path, read_file(path)) for path in paths}
+    numbers = next((ranks_of(text) for text in texts.values() if _kind(text) == "ns3"), None)
+    sets: dict[Path, Path] = {}
+    for path, text in texts.items():
+        first = sets.setdefault(_set_of(path), path)
+        if first != path:
+            continue  # another rank of traces that are one job
+        file = _File(path, os.path.relpath(path, directory), text)
+        kind = "chakra" if path.suffix == ".et" else _kind(text)
+        if not kind:
+            raise ScenarioError([Problem(str(path), 1, "", "is no file that emu knows", KNOWN)])
+        try:
+            parts.append(_part(kind, file, wish, numbers))
+        except FormatError as error:
+            raise ScenarioError([Problem(str(path), error.line, "", error.reason, error.accepted)]) from error
+    return _written(given, parts, wish)
+
+
+def _set_of(path: Path) -> Path:
+    """The traces of all ranks that a Chakra trace belongs to, without rank and ending; else the file."""
+    return path.with_name(_RANKED.sub("", path.stem)) if path.suffix == ".et" else path
+
+
+def _text_in(path: Path, data: bytes) -> str:
+    """The text of a file. ScenarioError if it is none, or known to be of a form that is not read."""
+    begins = data[:_BEGINNING]
+    packed = begins.startswith(GZIP)
+    if packed:
+        try:
+            begins = zlib.decompressobj(wbits=31).decompress(begins, _BEGINNING)
+        except zlib.error as error:
+            raise ScenarioError([Problem(str(path), 1, "", f"cannot be unpacked: {error}", "gzip")]) from None
+    for marks, reason, accepted in _NOT_READ:
+        if begins.lstrip().startswith(b"{") and all(mark in begins for mark in marks):
+            raise ScenarioError([Problem(str(path), 1, "", reason, accepted)])
+    if packed:
+        raise ScenarioError([Problem(str(path), 1, "", "is packed by gzip", f"unpacked, {KNOWN}")])
+    return decode(data, str(path))
+
+
+def _kind(text: str) -> str:
+    """What a text is, by the words that `_part` knows; empty if none of them."""
+    if is_nccl_log(text):
+        return "nccl_log"
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    first = lines[0] if lines else []
+    if text.lstrip().startswith("<"):
+        return "msccl" if re.search(r"<algo\b", text[:_BEGINNING]) else "machine"
+    if first and first[0] in KINDS:
+        return "simai"
+    if len(first) in (1, 3, 4, 6) and all(word.isdecimal() for word in first):
+        return "flows" if len(first) == 1 else "ns3"
+    if len(first) == 6 and all(word.isdecimal() for word in first[:5]):
+        return "simai_topology"
+    if {"src", "dst"} <= set("".join(first).split(",")):
+        return "flows"
+    if text.lstrip()[:1] in ("#", "[") and is_torchtitan(text):
+        return "torchtitan"
+    return "nccl" if exported(text, "")[0] or is_megatron(text) else ""
+
+
+def _part(kind: str, file: _File, wish: Wish, numbers: Mapping[int, int] | None) -> Part:
+    if kind in ("ns3", "simai_topology"):
+        return _fabric(file, "ns3" if kind == "ns3" else "simai")
+    if kind == "flows":
+        return _flows(file, numbers)
+    if kind == "simai":
+        return _simai(file)
+    if kind == "chakra":
+        return _chakra(file)
+    if kind == "torchtitan":
+        return _recipe(file, read_torchtitan(file.text), wish)
+    if kind == "msccl":
+        return _algorithm(file, read_msccl(file.text))
+    if kind == "nccl_log":
+        return _logged(file, read_nccl_log(file.text), wish)
+    return _script(file, wish) if kind == "nccl" else _servers(file, read_machine(file.text), wish)
+
+
+def _fabric(file: _File, file_format: str) -> Part:
+    nodes, links = read_edge_list(file.text, file_format)
+    roles = [one.role for one in nodes]
+    count = f"{roles.count('switch')} switches, {roles.count('gpu')} GPUs"
+    about = f"  # {file.shown}: {len(links)} links, {count}.\n"
+    rest = left_out(file.text) if file_format == "ns3" else ""
+    about += f"  # {rest[:1].upper()}{rest[1:]}.\n" if rest else ""
+    if len(nodes) + len(links) > MOST_ROWS:
+        return Part(topology=f"{about}  kind: file\n  format: {file_format}\n  path: {_text(file.shown)}\n")
+    rows = [
+        f"  - {{name: {one.name}, role: {one.role}{f', host: {one.host}' if one.host else ''}}}"
+        for one in nodes
+    ]
+    cables = [f"  - {{a: {one.a}, b: {one.b}, rate: {one.rate}, delay: {one.delay}}}" for one in links]
+    body = "\n  ".join(["  kind: graph", "nodes:", *rows, "links:", *cables])
+    return Part(topology=f"{about}{body}\n")
+
+
+def _flows(file: _File, numbers: Mapping[int, int] | None) -> Part:
+    rows = read_flow_file(file.text, numbers)
+    ends = [int(row.cells[end]) for row in rows for end in ("src", "dst") if row.cells[end].isdecimal()]
+    about = f"  # {file.shown}: {len(rows)} flows. src and dst are ranks"
+    about += ", the hosts of the fabric in their order.\n" if numbers else ".\n"
+    ranks = max(ends, default=1) + 1
+    if len(rows) > MOST_ROWS:
+        work = f"{{kind: flow_table, file: {_text(file.shown)}}}"
+        return Part(jobs=f"{about}  - {{name: flows, workload: {work}}}\n", ranks=ranks)
+    flows = "".join(
+        f"        - {{{', '.join(f'{key}: {_plainer(key, cell)}' for key, cell in row.cells.items())}}}\n"
+        for row in rows
+    )
+    return Part(
+        jobs=f"{about}  - name: flows\n    workload:\n      kind: flows\n      flows:\n{flows}", ranks=ranks
+    )
+
+
+def _plainer(key: str, cell: str) -> str:
+    """A size or a time in the unit that shows it shortest; what is none is refused where it is loaded."""
+    try:
+        if key == "size":
+            return format_size(parse_size(cell))
+        return format_time(parse_time(cell)) if key == "start" else cell
+    except QuantityError:
+        return _text(cell)
+
+
+def _simai(file: _File) -> Part:
+    simai = read_simai(file.text)
+    least = simai.tp * simai.ep * simai.stages
+    about = (
+        f"  # {file.shown}: a workload text of SimAI, {len(simai.layers)} lines, tp {simai.tp}, ep {simai.ep}"
+    )
+    keys = [f"kind: simai_trace, file: {_text(file.shown)}"]
+    if simai.stages > 1:
+        size = format_size(simai.stage_bytes)
+        about += f",\n  # {simai.stages} stages of {simai.chunks} chunks, {len(simai.batches)} micro-batches,"
+        about += f" {size} from stage to stage"
+        keys.append("pipeline: auto")
+    ranks = simai.ranks or max(least, 2)
+    if ranks % least:
+        ranks = least
+        keys.append("any_ranks: true")
+    work = f"{{{', '.join(keys)}}}"
+    return Part(jobs=f"{about}.\n  - {{name: training, ranks: {ranks}, workload: {work}}}\n", ranks=ranks)
+
+
+def _chakra(file: _File) -> Part:
+    name = _RANKED.sub("", file.path.stem)
+    ranks = 0
+    while file.path.with_name(f"{name}.{ranks}.et").exists():
+        ranks += 1
+    shown = file.shown if not ranks else str(Path(file.shown).with_name(name))
+    about = f"  # {file.shown}: Chakra's traces of {ranks} ranks.\n"
+    if not ranks:
+        about = f"  # {file.shown}: a Chakra trace that all ranks carry out; set how many.\n"
+    work = f"{{kind: chakra_trace, file: {_text(shown)}}}"
+    ranks = ranks or PER_SERVER
+    return Part(jobs=f"{about}  - {{name: trace, ranks: {ranks}, workload: {work}}}\n", ranks=ranks)
+
+
+def _script(file: _File, wish: Wish) -> Part:
+    """NCCL's variables, Megatron's arguments, or both."""
+    if not is_megatron(file.text):
+        return _variables(file)
+    given, _ = exported(file.text, str(file.path))
+    known = any(name in VARIABLES and name not in NOT_MODELLED for name in given)
+    try:
+        job = _recipe(file, read_megatron(file.text), wish)
+    except FormatError as error:
+        if not known:
+            raise
+        variables = _variables(file)
+        why = f"  # No job is read of Megatron's arguments: {error.reason}.\n"
+        return variables._replace(ncclx=why + variables.ncclx)
+    return job._replace(ncclx=_variables(file).ncclx) if known else job
+
+
+def _recipe(file: _File, recipe: Recipe, wish: Wish) -> Part:
+    """A training job: each option is a key of it, or is named."""
+    whose = "the script says" if recipe.ranks else "no file says; --hosts does"
+    ranks = recipe.ranks or wish.hosts * recipe.per_server
+    recipe = with_ranks(recipe, ranks)
+    about = f"  # {file.shown}: {ranks} GPUs, which {whose}.\n"
+    about += "".join(f"  # {note}.\n" for note in recipe.notes)
+    for what, names in (
+        ("Without effect here", recipe.without_effect),
+        ("Not modelled", recipe.not_modelled),
+    ):
+        about += (
+            "".join(
+                f"  # {line}\n" for line in wrap(f"{what}: {', '.join(names)}.", 110, break_on_hyphens=False)
+            )
+            if names
+            else ""
+        )
+    lines = yaml.safe_dump(recipe.keys, sort_keys=False, default_flow_style=None, width=110)
+    body = indent(lines, "      ")
+    job = f"  - name: train\n    ranks: {ranks}\n    workload:\n{body}"
+    return Part(jobs=about + job, ranks=ranks, per_server=recipe.per_server)
+
+
+def _variables(file: _File) -> Part:
+    given, _ = exported(file.text, str(file.path))
+    about = f"  # {file.shown}: what it sets last.\n"
+    for what, names in (("not modelled", NOT_MODELLED), ("no variable of NCCL", ())):
+        out = [name for name in given if (name in names if names else name not in VARIABLES)]
+        about += f"  # Left out, {what}: {', '.join(out)}.\n" if out else ""
+        given = {name: node for name, node in given.items() if name not in out}
+    if not given:
+        raise NoVariableError(1, "sets no variable of NCCL's that is modelled", "a script that does")
+    lines = "".join(f"    {name}: {_text(str(node.value))}\n" for name, node in given.items())
+    return Part(ncclx=f"{about}  env:\n{lines}")
+
+
+def _logged(file: _File, log: NcclLog, wish: Wish) -> Part:
+    """What NCCL found, chose and was asked for."""
+    per_server = log.per_server or log.ranks
+    servers = counted(log.servers, "server")
+    about = f"  # {file.shown}: {counted(log.ranks, 'rank')} in {servers}. It says nothing of the fabric\n"
+    about += "  # between servers: here one switch joins them.\n"
+    for at, ring in enumerate(log.rings[:MOST_SHOWN]):
+        if len(ring) <= MOST_IN_RING:
+            about += f"  # Ring of channel {at}: {' '.join(map(str, ring))}.\n"
+    trees = ", ".join(log.trees[one] for one in sorted(log.trees)[:MOST_SHOWN])
+    about += f"  # First tree (children->rank->parent): {trees}.\n" if trees else ""
+    hosts = max(log.servers, -(-log.ranks // per_server), 2 if log.ranks == 1 else 1)
+    rate = format_rate(wish.rate_bps)
+    topology = f"{about}  kind: star\n  hosts: {hosts}\n  gpus_per_host: {per_server}\n  link: {rate}\n"
+    ncclx = f"  channels: {log.channels}  # as logged\n" if 0 < log.channels <= MOST_CHANNELS else ""
+    known = {name: value for name, value in log.variables.items() if name in VARIABLES}
+    out = [name for name in log.variables if name not in known]
+    ncclx += f"  # Left out, not modelled or no variable of NCCL: {', '.join(out)}.\n" if out else ""
+    given = "".join(f"    {name}: {_text(value)}\n" for name, value in known.items())
+    ncclx += f"  env:\n{given}" if given else ""
+    return Part(topology=topology, ncclx=ncclx, jobs=_logged_calls(file, log), ranks=log.ranks)
+
+
+def _algorithm(file: _File, given: Msccl) -> Part:
+    """A measurement of an algorithm, which stays in its file."""
+    ranks = len(given.steps)
+    steps = sum(map(len, given.steps))
+    about = f"  # {file.shown}: {given.op} of {ranks} ranks in {given.chunks} chunks, {steps} steps.\n"
+    about += "  # Its thread blocks are not kept: a step waits for the steps whose chunks it uses.\n"
+    if given.protocol.lower() != "simple":
+        about += (
+            f"  # Left out: protocol {_text(given.protocol)}; an algorithm of one's own goes by Simple.\n"
+        )
+    work = f"{{kind: collective, op: {given.op}, algorithm: {_text(file.shown)}, sizes: [1MiB, 16MiB]}}"
+    job = f"  - {{name: algorithm, ranks: {ranks}, workload: {work}}}\n"
+    ncclx = "  channels: 1  # the channels of the file are connections (lanes) of this one\n"
+    return Part(jobs=about + job, ncclx=ncclx, ranks=ranks)
+
+
+def _logged_calls(file: _File, log: NcclLog) -> str:
+    if not log.calls:
+        return ""
+    rows = []
+    for call in log.calls:
+        unnamed = log.choices.get(("", call.bytes), ("", ""))
+        chosen, protocol = log.choices.get((call.op, call.bytes), unnamed)
+        keys = {"do": call.op, "size": f"{max(call.bytes, 4 * log.ranks)}B"}
+        if call.op in ("broadcast", "reduce"):
+            keys["root"] = str(call.root)
+        algorithm = LOGGED_ALGORITHMS.get(chosen, "")
+        note = f"  # NCCL chose {chosen}, {protocol}" if chosen else ""
+        if algorithm and call.op in OPERATIONS_OF[algorithm]:
+            keys["algorithm"] = algorithm
+        rows.append(f"        - {{{', '.join(f'{key}: {value}' for key, value in keys.items())}}}{note}\n")
+    about = f"  # {file.shown}: the calls of one rank, one after another; nothing says when.\n"
+    about += f"  # Left out: {counted(log.others, 'call')} on smaller communicators.\n" if log.others else ""
+    head = f"  - name: calls\n    ranks: {log.ranks}\n    workload:\n"
+    head += "      kind: program\n      operations:\n"
+    return about + head + "".join(rows)
+
+
+def _servers(file: _File, machine: Machine, wish: Wish) -> Part:
+    nic = machine.nics[0]
+    rate = format_rate(nic.rate_bps or wish.rate_bps)
+    count, nics = len(machine.gpus), len(machine.nics)
+    about = f"  # {file.shown}: a server with {count} GPUs and {nics} NICs.\n"
+    about += f"  # It says nothing of what is between servers: here one switch joins {wish.hosts} of them.\n"
+    if not nic.rate_bps:
+        about += f"  # It says no rate of its NICs: {rate} is assumed (--rate).\n"
+    if machine.left_out:
+        about += f"  # Left out: {', '.join(machine.left_out)}.\n"
+    if count == nics:
+        order = "".join(f"  #   GPU {at}: {one.name}\n" for at, one in enumerate(machine.nics))
+        keys = f"  kind: star\n  hosts: {wish.hosts}\n  gpus_per_host: {count}\n  link: {rate}\n"
+        topology = f"{about}  # NIC of each GPU:\n{order}{keys}"
+    else:
+        topology = about + _own_servers(machine, wish.hosts, rate)
+    return Part(topology=topology, host=_inside(machine, nic, nic.rate_bps or wish.rate_bps), ranks=0)
+
+
+def _own_servers(machine: Machine, hosts: int, rate: str) -> str:
+    """Servers node by node, where GPUs share NICs or have several."""
+    nodes, links = ["  - {name: tor-0, role: switch}"], []
+    for host in range(hosts):
+        nodes.append(f"  - {{name: host-{host}, role: host}}")
+        nodes += [
+            f"  - {{name: gpu-{host}-{at}, role: gpu, host: host-{host}}}" for at in range(len(machine.gpus))
+        ]
+        for at, nic in enumerate(machine.nics):
+            note = f"  # {nic.name}, nearest to {machine.gpus[nic.gpu]}" if not host else ""
+            nodes.append(f"  - {{name: nic-{host}-{at}, role: nic, host: host-{host}}}{note}")
+            links.append(f"  - {{a: nic-{host}-{at}, b: tor-0, rate: {rate}, delay: 500ns}}")
+    return "\n  ".join(["  kind: graph", "nodes:", *nodes, "links:", *links]) + "\n"
+
+
+def _inside(machine: Machine, nic: Nic, rate_bps: int) -> str:
+    if machine.nvlink_bps is None:
+        lines = "  # The file says nothing of NVLink.\n"
+    elif not machine.nvlink_bps:
+        lines = "  nvlink: {enabled: false}  # no NVLink\n"
+    else:
+        lines = f"  nvlink: {{rate: {format_rate(machine.nvlink_bps)}}}  # {machine.links}\n"
+    if nic.pcie_bps and nic.pcie_bps < rate_bps:
+        lines += f"  pcie: {{enabled: true, rate: {nic.pcie_bps}bps}}  # slower than the NIC\n"
+    elif nic.pcie_bps:
+        lines += f"  # PCIe to a NIC carries {format_rate(nic.pcie_bps)}, more than the NIC.\n"
+    return lines
+
+
+def _text(text: str) -> str:
+    """A text as YAML writes it in one line, quoted where it has to be."""
+    return yaml.safe_dump(text, default_flow_style=True, width=10**6).removesuffix("\n").removesuffix("\n...")
+
+
+def _written(paths: Sequence[Path], parts: Sequence[Part], wish: Wish) -> str:
+    for key in ("topology", "ncclx"):
+        if sum(bool(getattr(part, key)) for part in parts) > 1:
+            raise ScenarioError([Problem(str(paths[-1]), 0, "", f"is the second that gives `{key}`", "one")])
+    parts = _with_own_names(parts)
+    joined = {
+        key: "".join(getattr(part, key) for part in parts) for key in ("topology", "host", "ncclx", "jobs")
+    }
+    if not joined["topology"]:
+        most = max(parts, key=lambda part: part.ranks)
+        joined["topology"] = _made(most.ranks, most.per_server, wish)
+    if not joined["jobs"]:
+        joined["jobs"] = (
+            "  # No file has a job: this one is a measurement.\n"
+            "  - {name: bench, workload: {kind: collective, op: all_reduce, sizes: [1MiB, 16MiB]}}\n"
+        )
+    names = ", ".join(path.name for path in paths)
+    head = f"# Written by `emu import` from {names}; edit it freely.\nname: {wish.name}\n"
+    return head + "".join(_section(key, text) for key, text in joined.items() if text)
+
+
+def _with_own_names(parts: Sequence[Part]) -> list[Part]:
+    """Jobs of which no two have one name: the second trace is trace_2."""
+    found: list[Part] = []
+    counts: dict[str, int] = {}
+    for part in parts:
+        named = _NAMED.search(part.jobs)
+        if named is not None:
+            count = counts[named[0]] = counts.get(named[0], 0) + 1
+            if count > 1:
+                part = part._replace(jobs=_NAMED.sub(rf"\g<0>_{count}", part.jobs, count=1))  # noqa: PLW2901
+        found.append(part)
+    return found
+
+
+def _section(key: str, text: str) -> str:
+    """A section, or what there is to say where it has no key."""
+    if all(line.lstrip().startswith("#") for line in text.splitlines()):
+        return "".join(f"{line.lstrip()}\n" for line in text.splitlines())
+    return f"{key}:\n{text}"
+
+
+def _made(ranks: int, per_server: int, wish: Wish) -> str:
+    """One switch, or racks of two servers where it would have too many ports."""
+    per_server = per_server or (PER_SERVER if ranks % PER_SERVER == 0 else 1)
+    hosts = max(ranks // per_server, 1 if ranks > 1 else wish.hosts)
+    about = "  # No file has a fabric: "
+    rate = f"  link: {format_rate(wish.rate_bps)}\n"
+    if hosts * per_server <= MOST_AT_ONE_SWITCH:
+        keys = f"  kind: star\n  hosts: {hosts}\n  gpus_per_host: {per_server}\n"
+        return f"{about}one switch, and a NIC for each GPU.\n{keys}{rate}"
+    keys = f"  kind: ai_zone\n  racks: {-(-hosts // 2)}\n  hosts_per_rack: 2\n"
+    keys += f"  gpus_per_host: {per_server}\n  spines: 16\n"
+    return f"{about}racks of two servers, and a NIC for each GPU.\n{keys}{rate}"
