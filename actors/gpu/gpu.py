@@ -16,6 +16,12 @@ for each copy that waits, and is left out where nobody has a priority.
 `progress` counts bytes copied. A copy that reduces reads two buffers and writes one, yet is charged as one
 that copies: rates are published for the copy.
 
+NIC buffers. What a NIC sends or has received passes a thread block of its channel, which copies at
+`CopyCosts.block_rate_bps` and does its copies one after the other; what it sends over NVLink passes it in the
+transfer. Such a copy may have a latency of its own: a fence and a flag over PCIe before the NIC sends, a flag
+and a flush before the copy of what a NIC has received. All copies of such a channel end in their order, those
+of channels in none, so each end has an event.
+
 Source: the copy in and out of channel buffers by GPU threads is NCCL's Simple protocol
 (`src/device/prims_simple.h`); HBM3 of an H100 moves about 3 TB/s.
 
@@ -39,7 +45,7 @@ from typing import Final, cast
 from mypy_extensions import i64
 
 from actors.gpu.memory import GpuMemory, read_order
-from actors.gpu.nvlink import MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain
+from actors.gpu.nvlink import LL, LL128, MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain, lines_bytes, written_bps
 from actors.kernel.counters import (
     GPU_COPIED_BYTES,
     GPU_COPIES,
@@ -52,12 +58,27 @@ from actors.kernel.event import COPY_DONE, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, load_fields, save_event, save_fields
 from actors.kernel.units import sending_ps
+from actors.kernel.vectors import vec
 from actors.port.link import MessagePort
 from actors.wire.fault import FLIP, HUNG, LOST, SLOW
-from actors.wire.message import COPIED, COPY, COPY_FLAGGED, POST, TRANSFER
+from actors.wire.message import (
+    COPIED,
+    COPY,
+    COPY_BLOCK,
+    COPY_FLAGGED,
+    COPY_FROM_NIC,
+    COPY_KINDS,
+    COPY_LINES,
+    COPY_ORDERED,
+    COPY_TO_NIC,
+    POST,
+    TRANSFER,
+)
 
 NVLINK_PORT: Final = 1
 """A GPU's port 0 leads to its host, the other to its NVSwitch."""
+BLOCK_PORT: Final = 2
+"""No port: in the timer of a thread block's copy."""
 
 MOST_COPY_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""
@@ -77,6 +98,64 @@ _FIELDS: Final = (
 SERIES: Final = (GPU_COPIES, GPU_COPIED_BYTES, GPU_COPY_PS, GPU_UNRESPONSIVE_PS)
 
 
+class CopyLine:
+    """The copies of a channel that copies for NICs, by one thread block or by one for each of its peers."""
+
+    def __init__(self) -> None:
+        self.free_ps: list[int] = []
+        """By block, when it has copied all that it was asked for."""
+        self.due_ps: i64 = 0
+        """When the last answer is due; answers leave in the order of the copies."""
+        self.line: list[Message] = []
+        """The answers that are not due, the next one first."""
+
+
+class CopyCosts:
+    """What copies cost beside their bytes, by protocol and by where the bytes come from and go. Times in ps;
+    without arguments nothing costs anything.
+    """
+
+    def __init__(
+        self,
+        simple_ps: int = 0,
+        lines_ps: int = 0,
+        fence_ps: int = 0,
+        flush_ps: int = 0,
+        tail_ps: int = 0,
+        head_ps: int = 0,
+        block_rate_bps: int = 0,
+        staged_bps: int = 0,
+    ) -> None:
+        self.simple_ps: i64 = simple_ps
+        self.block_rate_bps: i64 = block_rate_bps
+        """What a thread block copies into and out of buffers of NICs; 0: any rate."""
+        self.staged_bps: i64 = staged_bps
+        """What all blocks of a GPU together copy into and out of host memory; 0: NICs reach the GPU's."""
+        self.latencies: vec[i64] = vec[i64]([0] * COPY_KINDS)
+        """By kind of copy, the fixed time that follows its bytes."""
+        for kind in range(COPY_KINDS):
+            lines, flagged = kind & COPY_LINES != 0, kind & COPY_FLAGGED != 0
+            total = 0 if lines else lines_ps if flagged else simple_ps
+            if kind & COPY_TO_NIC:
+                # Lines of LL are the flags, and the proxy looks at them; what follows others is a fence and
+                # the tail, and lines of LL128 are not in host memory either.
+                total += tail_ps if lines else fence_ps + tail_ps
+                total += tail_ps if staged_bps and not lines else 0
+            if kind & COPY_FROM_NIC:
+                # Of LL128 the lines are in the GPU's memory, of LL in the host's; the flag of Simple is there
+                # too, and where the library flushes it does so before it sets the flag.
+                total += head_ps if lines else 0 if flagged else head_ps + flush_ps
+                total += head_ps if staged_bps and not lines else 0
+            self.latencies[kind] = total
+
+    def differ_by_nic(self) -> bool:
+        """Whether a copy for a NIC costs anything that another does not."""
+        if self.block_rate_bps > 0 or self.staged_bps > 0:
+            return True
+        nics: i64 = COPY_TO_NIC | COPY_FROM_NIC | COPY_BLOCK
+        return any(self.latencies[kind] != self.latencies[kind & ~nics] for kind in range(COPY_KINDS))
+
+
 class Gpu(Device):
     """One GPU and its copy engine. `host` is its end of the link to the host."""
 
@@ -86,7 +165,7 @@ class Gpu(Device):
         queue: EventQueue,
         host: MessagePort,
         copy_rate_bps: int,
-        copy_latency_ps: int,
+        costs: CopyCosts,
         prioritised: bool = False,
     ) -> None:
         super().__init__(number, queue)
@@ -99,7 +178,15 @@ class Gpu(Device):
         """Copies that waited and were passed by one of a higher priority, once for each."""
         self.host: MessagePort = host
         self.copy_rate_bps = copy_rate_bps
-        self.copy_latency_ps: i64 = copy_latency_ps
+        self.costs: CopyCosts = costs
+        self.by_block: bool = costs.differ_by_nic()
+        """Whether copies for NICs are done by blocks."""
+        self.lines: list[CopyLine] = []
+        """Channels that copied for NICs, in the order of their first copies."""
+        self.line_of: dict[int, int] = {}
+        """The place of a channel among them, by program and channel."""
+        self.answers: MessagePort = host
+        """Where their answers leave: a lane of the link to the host, which keeps an order of its own."""
         self.domain: Domain | None = None
         """Its part in the NVSwitch domain; None where its server has none."""
         self.free_ps: i64 = 0
@@ -119,7 +206,7 @@ class Gpu(Device):
         self.copies: i64 = 0
         """Copies that it began."""
         self.copy_ps: i64 = 0
-        """How long they took in all, without their turn."""
+        """How long they took in all, without their turn, each with the latency of Simple."""
         self.unresponsive_ps: i64 = 0
         """The longest time for which it did nothing of what it was asked for."""
 
@@ -195,6 +282,9 @@ class Gpu(Device):
         if port == NVLINK_PORT:
             domain = self.domain
             return domain is not None and domain.written(subject, self.queue.now_ps)
+        if port == BLOCK_PORT:
+            self.answers.send(self.lines[subject].line.pop(0), self.queue.now_ps)
+            return True
         self.armed = False
         waited: bool = len(self.line) > 0
         if waited:
@@ -228,24 +318,71 @@ class Gpu(Device):
             start = now
         size: i64 = message.b
         busy_ps: i64 = 0
+        kind: i64 = message.c
+        in_line: bool = self.by_block and kind & COPY_ORDERED != 0
         if size > 0:
-            busy_ps = self._taking(sending_ps(size, self.copy_rate_bps))
+            rate_bps: i64 = self.copy_rate_bps
+            if kind & (COPY_TO_NIC | COPY_FROM_NIC) != 0 and self.costs.staged_bps > 0:
+                rate_bps = self.costs.staged_bps
+            busy_ps = self._taking(sending_ps(size, rate_bps))
             start += busy_ps
         self.free_ps = start
         self.progress += size
-        latency_ps: i64 = 0
-        if message.c & COPY_FLAGGED == 0:
-            latency_ps = self._taking(self.copy_latency_ps)
+        latency_ps: i64 = self.costs.latencies[kind % COPY_KINDS]
+        if latency_ps > 0:
+            latency_ps = self._taking(latency_ps)
         self.copies += 1
-        self.copy_ps += busy_ps + latency_ps
+        self.copy_ps += busy_ps + self._taking(self.costs.simple_ps)
         order = message.data
         memory = self.memory
         message.data = None
         if order is not None and memory is not None:
             message.data = memory.carry_out(read_order(order))
+        channel: i64 = message.a
+        program: i64 = message.d
         message.op = COPIED  # what was asked for goes back as the answer
         message.f = 0
+        if in_line:
+            self._copy_by_block(message, program, channel, start, latency_ps)
+            return
         self.host.send(message, start + latency_ps)
+
+    def _copy_by_block(
+        self, message: Message, program: i64, channel: i64, least_ps: i64, latency_ps: i64
+    ) -> None:
+        """Let the thread block of a channel copy, behind what it does; its answer is due when it has, not
+        before `least_ps`, and a latency later.
+        """
+        place: i64 = self.line_of.setdefault((program << 20) | channel, len(self.lines))
+        if place == len(self.lines):
+            self.lines.append(CopyLine())
+        line = self.lines[place]
+        block: i64 = message.c // COPY_KINDS
+        while len(line.free_ps) <= block:
+            line.free_ps.append(0)
+        now: i64 = self.queue.now_ps
+        end_ps: i64 = line.free_ps[block]
+        if end_ps < now:
+            end_ps = now
+        rate_bps: i64 = self.costs.block_rate_bps
+        kind: i64 = message.c
+        if rate_bps > 0 and kind & COPY_BLOCK != 0 and message.b > 0:
+            protocol: i64 = 0
+            if kind & COPY_LINES != 0:
+                protocol = LL
+            elif kind & COPY_FLAGGED != 0:
+                protocol = LL128
+            size: i64 = lines_bytes(message.b, protocol)
+            end_ps += self._taking(sending_ps(size, written_bps(rate_bps, protocol)))
+        if end_ps < least_ps:
+            end_ps = least_ps
+        line.free_ps[block] = end_ps
+        due_ps: i64 = end_ps + latency_ps
+        if due_ps <= line.due_ps:
+            due_ps = line.due_ps + 1  # each at a time of its own
+        line.due_ps = due_ps
+        line.line.append(message)
+        self.push_timer(due_ps, COPY_DONE, BLOCK_PORT, place)
 
     def _taking(self, time_ps: i64) -> i64:
         """How long something takes that would take so long."""
@@ -297,11 +434,37 @@ class Gpu(Device):
         inside: Plain = None if domain is None else domain.save()
         memory: Plain = None if self.memory is None else self.memory.save()
         line: list[Plain] = [save_event(message) for message in self.line]
-        return [super().save(), save_fields(self, _FIELDS), self.host.free_ps, waiting, inside, memory, line]
+        own = save_fields(self, _FIELDS)
+        return [super().save(), own, self.host.free_ps, waiting, inside, memory, line, self._save_lines()]
+
+    def _save_lines(self) -> list[Plain]:
+        """The state of copies for NICs."""
+        saved: list[Plain] = [self.answers.free_ps]
+        for key, place in self.line_of.items():
+            line = self.lines[place]
+            free: list[Plain] = list(line.free_ps)
+            copies: list[Plain] = [save_event(message) for message in line.line]
+            saved.append([key, free, line.due_ps, copies])
+        return saved
+
+    def _load_lines(self, state: list[Plain]) -> None:
+        """Take what `_save_lines` returned."""
+        self.lines = []
+        self.line_of = {}
+        answers_free_ps, *lines = state
+        self.answers.free_ps = as_int(answers_free_ps)
+        for saved in lines:
+            key, free, due_ps, copies = as_list(saved)
+            line = CopyLine()
+            line.free_ps = [as_int(one) for one in as_list(free)]
+            line.due_ps = as_int(due_ps)
+            line.line = [cast(Message, load_event(message)) for message in as_list(copies)]
+            self.line_of[as_int(key)] = len(self.lines)
+            self.lines.append(line)
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, fields, host_free_ps, waiting, inside, memory, line = state
+        base, fields, host_free_ps, waiting, inside, memory, line, lines = state
         super().load(as_list(base))
         load_fields(self, _FIELDS, fields)
         self.host.free_ps = as_int(host_free_ps)
@@ -312,4 +475,5 @@ class Gpu(Device):
         if domain is not None:
             domain.load(inside)
         self.line = [cast(Message, load_event(message)) for message in as_list(line)]
+        self._load_lines(as_list(lines))
         self.reapply_faults()

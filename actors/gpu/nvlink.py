@@ -66,8 +66,9 @@ SHARE: Final[i64] = 1 << 16
 
 NVLINK_SERIES: Final = (NVLINK_TRANSMIT_BYTES, NVLINK_TRANSFERS)
 
-_LL: Final[i64] = 1
-_LL128: Final[i64] = 2
+LL: Final[i64] = 1
+LL128: Final[i64] = 2
+"""Protocols, by the numbers that `actors.ncclx.protocols` has."""
 
 _FIELDS: Final = ("free_ps", "flags_free_ps", "sent_bytes", "sent_transfers")
 
@@ -173,11 +174,20 @@ class TransferPair:
 
 def written_bps(rate_bps: i64, protocol: i64) -> i64:
     """What a block writes of a protocol, lines and all, that writes so much with Simple."""
-    if protocol == _LL:
+    if protocol == LL:
         return rate_bps * 5 // 8
-    if protocol == _LL128:
+    if protocol == LL128:
         return rate_bps * 7 // 8
     return rate_bps
+
+
+def lines_bytes(size: i64, protocol: i64) -> i64:
+    """What so many bytes of data are in lines of a protocol."""
+    if protocol == LL:
+        return 2 * size
+    if protocol == LL128:
+        return size + size // 15
+    return size
 
 
 class Block:

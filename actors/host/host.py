@@ -14,6 +14,12 @@ proxy a cost, posts and completions of a program wait in the proxy's line, in th
 up, and each takes that long; a program never waits for the proxy of another. Copies, and transfers over
 NVLink, are free: GPU threads and proxy share flags in memory. A cost of zero needs no line and no event.
 
+Rounds. With `ProxyCosts.poll_ps` a proxy goes round the connections over NICs that its rank's calls use, and
+looks at each: what comes up while it idles waits for half of a round, what comes up while it works for the
+next one. It does all that is ready at the beginning of a round: the first operation takes `cost_ps`, each
+further one `batched_ps`. Data in lines with flags of their own (LL, LL128) is seen by the GPU that waits for
+it, so its completions do not wait for the receiver's proxy.
+
 Receives. Where a scenario counts them, the host posts another for each that was taken, `repost_ps` each, one
 after the other per NIC.
 
@@ -32,9 +38,10 @@ Faults. A host that is lost hears nothing, and its programs are gone: when it is
 controller that it failed. A slow one takes a multiple of the proxies' costs. Where a GPU is slow or hangs,
 what programs compute there takes longer or stands still: the host tells them.
 
-Source: proxies as in NCCL (`src/proxy.cc`): one progress thread per communicator and rank.
+Source: proxies as in NCCL (`src/proxy.cc`, progressOps; `src/transport/net.cc`): one progress thread per
+communicator and rank, which goes through all operations under way.
 
-Not modelled: CPU cores that proxies compete for, polling intervals, interrupts, NUMA.
+Not modelled: CPU cores that proxies compete for, interrupts, NUMA.
 """
 
 from __future__ import annotations
@@ -120,6 +127,7 @@ _FIELDS: Final = (
     "busiest_bytes",
     "_receives",
 )
+_PROXY: Final = ("busy", "ports", "batch")
 _ATTENDANCE: Final = ("left", "operation", "patience_ps", "absent")
 
 
@@ -133,6 +141,31 @@ class Proxy:
         """Whether an operation is under way: its end is a pending event."""
         self.messages: list[Message] = []
         self.ports: list[int] = []
+        self.batch: i64 = 0
+        """What of `messages` is done in this round, where it goes round."""
+
+
+class ProxyCosts:
+    """What proxies of a host cost, at its present speed."""
+
+    def __init__(self, cost_ps: int, poll_ps: int = 0, batched_ps: int = 0) -> None:
+        self.built: tuple[int, int, int] = cost_ps, poll_ps, batched_ps
+        """The three where the host is not slow."""
+        self.cost_ps: i64 = cost_ps
+        """What an operation costs, with rounds the first of one."""
+        self.poll_ps: i64 = poll_ps
+        """What a proxy takes to look at a connection; 0: it need not look."""
+        self.batched_ps: i64 = batched_ps
+        """What each operation of a round but the first costs."""
+        self.free: bool = cost_ps == 0 and poll_ps == 0
+        """Whether a proxy does everything in no time."""
+
+    def slow_down(self, permille: int) -> None:
+        """Let everything take so many thousandths of its time."""
+        cost, poll, batched = self.built
+        self.cost_ps = cost * permille // 1000
+        self.poll_ps = poll * permille // 1000
+        self.batched_ps = batched * permille // 1000
 
 
 class PairTable:
@@ -279,6 +312,14 @@ class Program:
     def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
         """The GPU behind a port of the host is gone, or (below zero) the host was, and all it remembered."""
 
+    def polled(self) -> i64:
+        """How many connections over NICs its proxy looks at in a round."""
+        return 0
+
+    def sees_data(self, context: i64) -> bool:
+        """Whether what arrives on a queue pair is seen by the GPU that waits for it, without the proxy."""
+        return False
+
     def computes_on(self) -> i64:
         """The host's port to the GPU that it computes on; -1 where it computes nothing."""
         return -1
@@ -355,7 +396,7 @@ class Host(Device):
         super().__init__(number, queue)
         self.ports: vec[MessagePort] = vec[MessagePort](ports)
         self.management: MessagePort = management
-        self.proxy_cost_ps: i64 = proxy_cost_ps
+        self.proxy: ProxyCosts = ProxyCosts(proxy_cost_ps)
         self.to_gpu: list[bool] = [False] * len(ports)
         """By port, whether a GPU is behind it: what is posted there goes over NVLink, without a proxy."""
         self._library_total: Tally = Tally()
@@ -407,7 +448,6 @@ class Host(Device):
         self.stops: bool = False
         """Whether the run is to stop with the present time when something came of one."""
         self.lost: bool = False
-        self.built_proxy_cost_ps: int = proxy_cost_ps
 
     def add(self, program: Program) -> int:
         """Take a program in and return its number."""
@@ -475,7 +515,7 @@ class Host(Device):
         message.data = data
         if self.beat_ps > 0 and not self.to_gpu[port]:
             self.handed[program] += size_bytes
-        if self.proxy_cost_ps == 0 or self.to_gpu[port]:
+        if self.proxy.free or self.to_gpu[port]:
             self.ports[port].send(message, self.queue.now_ps)
         else:
             self._line_up(program, message, port)
@@ -550,8 +590,17 @@ class Host(Device):
             assert program >= 0, (self.number, port, message.a)
             if self.sample_ps > 0 and message.d == COMPLETED_SEND and not self.to_gpu[port]:
                 self.moved[program] += message.c
-            if self.proxy_cost_ps == 0 or self.to_gpu[port]:
-                self.programs[program].on_completion(self, pairs.owners[place + 1], message, now)
+            own: i64 = pairs.owners[place + 1]
+            if (
+                self.proxy.cost_ps == 0
+                or self.to_gpu[port]
+                or (
+                    self.proxy.poll_ps > 0
+                    and message.d == COMPLETED_RECEIVE
+                    and self.programs[program].sees_data(own)
+                )
+            ):
+                self.programs[program].on_completion(self, own, message, now)
             else:
                 self._line_up(program, message, port)
         elif message.op == MODIFIED:
@@ -606,8 +655,7 @@ class Host(Device):
     def apply_fault(self, op: int, place: int, values: list[int] | None) -> None:
         now: i64 = self.queue.now_ps
         if op == SLOW:
-            cost: int = self.built_proxy_cost_ps
-            self.proxy_cost_ps = cost if values is None else cost * values[0] // 1000
+            self.proxy.slow_down(1000 if values is None else values[0])
         elif op == GPU_GONE:
             if values is not None and not self.lost:
                 self.note(op, place, values)
@@ -751,7 +799,11 @@ class Host(Device):
         proxy.ports.append(port)
         if not proxy.busy:
             proxy.busy = True
-            self.push_timer(self.queue.now_ps + self.proxy_cost_ps, PROXY, 0, program)
+            at_ps: i64 = self.queue.now_ps + self.proxy.cost_ps
+            if self.proxy.poll_ps > 0:
+                at_ps += self.programs[program].polled() * self.proxy.poll_ps // 2
+                proxy.batch = 0
+            self.push_timer(at_ps, PROXY, 0, program)
 
     def _repost(self, port: i64, pair: i64, now: i64) -> None:
         """A receive was taken: post another, when those before it have been."""
@@ -778,6 +830,9 @@ class Host(Device):
         proxy = self._proxies[program]
         if not proxy.messages:
             return False  # the host was lost meanwhile
+        polls: bool = self.proxy.poll_ps > 0
+        if polls and proxy.batch == 0:
+            proxy.batch = len(proxy.messages)  # the round begins: all that is there
         message = proxy.messages.pop(0)
         port: i64 = proxy.ports.pop(0)
         if message.op == POST:
@@ -785,10 +840,17 @@ class Host(Device):
         else:
             context: i64 = self._pairs[port].owners[2 * message.a + 1]
             self.programs[program].on_completion(self, context, message, now)
-        if proxy.messages:
-            self.push_timer(now + self.proxy_cost_ps, PROXY, 0, program)
-        else:
+        if not proxy.messages:
             proxy.busy = False
+            return True
+        at_ps: i64 = now + self.proxy.cost_ps
+        if polls:
+            proxy.batch -= 1
+            if proxy.batch > 0:
+                at_ps = now + self.proxy.batched_ps
+            else:
+                at_ps += self.programs[program].polled() * self.proxy.poll_ps
+        self.push_timer(at_ps, PROXY, 0, program)
         return True
 
     # ---- what is left
@@ -873,7 +935,7 @@ class Host(Device):
         proxies: list[Plain] = []
         for proxy in self._proxies:
             events: list[Plain] = [save_event(message) for message in proxy.messages]
-            proxies.append([save_fields(proxy, ("busy", "ports")), events])
+            proxies.append([save_fields(proxy, _PROXY), events])
         programs: list[Plain] = [program.save() for program in self.programs]
         meetings: list[Plain] = [one.save() for one in self.meetings.values()]
         own = save_fields(self, _FIELDS)
@@ -891,7 +953,7 @@ class Host(Device):
         self.management.free_ps = as_int(management_free_ps)
         for proxy, saved in zip(self._proxies, as_list(proxies), strict=True):
             fields, events = as_list(saved)
-            load_fields(proxy, ("busy", "ports"), fields)
+            load_fields(proxy, _PROXY, fields)
             proxy.messages = [_message(event) for event in as_list(events)]
         for program, part in zip(self.programs, as_list(programs), strict=True):
             program.load(as_list(part))

@@ -27,7 +27,7 @@ from actors.ncclx.rank.sm_share import GpuSms, Share
 from actors.ncclx.rank.streams import Streams
 from actors.ncclx.rank.timer_subjects import Timers
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
-from actors.ncclx.script import LINE, GroupCall
+from actors.ncclx.script import COLLECTIVE, LINE, GroupCall
 from actors.ncclx.transport.channel import Channel, GraphChannel
 from actors.ncclx.transport.clear_to_send import (
     CTS_BYTES,
@@ -306,6 +306,8 @@ class RankBuilder:
                 )
         for one in channels:
             one.zero_copy = settings.zero_copy
+            one.by_nic = settings.copies_by_nic and one.has_nics()
+            one.by_peer = group.kind != COLLECTIVE
             one.in_line = settings.in_line
             one.memory = None if orders is None else orders.memory
             one.priority = group.priority
@@ -365,6 +367,7 @@ class RankBuilder:
         receiver = Receiver(policy, side.pairs)
         port = self._port_to(side.nic)
         end = ReceiveEnd(number, side.peer, at, port, slots, receiver, side.control)
+        end.inside = side.inside
         end.unmade = self._unmade(side)
         self._ends.add_receive(end)
         return end

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from actors.fabric.model import Topology
+from actors.fabric.model import FABRIC, Topology
 from actors.fabric.paths import Delays
 from actors.ncclx.operations import IN_NVSWITCH
 from actors.ncclx.protocols import LL, LL128, SIMPLE
@@ -15,6 +15,8 @@ _PEERS_OF_A_ROUND: Final = 8
 """That a channel serves at once."""
 _GBPS: Final = 8 * 10**9
 """Bit/s in a GB/s."""
+EXCHANGE_GBPS: Final = 14
+"""GB/s of NICs for each channel between two ranks, as NCCL 2.30.7 counts (P2P_PER_CHANNEL_NET_BW)."""
 _HOPPER_GBPS: Final = 300
 _SPEEDS: Final = (
     (600, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)),
@@ -80,20 +82,27 @@ def nvls_channels(channels: int, nvlink_bps: int) -> int:
     return min(channels, next(most for least, most in _NVLS_CHANNELS if nvlink_bps >= least * _GBPS))
 
 
-def exchange_channels(topology: Topology, gpus: Sequence[int], channels: int, asked: int = 0) -> int:
+def exchange_channels(
+    topology: Topology, gpus: Sequence[int], channels: int, asked: int = 0, each_gbps: int = 0
+) -> int:
     """Channels between two ranks that send and receive, of a communicator with so many channels.
 
     NCCL 2.30 (`src/graph/paths.cc`, ncclTopoComputeP2pChannels): two, or one for each NIC of a GPU if those
-    are more; between servers half of it, and again, while the peers of a round need more channels than there
-    are. Over NVLink all that there are, to a power of two, among the peers. Not modelled: fewer for messages
-    of less than 64 KiB a channel (`src/enqueue.cc`, addP2pToPlan).
+    are more; with `each_gbps` one for so many GB/s of a GPU's NICs, as 2.30.7 has it; between servers half of
+    it, and again, while the peers of a round need more channels than there are. Over NVLink all that there
+    are, to a power of two, among the peers. Not modelled: fewer for messages of less than 64 KiB a channel
+    (`src/enqueue.cc`, addP2pToPlan).
     """
     if asked:
         return min(asked, channels)
     if topology.nvlink_end(gpus[0]) is not None and len({topology.host_of(gpu) for gpu in gpus}) == 1:
         every = 1 << (channels - 1).bit_length()
         return max(every >> (len(gpus) - 1).bit_length(), 1)
-    each = max(2, len(topology.nics_of_gpu(gpus[0])))
+    nics = topology.nics_of_gpu(gpus[0])
+    each = max(2, len(nics))
+    if each_gbps:
+        rate_bps = sum(port.rate_bps for nic in nics for port in topology.ports(nic) if port.kind == FABRIC)
+        each = max(len(nics), -(-(rate_bps // _GBPS) // each_gbps))
     each = 1 << (each - 1).bit_length()
     rounds = -(-len(gpus) // _PEERS_OF_A_ROUND)
     if len({topology.host_of(gpu) for gpu in gpus}) > 1:
@@ -181,6 +190,10 @@ class Settings(NamedTuple):
     """Delays of a message on an idle fabric."""
     launch_ps: int = 0
     """From a rank's call until it begins."""
+    copies_by_nic: bool = False
+    """Whether copies for NICs cost more than others, so that GPUs are told which they are."""
+    exchange_gbps: int = 0
+    """GB/s of a GPU's NICs for each channel between two ranks; 0: by the number of NICs."""
     nvls_latency_ps: int = 0
     """From a call of NVLS or NVLSTree until its first byte moves."""
     connect_pair_ps: int = 0

@@ -101,8 +101,9 @@ class SwitchPort(Port):
         """By priority, if any queue has one."""
         self.voq_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         """What waits there, by priority, on the wire."""
-        self.filling: i64 = 0
-        """Nothing: 512 bytes with the collector's header, eight cache lines."""
+        self.shunned: i64 = 0
+        """The priorities of which a watchdog lets nothing enter, either. The port has 512 bytes with the
+        collector's header, eight cache lines."""
         self.store = memory
         memory.add(self.number, self.queues)
 
@@ -133,6 +134,19 @@ class SwitchPort(Port):
         if (self.dropping >> priority) & 1 == 0:
             return False
         return self.aqms[priority].drops(queued_bytes, i64(frame.wire_bytes), now)
+
+    def spoilt(self, frame: Frame, now: i64) -> bool:
+        if super().spoilt(frame, now):
+            return True
+        its: int = frame.priority
+        if (self.shunned >> its) & 1 == 0:
+            return False
+        self.received_frames += 1
+        self.received_bytes += i64(frame.wire_bytes)
+        if frame.payload_bytes > 0:
+            self.received_data_frames += 1
+        self.drop(frame, WATCHDOG_DROP)
+        return True
 
     def over_limit(self, frame: Frame, lossless: i64) -> bool:
         """Whether a frame would take its queue over a limit; `lossless` is 1 for a lossless queue, else 0."""
@@ -299,6 +313,7 @@ class SwitchPort(Port):
             save_integers(self.dropped),
         ]
         own.append(int(self.discarding))
+        own.append(int(self.shunned))
         for aqm in self.aqms:
             own += [aqm.marked, aqm.stream.counter, aqm.save()]
         return [super().save(), own]
@@ -307,8 +322,9 @@ class SwitchPort(Port):
         """Take the state that `save` of an equally built port returned."""
         base, own = as_list(state)
         super().load(base)
-        queues, peaks, dropped, discarding, *marks = as_list(own)
+        queues, peaks, dropped, discarding, shunned, *marks = as_list(own)
         self.discarding = u8(as_int(discarding))
+        self.shunned = as_int(shunned)
         for place, aqm in enumerate(self.aqms):
             marked, counter, kept = marks[3 * place : 3 * place + 3]
             aqm.marked, aqm.stream.counter = as_int(marked), as_int(counter)

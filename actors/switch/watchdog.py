@@ -4,14 +4,16 @@ A storm of pauses, from a broken NIC or a deadlock, holds a queue for ever and s
 looks at each egress queue by itself: one that its peer has stopped without interruption for the *detection*
 time, with frames waiting, is in a storm. Then, by the scenario's action,
 
-* `drop`: what waits there is dropped, and so is what comes for it (reason `watchdog`);
+* `drop`: what waits there is dropped, and so is what comes for it (reason `watchdog`); with `both_ways`, as
+  on Broadcom's chips, also what enters the switch by that port in that class;
 * `forward`: pauses of that class are ignored, and the queue sends.
 
 When no pause has held for the *restoration* time the queue is as before.
 
 Timers are the queue's own: one is pending while the queue is stopped or in a storm, and none otherwise.
 
-Source: SONiC's PFC watchdog (detection, restoration, action); Meta (SIGCOMM 2024) alarms on pauses of 200 ms.
+Source: SONiC's PFC watchdog (detection, restoration, action; both ways: sonic-net/sonic-mgmt#7919); Meta
+(SIGCOMM 2024) alarms on pauses of 200 ms.
 
 Not modelled: polling intervals, storms of several queues handled together.
 """
@@ -36,13 +38,21 @@ class PauseWatch:
     """The watchdog of one port."""
 
     def __init__(
-        self, port: SwitchPort, pfc: Pfc, detection_ps: int, restoration_ps: int, forward: bool
+        self,
+        port: SwitchPort,
+        pfc: Pfc,
+        detection_ps: int,
+        restoration_ps: int,
+        forward: bool,
+        both_ways: bool = False,
     ) -> None:
         self.port: SwitchPort = port
         self.pfc: Pfc = pfc
         self.detection_ps: i64 = detection_ps
         self.restoration_ps: i64 = restoration_ps
         self.forward: bool = forward
+        self.both_ways: bool = both_ways
+        """Whether it drops what enters, too."""
         self.stormy: i64 = 0
         """The classes that are in a storm."""
         self.storms: vec[i64] = vec[i64]([0] * 8)
@@ -91,12 +101,16 @@ class PauseWatch:
         else:
             port.discarding |= u8(bit)
             port.discard(priority, now)
+            if self.both_ways:
+                port.shunned |= bit
+                port.suspect = True
         self._look_again(priority, now + self.restoration_ps)
 
     def _restore(self, priority: i64, now: i64) -> None:
         bit: i64 = 1 << priority
         self.stormy &= ~bit
         self.port.discarding &= u8(0xFF & ~bit)
+        self.port.shunned &= ~bit
         self.pfc.ignored &= ~bit
         self.port.kick(now)
 

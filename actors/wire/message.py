@@ -155,7 +155,20 @@ ONLY_MEET: Final[i64] = 1 << 30
 COPY_PLAIN: Final[i64] = 0
 COPY_REDUCE: Final[i64] = 1
 COPY_FLAGGED: Final[i64] = 2
-"""Added to either: flags stand among the data, so no fence follows and the copy has no latency."""
+"""Added to either: the data is in lines of LL128, with flags of their own."""
+COPY_LINES: Final[i64] = 4
+"""Added to either: the data is in lines of LL."""
+COPY_TO_NIC: Final[i64] = 8
+"""Added to either: a NIC sends what was copied."""
+COPY_FROM_NIC: Final[i64] = 16
+"""Added to either: a NIC received what is copied."""
+COPY_BLOCK: Final[i64] = 32
+"""Added to either: the channel's thread block moves the bytes in this copy, and not in a transfer over
+NVLink."""
+COPY_ORDERED: Final[i64] = 64
+"""Added to either: the channel has copies for NICs, and this one keeps its place among them."""
+COPY_KINDS: Final = 128
+"""How many kinds of copies there are. Above them: which thread block of the channel copies, of several."""
 
 MOST_ORDER_BYTES: Final[i64] = 1 << 20
 """The longest order to a GPU, without the bytes that it is about."""

@@ -14,7 +14,7 @@ from actors.fabric.model import Attachment, Role, Topology
 from actors.gpu.gpu import Gpu
 from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
-from actors.host.host import MANAGEMENT_RATE_BPS, Host
+from actors.host.host import MANAGEMENT_RATE_BPS, Host, ProxyCosts
 from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import contents_of
 from actors.ncclx.rank.sm_share import GpuSms
@@ -30,13 +30,15 @@ from actors.optional.storage_clients import (
 )
 from actors.port.link import MANAGEMENT_PORT, MessagePort
 from emu.devices.link_ends import OutboxFor
-from emu.devices.plan import ClientsWork, JobWork, Plan
+from emu.devices.plan import ClientsWork, JobWork, Plan, copy_costs
 from emu.scenario.schema import Scenario
 from emu.topology.front_end import METADATA, STORAGE, front_end_nic
 
 ARRIVALS: Final = 1
 DEPARTURES: Final = 2
-"""Lanes of the link from GPU to host, beside that of copies (0): what came over NVLink, and what has left."""
+COPIES_FOR_NICS: Final = 3
+"""Lanes of the link from GPU to host, beside that of copies (0): what came over NVLink, what has left, and
+copies of channels that copy for NICs."""
 
 
 def build_gpu(
@@ -52,8 +54,11 @@ def build_gpu(
     link = _message_port(host, queue, outbox_for)
     wired = plan.wired()
     prioritised = any(group.priority for job in wired for group in job.script.groups)
-    own = scenario.at(topology, number).gpu
-    gpu = Gpu(number, queue, link, own.copy_rate_bps, own.copy_latency_ps, prioritised)
+    view = scenario.at(topology, number)
+    own = view.gpu
+    gpu = Gpu(number, queue, link, own.copy_rate_bps, copy_costs(view), prioritised)
+    if gpu.by_block:
+        gpu.answers = _message_port(host, queue, outbox_for, COPIES_FOR_NICS)
     if scenario.payload == "real" and not scenario.ncclx.in_line:
         gpu.memory = GpuMemory(contents_of(wired, number))
     end = topology.nvlink_end(number)
@@ -118,7 +123,11 @@ def build_host(
         outbox_for(topology.controller),
     )
     ports = [_message_port(end, queue, outbox_for) for end in topology.ports(number)]
-    host = Host(number, queue, ports, management, scenario.at(topology, number).host.proxy_cost_ps)
+    own = scenario.at(topology, number).host
+    host = Host(number, queue, ports, management, own.proxy_cost_ps)
+    if own.proxy_poll_ps:
+        batched_ps = own.proxy_cost_ps if own.proxy_batched_ps is None else own.proxy_batched_ps
+        host.proxy = ProxyCosts(own.proxy_cost_ps, own.proxy_poll_ps, batched_ps)
     host.to_gpu = [topology.nodes[end.peer].role is Role.GPU for end in topology.ports(number)]
     receives = scenario.transport.receive_queue
     host.reposting = receives.depth > 0

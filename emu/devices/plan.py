@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 from actors.control.operator import OperatorPlan
 from actors.fabric.model import Topology
 from actors.fabric.paths import Delays, crossing_ps, posted_ps
+from actors.gpu.gpu import CopyCosts
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
 from actors.ncclx.script import UNLABELLED
-from actors.ncclx.settings import Outstanding, Settings
+from actors.ncclx.settings import EXCHANGE_GBPS, Outstanding, Settings
 from actors.ncclx.transport.wiring import (
     ConnectionBook,
     NvlinkPlan,
@@ -100,9 +101,26 @@ def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
         flight_recorder=ncclx.flight_recorder,
         delays=_delays(scenario)._replace(elsewhere=_elsewhere(scenario, topology)),
         launch_ps=ncclx.launch_ps,
+        copies_by_nic=any(copy_costs(one).differ_by_nic() for one in scenario.every),
+        exchange_gbps=EXCHANGE_GBPS if ncclx.version != "auto" else 0,
         nvls_latency_ps=scenario.host.nvlink.nvls_latency_ps,
         connect_pair_ps=ncclx.connect.pair_ps if ncclx.connect.when == "first_use" else 0,
         connect_exchange_ps=2 * scenario.control.management_delay_ps,
+    )
+
+
+def copy_costs(scenario: Scenario) -> CopyCosts:
+    """What copies of GPUs cost beside their bytes in a scenario, or in what overrides make of it for one."""
+    gpu, host = scenario.gpu, scenario.host
+    return CopyCosts(
+        simple_ps=gpu.copy_latency_ps,
+        lines_ps=gpu.lines_latency_ps,
+        fence_ps=gpu.fence_ps,
+        flush_ps=gpu.flush_ps,
+        tail_ps=host.tail_delay_ps,
+        head_ps=host.head_delay_ps,
+        block_rate_bps=gpu.nic_copy_rate_bps or 0,
+        staged_bps=0 if host.gpudirect else host.pcie.rate_bps,
     )
 
 

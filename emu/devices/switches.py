@@ -42,6 +42,7 @@ from actors.switch.routing.policy import VIA_BRANCH, Group, Routes, SwitchView
 from actors.switch.switch import Classes, CreditBuffer, CreditSwitch, Switch
 from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import PREAMBLE_GAP_BYTES
+from emu.devices.asic_headroom import ASICS
 from emu.devices.buffer_sizes import (
     asic_of,
     auto_headrooms_bytes,
@@ -169,7 +170,7 @@ def build_switch(
             lanes.add_port(ends.credits(port))
         ends.give(port, number, end)
         if pfc.watchdog.enabled:
-            switch.watches.append(_watch_of(port, pfc))
+            switch.watches.append(_watch_of(port, pfc, section.buffer.asic))
         tells = port.pfc is not None and not port.pfc.silent
         for priority, share in enumerate(shares):
             # Taken apart: to ask for each field by its name takes a tenth of what a switch takes to be built.
@@ -193,13 +194,15 @@ def build_switch(
     return switch
 
 
-def _watch_of(port: SwitchPort, section: PfcSection) -> PauseWatch:
+def _watch_of(port: SwitchPort, section: PfcSection, asic: str) -> PauseWatch:
     """The watchdog of a port. `watches` is indexed by port: that of one without PFC is never paused and never
     acts."""
     if port.pfc is None:
         return PauseWatch(port, Pfc(port, section.quanta), 1, 1, forward=False)
     dog = section.watchdog
-    return PauseWatch(port, port.pfc, dog.detection_ps, dog.restoration_ps, dog.action == "forward")
+    both_ways = dog.drops == "both" or (dog.drops == "auto" and asic in ASICS)
+    forward = dog.action == "forward"
+    return PauseWatch(port, port.pfc, dog.detection_ps, dog.restoration_ps, forward, both_ways)
 
 
 def pool_of(section: BufferSection, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> Buffer:

@@ -26,7 +26,7 @@ from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.operations import Operation
 from actors.ncclx.protocols import on_wire
 from actors.ncclx.schedule import Schedule, is_ring
-from actors.ncclx.script import LINE, TRANSFER, Group
+from actors.ncclx.script import COLLECTIVE, LINE, TRANSFER, Group
 from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.wiring import Side, WiredJob
 from emu.flow.connections import PS_OF_BIT_AT_KBPS, Connection, Connections, Slices
@@ -278,7 +278,9 @@ class Calls:
         rank, peer = ranks
         send = self._sides[group, channel, rank, peer, lane, True]
         receive = self._sides[group, channel, peer, rank, lane, False]
-        connection = self._connections.connection(send, receive, rank, slices, *cut)
+        alone = self._job.script.groups[group].kind != COLLECTIVE
+        block = self._job.gpus[rank], -2 - (channel << 24 | (peer + 1 if alone else 0))
+        connection = self._connections.connection(send, receive, rank, slices, cut, block)
         return Carried(channel, ranks, lane, slices, connection)
 
     def _launch(
@@ -287,13 +289,16 @@ class Calls:
         """A call, with the result of its isolated run."""
         carried = [one for each in rings for one in each]
         over_ps = result.end_ps if result else 0
+        if result is not None:  # legs are of what follows the launch
+            result = result._replace(end_ps=max(result.end_ps - self._job.settings.launch_ps, 1))
+        begun_ps = result.end_ps if result else 0
         legs: list[Leg] = []
         if is_ring(operation):
             sharing = Counter(one.connection.nic for one in carried if not one.connection.inside)
             for each in rings:
                 known = each[-1].slices
                 connections = [one.connection for one in each]
-                legs.append(_ring_leg(connections, len(known.sizes), known.parts, sharing, over_ps))
+                legs.append(_ring_leg(connections, len(known.sizes), known.parts, sharing, begun_ps))
         elif result is not None:
             legs = [_graph_leg([one.connection for one in carried], result)]
         elif _independent(operation):
@@ -301,6 +306,8 @@ class Calls:
             legs = [_lone_leg(one.connection, written[one.connection.block]) for one in carried]
         else:
             raise AssertionError(operation)  # it was rejected before the run
+        launch_ps = self._job.settings.launch_ps
+        legs = [leg._replace(first_ps=leg.first_ps + launch_ps) for leg in legs]
         sooner_ps: dict[int, int] = {}
         if result is not None:
             ends = zip(group.members, result.of_ranks, strict=True)

@@ -23,7 +23,15 @@ from actors.ncclx.protocols import LL, LL128
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
 from actors.ncclx.transport.wiring import Side
-from actors.wire.message import MESSAGE_BYTES
+from actors.wire.message import (
+    COPY_FLAGGED,
+    COPY_FROM_NIC,
+    COPY_LINES,
+    COPY_PLAIN,
+    COPY_TO_NIC,
+    MESSAGE_BYTES,
+)
+from emu.devices.plan import copy_costs
 from emu.flow.messages import Load, crossing_ps, directed, host_ps, message_load
 from emu.flow.queue_pair_paths import CONTROL, FlowFabric, Paths, Way, parted
 from emu.scenario.schema import Scenario
@@ -212,13 +220,24 @@ class Connections:
         """Links of the fabric on which it sent."""
 
     def connection(
-        self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int
+        self,
+        send: Side,
+        receive: Side,
+        rank: int,
+        slices: Slices,
+        cut: tuple[int, int],
+        block: tuple[int, int],
     ) -> Connection:
-        """The connection with these two sides, of which a rank sends slices; they are counted."""
+        """The connection with these two sides, of which a rank sends slices; they are counted. `cut` are
+        slots and protocol, `block` is who copies into the buffer of a NIC.
+        """
+        slots, protocol = cut
         largest = slices.largest_bytes
         copy_ps = self.copy_ps(largest, protocol)
         if send.inside:
             return self._inside(send, slices, slots, copy_ps, protocol)
+        block_kbps = self._block_kbps(protocol)
+        copy_ps = self._copy_for_nics_ps(largest, protocol, copy_ps, block_kbps)
         fabric, policy = self._fabric, self.scenario.ncclx.qp_policy
         key = (send.group, send.channel, rank, send.peer, send.lane)
         first = self._posted.get(key, 0)
@@ -252,7 +271,30 @@ class Connections:
             send.nic,
             first,
             hops,
+            block=block if block_kbps else (-1, -1),
+            block_kbps=block_kbps * bits // max(8 * slices.total_bytes, 1),
         )
+
+    def _block_kbps(self, protocol: int) -> int:
+        """What a thread block copies into a buffer of a NIC, lines and all; 0 where it is no limit."""
+        rate_bps = self.scenario.gpu.nic_copy_rate_bps or 0
+        return written_bps(rate_bps, protocol) // 1000
+
+    def _copy_for_nics_ps(self, size_bytes: int, protocol: int, copy_ps: int, block_kbps: int) -> int:
+        """What both copies of a slice for NICs cost more than `copy_ps`, which is of one between NVLinks."""
+        costs = copy_costs(self.scenario)
+        plain = {int(LL): int(COPY_LINES), int(LL128): int(COPY_FLAGGED)}.get(protocol, int(COPY_PLAIN))
+        usual_ps = costs.latencies[plain]
+        total_ps = copy_ps
+        for end in (int(COPY_TO_NIC), int(COPY_FROM_NIC)):
+            total_ps += costs.latencies[plain | end] - usual_ps
+        if protocol == LL and costs.differ_by_nic():
+            total_ps += self._asked_ps()
+        if block_kbps:
+            total_ps += size_bytes * 8 * PS_OF_BIT_AT_KBPS // block_kbps
+        if costs.staged_bps:
+            total_ps += 2 * serialisation_ps(size_bytes, int(costs.staged_bps))
+        return total_ps
 
     def _sent(self, send: Side, loads: Sequence[Load], packets: Sequence[int]) -> tuple[OnLinks, int]:
         """What loads of queue pairs put on links, where it is counted, and their packets by the links that
@@ -340,11 +382,14 @@ class Connections:
         if protocol == LL:
             return 0
         gpu = self.scenario.gpu
+        latency_ps = gpu.lines_latency_ps if protocol == LL128 else gpu.copy_latency_ps
+        return self._asked_ps() + latency_ps + serialisation_ps(size_bytes, gpu.copy_rate_bps)
+
+    def _asked_ps(self) -> int:
+        """The two messages of a copy."""
         topology = self._fabric.topology
         end = topology.host_end(topology.gpus[0])
-        message_ps = serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
-        latency_ps = 0 if protocol == LL128 else gpu.copy_latency_ps
-        return 2 * message_ps + latency_ps + serialisation_ps(size_bytes, gpu.copy_rate_bps)
+        return 2 * (serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps)
 
     def _fixed_ps(self, side: Side, way: Way, largest_bytes: int, mtu_bytes: int) -> int:
         several = largest_bytes > mtu_bytes

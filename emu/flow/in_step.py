@@ -69,12 +69,18 @@ class _Sampled(Connections):
         """Packet-hops of all connections."""
 
     def connection(
-        self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int
+        self,
+        send: Side,
+        receive: Side,
+        rank: int,
+        slices: Slices,
+        cut: tuple[int, int],
+        block: tuple[int, int],
     ) -> Connection:
         before = self.seen.get(send.channel, (slices, False))
         self.seen[send.channel] = before[0], before[1] or not send.inside
         self.ways += 0 if send.inside else len(send.pairs)
-        found = super().connection(send, receive, rank, slices, slots, protocol)
+        found = super().connection(send, receive, rank, slices, cut, block)
         self.hops += found.hops
         return found
 

@@ -204,7 +204,6 @@ def _library(scenario: Scenario) -> Iterator[Line]:
         ("ncclx.watchdog", ncclx.watchdog_ps is not None),
         ("ncclx.init.store", ncclx.init.store != "none"),
         ("ncclx.connect.when", ncclx.connect.when != "beforehand"),
-        ("ncclx.launch", ncclx.launch_ps > 0),
     ):
         if given:
             yield key, "flow level does not have this", f"its default, or {PACKETS}"

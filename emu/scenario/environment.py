@@ -15,6 +15,7 @@ from emu.base.errors import Problem, ScenarioError
 from emu.base.records import Field, Mistake, MistakesError
 from emu.base.spelling import listed
 from emu.base.units import format_time, parse_time
+from emu.scenario.profiles import with_profiles
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.capture import MOST_CAPTURES, CaptureSection
 from emu.scenario.sections.flow_trace import FlowTraceSection
@@ -112,6 +113,10 @@ class Environment(Section):
     fidelity: Literal["packet", "flow", "auto"] = "packet"
     """Whether packets are emulated, or rates follow from the links that flows and calls share: see
     `docs/flow_level.md`. `auto` takes packets where they are few or queues decide, else rates."""
+    costs: Literal["auto", "none", "default"] = "auto"
+    """What calls of the library cost beside their bytes: the keys of docs/costs.md, where the scenario does
+    not write them. `none`: nothing. `default`: as published for the GPU (`gpu.model`) and the library.
+    `auto`: each key has its own default, 100 ns for an operation of a proxy and 0 for all else."""
     topology: Annotated[TopologySection, TOPOLOGIES]
     """The fabric."""
     frontend: FrontendSection = FrontendSection.defaults()
@@ -144,7 +149,9 @@ class Environment(Section):
 
     @classmethod
     def prepared(cls, keys: dict[str, Any]) -> dict[str, Any]:
-        """With `transport.kind: multipath` switches mark and do not pause, unless the scenario says so."""
+        """Profiles become the keys that they stand for; with `transport.kind: multipath` switches mark and do
+        not pause. Neither where the scenario says otherwise."""
+        keys = with_profiles(keys)
         transport, switch = keys.get("transport"), keys.get("switch") or {}
         if not isinstance(transport, dict) or transport.get("kind") != "multipath":
             return keys

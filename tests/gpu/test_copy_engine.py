@@ -1,6 +1,6 @@
 """Do copies take turns at the memory, and are their latencies paid beside one another?"""
 
-from actors.gpu.gpu import Gpu
+from actors.gpu.gpu import CopyCosts, Gpu
 from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
@@ -29,7 +29,7 @@ def fabric(copy_rate_bps: int = 8 * 10**12, latency_ps: int = 0) -> tuple[Kernel
     kernel = Kernel(2)
     listener = Listener(HOST, kernel)
     link = MessagePort(kernel.queue, 512 * 10**9, DELAY_PS, HOST, 3, 0, None)
-    gpu = Gpu(GPU, kernel.queue, link, copy_rate_bps, latency_ps)
+    gpu = Gpu(GPU, kernel.queue, link, copy_rate_bps, CopyCosts(latency_ps))
     kernel.add(listener)
     kernel.add(gpu)
     return kernel, listener, gpu

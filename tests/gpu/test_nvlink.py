@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.gpu.gpu import Gpu
+from actors.gpu.gpu import CopyCosts, Gpu
 from actors.gpu.nvlink import Block, Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
@@ -53,7 +53,7 @@ class Server:
         self.gpus = []
         for number in range(3):
             lanes = [MessagePort(queue, 512 * 10**9, 1_000, HOST, number, lane, None) for lane in range(3)]
-            gpu = Gpu(number, queue, lanes[0], 24 * 10**12, 0)
+            gpu = Gpu(number, queue, lanes[0], 24 * 10**12, CopyCosts())
             pairs = [
                 TransferPair(other, 2 * (number - (number > other)) + flags, bool(flags), 0)
                 for other in range(3)

@@ -16,6 +16,7 @@ from actors.ncclx.settings import Outstanding, Settings
 from actors.ncclx.transport.wiring import ConnectionBook, WiredJob, connect_groups, schedules_of
 from actors.port.link import MANAGEMENT_PORT, MessagePort
 from actors.wire.message import STATUS_SUCCESS
+from emu.devices.plan import copy_costs
 from tests.ncclx.toy import US, Toy, ToyNic, collective, scenario
 
 KIB = 1024
@@ -89,7 +90,7 @@ def operations(toy: Toy, call: GroupCall) -> list[list[int]]:
             kernel.add(host)
         elif node.role is Role.GPU:
             gpu = toy.scenario.gpu
-            kernel.add(Gpu(number, queue, links[0], gpu.copy_rate_bps, gpu.copy_latency_ps, False))
+            kernel.add(Gpu(number, queue, links[0], gpu.copy_rate_bps, copy_costs(toy.scenario), False))
         elif node.role is Role.NIC:
             kernel.add(ToyNic(number, queue, links[-1], pairs[number], US))
         elif node.role is Role.CONTROLLER:

@@ -121,3 +121,33 @@ def test_a_link_without_pfc_loses_and_the_others_stop() -> None:
     assert stopped.sent[3] == 1
     assert switch.ports[0].dropped[1] > 0
     assert switch.ports[1].dropped[1] == switch.ports[1].dropped[2] == 0
+
+
+@pytest.mark.parametrize(
+    ("drops", "asic", "lost"),
+    [
+        ("egress", "tomahawk4", 0),
+        ("both", "none", 2),
+        ("auto", "tomahawk4", 2),
+        ("auto", "none", 0),
+    ],
+)
+def test_broadcom_s_chips_drop_what_enters_by_the_port_of_a_storm_as_well(
+    drops: str, asic: str, lost: int
+) -> None:
+    watchdog = {"enabled": True, "detection": "10us", "restoration": "20us", "drops": drops}
+    section = {"pfc": {"watchdog": watchdog}, "buffer": {"asic": asic}}
+    one = Fabric(scenario(star(3), switch=section))
+    storm(one, 30 * US)
+    frame_arrives(one, 100, 0, 2)  # waits there, so that the pauses are a storm
+    before = frame_arrives(one, 5 * US, 2, 1)
+    during = [frame_arrives(one, at * US, 2, 1) for at in (15, 45)]
+    another_class = frame_arrives(one, 16 * US, 2, 1, priority=6)
+    after = frame_arrives(one, 51 * US, 2, 1)
+    one.run()
+    assert one.total("port_dropped_frames", "watchdog") == 1 + lost
+    arrived = [frame.sent_ps for frame in (before, another_class, after)]
+    assert arrived == [5 * US, 16 * US, 51 * US]
+    # What was dropped keeps the time at which it left its NIC.
+    assert [frame.sent_ps in (15 * US, 45 * US) for frame in during] == [lost == 0, lost == 0]
+    assert one.congestion_drops() == 0

@@ -52,7 +52,7 @@ from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.protocols import on_wire
 from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS, Channel
 from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
-from actors.wire.message import COPY_PLAIN, COPY_REDUCE
+from actors.wire.message import COPY_BLOCK, COPY_FROM_NIC, COPY_ORDERED, COPY_PLAIN, COPY_REDUCE, COPY_TO_NIC
 
 ALL_REDUCE: Final[i64] = 0
 ALL_GATHER: Final[i64] = 1
@@ -377,7 +377,32 @@ class RingChannel(Channel):
                 place: i64 = cursor.place_bytes()
                 data = orders.piece(place, size, reads, cursor.keeps(), flags & SENDS != 0, data)
             cursor.advance()
-            self.give(host, size, kind, flags, data)
+            self.give(host, size, kind, flags, data, self._nics(flags) if self.by_nic else 0)
+
+    def _nics(self, flags: i64) -> i64:
+        """What NICs have to do with a slice."""
+        nics: i64 = 0
+        blocks: i64 = COPY_BLOCK
+        if flags & SENDS != 0:
+            if self.send.sender.inside:
+                blocks = 0
+            else:
+                nics = COPY_TO_NIC | COPY_BLOCK
+        if flags & RECEIVES != 0 and not self.receive.inside:
+            nics |= COPY_FROM_NIC | blocks
+        return nics | COPY_ORDERED
+
+    def has_nics(self) -> bool:
+        return not self.send.sender.inside or not self.receive.inside
+
+    def polled(self) -> i64:
+        count: i64 = 0
+        if not self.cursor.done or self.copies > 0:
+            if not self.send.sender.inside:
+                count += 1
+            if not self.receive.inside:
+                count += 1
+        return count
 
     def waits_for(self) -> str:
         send, receive = self.send, self.receive

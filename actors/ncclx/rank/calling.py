@@ -45,6 +45,8 @@ class Calling:
         self.recorder: Recorder = recorder
         self.orders: Orders | None = orders
         """Where payload is real: what the channels order of the GPU."""
+        self.polled: i64 = 0
+        """Connections over NICs that the calls under way use."""
 
     def add(self, group: GroupCalls) -> None:
         """The next group."""
@@ -81,7 +83,10 @@ class Calling:
         end: i64 = group.end_channel(at)
         while place < end:
             channels[place].begin(host, at)
+            if host.proxy.poll_ps > 0:
+                call.polled += channels[place].polled()
             place += 1
+        self.polled += call.polled
         return True
 
     def is_copied(self, number: i64, at: i64) -> bool:
@@ -105,6 +110,8 @@ class Calling:
         if share is not None:
             share.give_back(number)
         call.end_ps = now
+        self.polled -= call.polled
+        call.polled = 0
         channels = self.ends.channels
         place: i64 = group.start
         end: i64 = place + group.count
@@ -122,6 +129,7 @@ class Calling:
         """Forget what is in flight."""
         for group in self.groups:
             group.abort()
+        self.polled = 0
 
     def fail(self, number: i64, status: i64, why: i64, peer: i64, port: i64, qpn: i64, now: i64) -> None:
         """The oldest call of a group that is not over cannot go on: note it, and give back the SMs."""
@@ -157,8 +165,12 @@ class Calling:
     def load(self, state: Plain) -> None:
         """Take up a saved state."""
         groups, connecting, share, recorder, orders = as_list(state)
+        self.polled = 0
         for group, saved in zip(list(self.groups), as_list(groups), strict=True):
             group.load(saved)
+            call = group.present
+            if call is not None:
+                self.polled += call.polled
         self.connecting.load(connecting)
         if self.share is not None:
             self.share.load(share)

@@ -27,6 +27,7 @@ _CALL_FIELDS: Final = (
     "held_by",
     "end_ps",
     "sent",
+    "polled",
 )
 
 
@@ -50,6 +51,8 @@ class Call:
         """When it was copied."""
         self.sent: i64 = 0
         """How many slices the group had sent then, since the job began."""
+        self.polled: i64 = 0
+        """Connections over NICs that the rank's proxy looks at for it."""
 
     def save(self) -> Plain:
         """State for a snapshot."""

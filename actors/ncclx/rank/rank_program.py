@@ -37,6 +37,7 @@ from actors.kernel.device import Plain, Tally
 from actors.kernel.event import Message
 from actors.kernel.event_log import CALLED, OPERATED
 from actors.kernel.state import load_fields, save_fields
+from actors.ncclx.protocols import SIMPLE
 from actors.ncclx.rank.calling import Calling
 from actors.ncclx.rank.computing import Computing
 from actors.ncclx.rank.ends import Ends
@@ -347,6 +348,17 @@ class ScriptProgram(Program):
         why, peer, port, pair = self.ends.waiting(group.start, group.start + group.count)
         self._fail(host, number, STATUS_TIMED_OUT, why, peer, port, pair, now)
         return True
+
+    # ---- the proxy
+
+    def polled(self) -> i64:
+        return self.calling.polled
+
+    def sees_data(self, context: i64) -> bool:
+        if context % ROLES != RECEIVE_DATA:
+            return False
+        ends = self.ends
+        return ends.channels[ends.receives[context // ROLES].channel].protocol != SIMPLE
 
     # ---- computing and SMs
 

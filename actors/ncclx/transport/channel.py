@@ -37,6 +37,10 @@ and what a copy costs. Each has buffers of its own in NCCL; here an end has as m
 which a call uses some, and slices of the call before that are under way count among them. With LL nothing
 needs the GPU, reductions neither: then, too, a rank's memory is kept beside its channels.
 
+NICs. Where a copy for a NIC costs more than another (`actors.gpu.gpu.CopyCosts`), the GPU is told which are:
+of what a NIC has received, and of what it is to send, lines of LL included. What goes on over NVLink passes
+the channel's thread block in the transfer, all else that a NIC has a part in passes it in the copy.
+
 Source: NCCLX (CTRAN), zero-copy; NCCL 2.30, user buffer registration (`ncclCommRegister`).
 """
 
@@ -57,7 +61,17 @@ from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.protocols import LL, LL128, SIMPLE, on_wire
 from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
 from actors.ncclx.transport.posting import Totals
-from actors.wire.message import COPY_FLAGGED, COPY_PLAIN, COPY_REDUCE
+from actors.wire.message import (
+    COPY_BLOCK,
+    COPY_FLAGGED,
+    COPY_FROM_NIC,
+    COPY_KINDS,
+    COPY_LINES,
+    COPY_ORDERED,
+    COPY_PLAIN,
+    COPY_REDUCE,
+    COPY_TO_NIC,
+)
 
 BY_GPU: Final[i64] = -1
 RECEIVES: Final[i64] = 1
@@ -86,6 +100,10 @@ class Channel:
         """Protocol of the operation."""
         self.zero_copy: bool = False
         """Whether what is only moved needs no GPU."""
+        self.by_nic: bool = False
+        """Whether the GPU is told which copies are for NICs."""
+        self.by_peer: bool = False
+        """Whether there is a thread block for each peer, as of sends and receives."""
         self.in_line: bool = False
         """Whether some operations need no GPU, so that the order of those that do is kept here."""
         self.direct: i64 = 0
@@ -128,8 +146,12 @@ class Channel:
         """What `give` was asked for with that note is done; `data` goes on, where payload is real."""
         raise AssertionError(f"channel {self.number} copies nothing")
 
-    def give(self, host: Host, size: i64, kind: i64, note: i64, order: bytes | None = None) -> None:
-        """Let the GPU copy or reduce a slice, or nobody where that is not needed."""
+    def give(
+        self, host: Host, size: i64, kind: i64, note: i64, order: bytes | None = None, nics: i64 = 0
+    ) -> None:
+        """Let the GPU copy or reduce a slice, or nobody where that is not needed. `nics`: what a NIC has to
+        do with it.
+        """
         self.copies += 1
         if host.events is not None:
             self.given.append(host.queue.now_ps)
@@ -141,13 +163,18 @@ class Channel:
             if memory is not None and order is not None:
                 self.moved.append(memory.carry_out(read_order(order)))
                 order = None
-            if self.protocol == LL or (self.zero_copy and kind == COPY_PLAIN):
+            direct: bool = self.protocol == LL and nics & (COPY_TO_NIC | COPY_FROM_NIC) == 0
+            if direct or (self.zero_copy and kind == COPY_PLAIN):
                 self.direct += 1
                 self.totals.direct += 1
                 self.line.append(note)
                 self._advance(host)
                 return
             self.line.append(BY_GPU)
+        if nics != 0:
+            kind |= nics
+            if self.protocol == LL:
+                kind |= COPY_LINES
         host.copy(self.program, self.gpu_port, self.number, size, kind, note, self.priority, order)
 
     def on_copied(self, host: Host, message: Message) -> None:
@@ -186,6 +213,14 @@ class Channel:
     def moves(self, note: i64) -> i64:
         """What an operation that `give` was asked for with this note does: RECEIVES, SENDS, REDUCES."""
         raise AssertionError(f"channel {self.number} copies nothing")
+
+    def polled(self) -> i64:
+        """How many connections over NICs it uses in its operation, which the rank's proxy looks after."""
+        raise AssertionError(f"channel {self.number} walks nothing")
+
+    def has_nics(self) -> bool:
+        """Whether it has connections over NICs."""
+        raise AssertionError(f"channel {self.number} walks nothing")
 
     def _next_moved(self) -> bytes | None:
         """What goes on of the oldest operation under way."""
@@ -467,6 +502,44 @@ class GraphChannel(Channel):
             moves |= REDUCES
         return moves
 
+    def polled(self) -> i64:
+        count: i64 = 0
+        place: i64 = 0
+        while place < len(self.send_lines):
+            if len(self.send_lines[place]) > 0 and not self.sends[place].sender.inside:
+                count += 1
+            place += 1
+        place = 0
+        while place < len(self.receive_lines):
+            if len(self.receive_lines[place]) > 0 and not self.receives[place].inside:
+                count += 1
+            place += 1
+        return count
+
+    def has_nics(self) -> bool:
+        for send in self.sends:
+            if not send.sender.inside:
+                return True
+        return any(not receive.inside for receive in self.receives)
+
+    def _nics(self, task: Task) -> i64:
+        """What NICs have to do with a step."""
+        nics: i64 = 0
+        blocks: i64 = COPY_BLOCK
+        for place in task.sends:
+            if self.sends[place].sender.inside:
+                blocks = 0
+            else:
+                nics |= COPY_TO_NIC | COPY_BLOCK
+        if task.receive >= 0 and not self.receives[task.receive].inside:
+            nics |= COPY_FROM_NIC | blocks
+        if self.by_peer:
+            block: i64 = len(self.sends) + task.receive
+            if len(task.sends) > 0:
+                block = task.sends[0]
+            nics += block * COPY_KINDS
+        return nics | COPY_ORDERED
+
     def _go_on(self, host: Host, number: i64) -> None:
         """Give the GPU what may be done of a step, and of those that it held up."""
         line: list[int] = [number]
@@ -502,6 +575,7 @@ class GraphChannel(Channel):
         if receive >= 0 and self.receive_lines[receive][self.receive_heads[receive]] != number:
             return False
         kind: i64 = COPY_REDUCE if task.reduces else COPY_PLAIN
+        nics: i64 = self._nics(task) if self.by_nic else 0
         while task.issued < task.slices:
             if receive >= 0 and self.receives[receive].taken == self.receives[receive].ready:
                 return False
@@ -524,7 +598,7 @@ class GraphChannel(Channel):
                 self.sends[place].take(on_wire(self.protocol, size))
                 self.sent += 1
             task.issued += 1
-            self.give(host, size, kind, number, data)
+            self.give(host, size, kind, number, data, nics)
         self.left -= 1
         return True
 

@@ -345,6 +345,8 @@ class ReceiveEnd(End):
         super().__init__(channel, peer, place, slots, control)
         self.nic_port: i64 = nic_port
         self.receiver: Receiver = receiver
+        self.inside: bool = False
+        """Whether it is over NVLink."""
         self.expected: i64 = 0
         self.cleared: i64 = 0
         self.ready: i64 = 0

@@ -383,7 +383,7 @@ def channels_of(settings: Settings, topology: Topology, kind: str, gpus: Sequenc
     channels = channel_count(topology, gpus, settings.channels)
     if kind == COLLECTIVE:
         return channels
-    return exchange_channels(topology, gpus, channels, settings.channels_per_peer)
+    return exchange_channels(topology, gpus, channels, settings.channels_per_peer, settings.exchange_gbps)
 
 
 def _called(plan: ScriptPlan) -> tuple[list[Sequence[GroupCall]], list[int]]:

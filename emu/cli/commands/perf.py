@@ -29,6 +29,7 @@ from emu.cli.terminal import TimeLeft
 from emu.engine.outcome import Ending, Observer, Progress, RunOptions
 from emu.run_directory.run_directory import RunDirectory
 from emu.scenario.load import Loaded, load, load_mapping
+from emu.scenario.profiles import costs_line
 from emu.scenario.set_options import Override, override_with, parse_override
 from emu.summary.jobs import planned_bytes, status_name
 from emu.summary.nccl_table import (
@@ -362,6 +363,7 @@ class _Perf(Observer):
             self._say(footer(self._config, self.rows))
         job = result.summary.jobs["perf"]
         self._say([f"# {idle}" for idle in (job.idle_nics, job.idle_ports) if idle])
+        self._say([f"# {costs_line(self._prepared.scenario)}"])
         if result.outcome.ending is not Ending.FINISHED or result.interrupted:
             self.failures.append(result.outcome.message or result.verdict)
         for failure in self.failures:

@@ -1,12 +1,12 @@
 """Sections `host` (proxies, host links, PCIe, NVLink) and `gpu` (the copy engine).
 
-Costs without a published figure are zero, so that nothing is charged by guess. Sources: "Breaking Band: A
-Breakdown of High-performance Communication" (Zambre et al., ICPP'19, server CPUs with ConnectX-4) for posts,
-175.4 ns with descriptor, barriers, doorbell and the copy to the NIC, and for polled completions, 61.6 ns, so
-(175.4 + 2 x 61.6) / 3 = 99.6 ns on average over a slice's operations; PCIe Gen5 x16 carries
-32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s (NVIDIA, H100 data sheet), and it has 132 SMs
-(H100 white paper). What NVLinks carry of payload, and what operations of the NVSwitch lose, are NCCL 2.30's
-constants (`src/graph/topo.h`, `src/graph/tuning.cc`); docs/servers.md has them beside measurements.
+Costs are zero unless `costs` or the scenario sets them (`emu.scenario.profiles`, docs/costs.md). Sources:
+"Breaking Band: A Breakdown of High-performance Communication" (Zambre et al., ICPP'19, server CPUs with
+ConnectX-4) for posts, 175.4 ns with descriptor, barriers, doorbell and the copy to the NIC, and for polled
+completions, 61.6 ns, so (175.4 + 2 x 61.6) / 3 = 99.6 ns on average over a slice's operations; PCIe Gen5 x16
+carries 32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s (NVIDIA, H100 data sheet), and it has
+132 SMs (H100 white paper). What NVLinks carry of payload, and what operations of the NVSwitch lose, are NCCL
+2.30's constants (`src/graph/topo.h`, `src/graph/tuning.cc`); docs/servers.md has them beside measurements.
 """
 
 from typing import Annotated, Literal
@@ -14,7 +14,15 @@ from typing import Annotated, Literal
 from emu.base.records import Field
 from emu.base.units import parse_rate, parse_size, parse_time
 from emu.scenario.section import Section
-from emu.scenario.yaml.values import AutoDelayPs, DelayPs, PositiveSizeBytes, RateBps, TimePs
+from emu.scenario.yaml.values import (
+    AutoDelayPs,
+    AutoRateBps,
+    AutoTimePs,
+    DelayPs,
+    PositiveSizeBytes,
+    RateBps,
+    TimePs,
+)
 
 
 class NvlinkSection(Section):
@@ -70,6 +78,19 @@ class HostSection(Section):
     proxy_cost_ps: TimePs = parse_time("100ns")
     """CPU time a proxy spends on one operation: a post (of data or a clear-to-send) or a completion. A slice
     is one post and two completions at either end; Zambre et al. (ICPP'19) measured 175 ns and 62 ns."""
+    proxy_poll_ps: TimePs = 0
+    """CPU time in which a proxy looks at one connection over NICs; its round is as long as the connections of
+    its rank's calls under way need. 0: it knows at once what came up."""
+    proxy_batched_ps: AutoTimePs = None
+    """CPU time of each operation of a round but the first: no doorbell of its own. For `proxy_poll` above 0.
+    `auto`: `proxy_cost`."""
+    tail_delay_ps: TimePs = 0
+    """From when a GPU's threads write a flag into host memory until the proxy can see it."""
+    head_delay_ps: TimePs = 0
+    """From when the proxy, or a NIC, writes a flag into host memory until GPU threads that poll it go on."""
+    gpudirect: bool = True
+    """Whether NICs read and write GPU memory. Otherwise data passes through host memory at both ends: all
+    copies of a GPU for NICs share `pcie.rate`, and each takes a `tail_delay` or `head_delay` more."""
     pcie: PcieSection = PcieSection.defaults()
     """The way of data between GPUs and NICs."""
     nvlink: NvlinkSection = NvlinkSection.defaults()
@@ -84,10 +105,24 @@ class HostSection(Section):
 class GpuSection(Section):
     """Every GPU."""
 
+    model: Literal["auto", "a100", "h100", "h200", "h20", "h800", "b200"] = "auto"
+    """A GPU whose constants are those of `copy_rate`, `channel_rate`, `sms`, `host.nvlink.rate`,
+    `host.nvlink.nvls_efficiency` and `ncclx.tuner.gpu`, where the scenario does not write them. `auto`: each
+    by its own default, an H100's."""
     copy_rate_bps: RateBps = parse_rate("24T")
     """Rate of a copy between compute and channel buffer. 3 TB/s."""
     copy_latency_ps: TimePs = 0
-    """Fixed time before a copy moves its first byte."""
+    """Fixed time of a copy with Simple, beside its bytes: barriers of the thread block."""
+    lines_latency_ps: TimePs = 0
+    """The same with LL128: lines are put together from registers of several threads."""
+    fence_ps: TimePs = 0
+    """Fence of the system before the flag of what a NIC is to send, with Simple and LL128; lines of LL need
+    none."""
+    flush_ps: TimePs = 0
+    """The library's flush, a READ of the NIC to itself, before what it has received with Simple is used."""
+    nic_copy_rate_bps: AutoRateBps = None
+    """What a channel, which is a thread block, copies into and out of buffers of NICs; lines as with
+    `channel_rate`. What goes on over NVLink passes it there. `auto`: no limit but `copy_rate`."""
     channel_rate_bps: RateBps = parse_rate("24GB/s")
     """What a channel, which is a thread block, writes over NVLink with Simple; 7/8 of it with LL128 and 5/8
     with LL, lines included. From `host.nvlink.rate` on it is no limit. One channel of NCCL 2.30's ring moved

@@ -161,6 +161,9 @@ class TunerSection(Section):
 class NcclxSection(Section):
     """Channels, their buffers, queue pairs and admission."""
 
+    version: Literal["auto", "2.30.7"] = "auto"
+    """NCCL's version whose rule `channels_per_peer: auto` follows. `auto`: that of 2.29 for one peer, with
+    the halving of 2.30 for several."""
     channels: AutoChannels = None
     """Channels of a communicator; each carries its share of every operation. `auto`: as NCCL on Hopper GPUs,
     a ring for each NIC of a server, each on two channels; twice as many between servers where that is below
@@ -168,7 +171,8 @@ class NcclxSection(Section):
     channels_per_peer: AutoChannels = None
     """Channels between two ranks of all_to_all, all_to_allv, gather, scatter, sendrecv and transfers
     (NCCL_NCHANNELS_PER_NET_PEER), no more than `channels`. `auto`: two, or one for each NIC of a GPU if those
-    are more; half of it, and again, where peers are too many for a round over all channels."""
+    are more; with `version: 2.30.7` as many as the rate of the GPU's NICs has 14 GB/s, or one for each NIC if
+    those are more; half of it, and again, where peers are too many for a round over all channels."""
     pxn: bool = True
     """Whether `algorithm: auto` of an all_to_all or all_to_allv is `pxn` where there are several servers with
     equally many GPUs, several each, on NVLink; otherwise `direct` (NCCL_PXN_DISABLE)."""

@@ -69,6 +69,7 @@ COMMON: Final[tuple[Location, ...]] = (
     ("transport", "control_priority"),
     ("host", "nvlink"),
     ("host", "node"),
+    ("gpu", "model"),
 )
 """What is one for the whole fabric: routes name their switch, ends of a link or queue pair agree,
 servers are of one build."""

@@ -312,6 +312,10 @@ class WatchdogSection(Section):
     """Without a pause for so long it is as before."""
     action: Literal["drop", "forward"] = "drop"
     """Whether a storm's queue drops what comes, or sends in spite of the pauses."""
+    drops: Literal["auto", "egress", "both"] = "auto"
+    """With `action: drop`, whether frames are dropped that are to leave by the port of a storm in its class,
+    or those that enter there as well. `auto`: both where `switch.buffer.asic` names a chip, which are all
+    Broadcom's (sonic-net/sonic-mgmt#7919), egress elsewhere, as on boxes of Mellanox and Cisco."""
 
 
 class PfcSection(Section):
