@@ -3,6 +3,7 @@
 Importing it installs the finder of the compiled packet path.
 """
 
-from actors.compiled.finder import install
+from actors.compiled import finder, moved_names
 
-install()
+finder.install()
+moved_names.install()

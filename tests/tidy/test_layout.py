@@ -12,7 +12,7 @@ from tests.tidy import map_of_modules
 from tests.tidy.tracked import PACKAGES, python_files, text_of, tracked_files, tree_of
 
 TOP_LEVEL = {
-    *(".ci", ".gitignore", "actors", "deploy", "docs", "emu", "scenarios", "tests"),
+    *(".ci", ".git-blame-ignore-revs", ".gitignore", "actors", "deploy", "docs", "emu", "scenarios", "tests"),
     *(
         "CHANGELOG.md",
         "LICENSE",
