@@ -26,7 +26,7 @@ from tests.scenario.scenarios import (
     refusals,
     scenario,
 )
-from tests.tidy import map_of_modules
+from tests.tidy import map_of_modules, sizes_of_wings
 from tests.tutorials import pages
 from tests.workload import chakra_files
 
@@ -74,6 +74,8 @@ def main() -> None:
     for page in pages.PAGES.values() if tutorials else ():
         rewritten(page, pages.executed(page.read_text(encoding="utf-8"), large=emu.is_compiled())[0])
     rewritten(ROOT / map_of_modules.PAGE, map_of_modules.page())
+    design = ROOT / sizes_of_wings.PAGE
+    rewritten(design, sizes_of_wings.page(design.read_text("utf-8")))
     rewritten(ROOT / "docs/summary.schema.json", json.dumps(summary.json_schema(), indent=2) + "\n")
     rewritten(ROOT / "deploy/grafana/emu.json", dashboard.text())
     for rank in range(4):

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.tidy import map_of_modules
+from tests.tidy import map_of_modules, sizes_of_wings
 from tests.tidy.tracked import PACKAGES, python_files, text_of, tracked_files, tree_of
 
 TOP_LEVEL = {
@@ -183,6 +183,17 @@ def test_every_module_says_what_it_answers() -> None:
 
 def test_the_map_of_the_modules_is_what_make_golden_writes() -> None:
     assert text_of(map_of_modules.PAGE) == map_of_modules.page(), "run `make golden`"
+
+
+def test_the_sizes_of_the_wings_are_near_those_of_the_page() -> None:
+    """Near: each commit changes them, and a table that says so to the line would be in every conflict."""
+    _, _, rest = text_of(sizes_of_wings.PAGE).partition(sizes_of_wings.MARK)
+    rows = re.findall(r"^\| (\S+) \| \d+ \| ([\d,]+) \| [\d,]+ \|$", rest, re.MULTILINE)
+    said = {wing: int(statements.replace(",", "")) for wing, statements in rows}
+    found = {wing: statements for wing, (_, statements, _) in sizes_of_wings.sizes().items()}
+    assert said.keys() == found.keys() | {"all"}
+    off = {wing: (said[wing], now) for wing, now in found.items() if abs(said[wing] - now) > 0.1 * now}
+    assert off == {}, "run `make golden`"
 
 
 def test_a_first_line_of_the_tool_is_a_statement_that_an_index_can_use() -> None:
