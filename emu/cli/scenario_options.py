@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from emu.base.errors import UsageError
+from emu.base.outside import file_text
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.base.spelling import did_you_mean, listed
 from emu.base.units import parse_time
@@ -53,10 +54,9 @@ def expanded(texts: Sequence[str]) -> tuple[str, ...]:
             found.append(text)
             continue
         try:
-            lines = Path(text[1:]).read_text("utf-8").splitlines()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "is no text"
-            raise UsageError(f"--set {text}: {reason}; accepted: a file with key=value lines") from error
+            lines = file_text(Path(text[1:]), "a file with key=value lines", strict=True).splitlines()
+        except UsageError as error:
+            raise UsageError(f"--set @{error}") from error
         found += [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     return tuple(found)
 
@@ -106,7 +106,7 @@ def no_such_scenario(given: str) -> UsageError:
     return UsageError(f"{given}: there is no such file, nor a scenario of that name{hint}")
 
 
-_CLASS: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_CLASS: Final = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def reading(function: Command) -> Command:

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from emu.api import prepare, run_prepared
 from emu.base.errors import ScenarioError, UsageError
+from emu.base.outside import file_text
 from emu.base.units import counted
 from emu.cli.columns import say
 from emu.cli.commands.run import show_run
@@ -29,6 +30,7 @@ from emu.doors.pytorch.torchrun import Recording, on_fabric, scenario_of
 from emu.doors.pytorch.translate import Role, facts_of, rows_of
 from emu.engine.outcome import RunOptions
 from emu.run_directory.run_directory import RunDirectory
+from emu.scenario.yaml.document import MAX_FILE_BYTES
 from emu.workload.composing import Program
 
 NOT_LIVE: Final = (
@@ -165,7 +167,9 @@ def command(
     changes = [Change("as it is"), *_changes(questions)] if questions else []
     gpu = gpu_named(gpu_name)
     times = KernelTimes(gpu, kernel_times)
-    environment = yaml.safe_load(Path(fabric).read_text("utf-8")) if fabric else pod_for(ranks)
+    environment = (
+        yaml.safe_load(file_text(Path(fabric), "a scenario", MAX_FILE_BYTES)) if fabric else pod_for(ranks)
+    )
     recording = Recording(script, ranks, 8, gpu, record_steps, fake, module, timeout)
     recording.check()
     _check_fit(environment, ranks, fabric, assignments, seed, variant)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from emu.base.errors import UsageError
+from emu.base.outside import file_text, json_of
 from emu.base.units import aligned
 from emu.summary.junit import Case, junit_text
 from emu.views.reports.html_file import document, table
@@ -204,10 +205,10 @@ def _ratio(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
 def _read(directory: Path) -> Any:
     path = directory / JSON_NAME if directory.is_dir() else directory
     try:
-        value = json.loads(path.read_text("utf-8"))
+        value = json_of(file_text(path, "what --out of `emu accept` wrote"))
         assert isinstance(value["answers"], list)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; accepted: what --out of `emu accept` wrote") from error
+    except UsageError:
+        raise
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise UsageError(f"{path}: no answers of `emu accept`; accepted: what its --out wrote") from error
     return value

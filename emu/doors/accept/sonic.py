@@ -12,7 +12,6 @@ S6100), 27040 (case 3), 27207 (case 4).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from actors.kernel.counters import (
 )
 from emu.api import prepare, run_prepared
 from emu.base.errors import UsageError
+from emu.base.outside import file_text, json_of
 from emu.base.side_by_side import side_by_side
 from emu.base.spelling import listed
 from emu.base.units import format_rate, format_size, parse_rate
@@ -34,6 +34,7 @@ from emu.doors.accept.answers import Answer, Check
 from emu.engine.outcome import RunOptions
 from emu.results.summary import Summary
 from emu.scenario.load import Loaded, load_mapping
+from emu.scenario.yaml.document import MAX_FILE_BYTES
 
 SHORT_BYTES: Final = 8 << 20
 LONG_BYTES: Final = 32 << 20
@@ -182,14 +183,11 @@ def box_of(file: Path, rate_bps: int | None) -> Box:
 def _tables(file: Path) -> dict[str, dict[str, Any]] | None:
     """The tables of a configuration; None where it is no such thing, of which the loader says more. Raises
     UsageError."""
-    try:
-        text = file.read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; accepted: a config_db.json") from error
+    text = file_text(file, "a config_db.json", MAX_FILE_BYTES)
     if not text.strip():
         raise UsageError(f"{file}: is empty; accepted: a config_db.json")
     try:
-        value = json.loads(text)
+        value = json_of(text)
     except ValueError:
         return None
     if not isinstance(value, dict):

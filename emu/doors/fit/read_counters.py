@@ -27,7 +27,9 @@ from actors.kernel.counters import (
     Metric,
 )
 from emu.base.errors import UsageError
+from emu.base.outside import file_text
 from emu.counts.collected import DeviceRecord
+from emu.scenario.yaml.document import MAX_FILE_BYTES
 
 KNOWN: Final[dict[str, Metric]] = {
     "np_ecn_marked_roce_packets": NIC_NP_ECN_MARKED_ROCE_PACKETS,
@@ -73,10 +75,7 @@ def read_counters(paths: Sequence[Path]) -> dict[str, int]:
 
 
 def _read(path: Path) -> dict[str, int]:
-    try:
-        text = path.read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; accepted: a text of counters") from error
+    text = file_text(path, "a text of counters", MAX_FILE_BYTES)
     found: dict[str, int] = {}
     for name, value in _LINE.findall(text):
         of_all = _PRIORITY.sub("_prio_", name)

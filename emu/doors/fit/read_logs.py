@@ -15,7 +15,6 @@ Source: nccl-tests 2.17 (`src/common.cu`, `src/util.cu`), perftest 4.5 (`src/per
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -24,11 +23,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 from actors.ncclx.operations import OPERATIONS
 from emu.base.errors import UsageError
+from emu.base.outside import file_text, json_of
 from emu.base.spelling import listed, shown
 from emu.base.units import counted
 from emu.workload.perf_scan import which_test
 
-LARGEST_BYTES: Final = 64 << 20
+LARGEST_BYTES: Final = 16 << 20
 """Largest log."""
 Column = Literal["in-place", "out-of-place"]
 
@@ -95,12 +95,7 @@ MOST_BYTES: Final = 1 << 50
 
 def read_log(path: Path, operation: str, column: Column) -> Log:
     """The log in a file; `operation` where the log does not say it. Raises UsageError."""
-    try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise UsageError(f"{path}: larger than {LARGEST_BYTES >> 20} MiB; accepted: one log of a test")
-        text = path.read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    text = file_text(path, "one log of a test", LARGEST_BYTES)
     if not text.strip():
         raise UsageError(f"{path}: is empty; accepted: a log of nccl-tests or perftest")
     if text.lstrip().startswith("{"):
@@ -222,7 +217,7 @@ def _sorted(path: Path, rows: Mapping[int, float]) -> tuple[Measured, ...]:
 def _of_json(path: Path, text: str, operation: str, column: Column) -> Log:
     half = column.replace("-", "_")
     try:
-        value: Any = json.loads(text)
+        value: Any = json_of(text)
         rows = {}
         for at, one in enumerate(value["results"]):
             size_bytes, time_us = one["size"], one[half]["time"]
@@ -236,7 +231,7 @@ def _of_json(path: Path, text: str, operation: str, column: Column) -> Log:
         ranks, servers = len(devices), len({one["hostname"] for one in devices})
         models = [str(word) for one in devices for word in one.values() if str(word).startswith("NVIDIA ")]
         said = " ".join(str(word) for word in value.get("args", ()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__} {error}"[:60]
         raise UsageError(
             f"{path}: is no JSON of nccl-tests ({reason}); accepted: what its -J writes"

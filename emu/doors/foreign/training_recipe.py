@@ -27,6 +27,7 @@ MOST: Final = 1 << 24
 _ASSIGNED: Final = re.compile(
     r"(?:^|[\s;])(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|\$\(\([^)]*\)\)|[^\s;()]*)"
 )
+LONGEST_EXPANDED: Final = 1 << 20
 _USED: Final = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
 _SUM: Final = re.compile(r"\$\(\(([\w\s*/+$(){}-]*)\)\)")
 _SLURM: Final = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
@@ -295,8 +296,18 @@ def _options(text: str) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _expanded(text: str, variables: Mapping[str, str]) -> str:
+    """A text with its variables put in. RecipeError if that makes it long: each may double the one before."""
+    length = 0
+
     def value(found: re.Match[str]) -> str:
-        return variables.get(found[1] or found[3], found[2] if found[2] is not None else found[0])
+        nonlocal length
+        put = variables.get(found[1] or found[3], found[2] if found[2] is not None else found[0])
+        length += len(put)
+        if length > LONGEST_EXPANDED:
+            line = text.count("\n", 0, found.start()) + 1
+            reason = f"with its variables put in, the script is longer than {LONGEST_EXPANDED} characters"
+            raise RecipeError(line, reason, "a script that is shorter")
+        return put
 
     def product(found: re.Match[str]) -> str:
         words = re.split(r"\s*([*/])\s*", re.sub(r"[${}()]", "", found[1]).strip())

@@ -14,7 +14,6 @@ Source: PyTorch, `torch/csrc/distributed/c10d/FlightRecorder.hpp`; Python, `Lib/
 
 from __future__ import annotations
 
-import json
 import math
 import pickletools
 import re
@@ -23,10 +22,13 @@ from pathlib import PurePath
 from typing import Any, ClassVar, Final
 
 from emu.base.errors import FormatError
+from emu.base.outside import MOST_PARTS, json_of
 from emu.doors.pytorch.kineto import CALLS, ELEMENTS, ROOTED, members, whole_of
 from emu.doors.pytorch.record import Call, Kernel, Mark, Record, Step, Wait
 
-MOST_BYTES: Final = 2**28
+MOST_BYTES: Final = 2**26
+MOST_OPCODES: Final = 2_000_000
+"""Of a pickle: some sixty to an entry, and PyTorch keeps 2,000 entries unless told otherwise."""
 MOST_ENTRIES: Final = 10**6
 _TRANSFER: Final = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
 _RANK: Final = re.compile(r"(\d+)(?:\.json)?$")
@@ -48,7 +50,9 @@ def literal(data: bytes) -> Any:
     """What a pickle of plain values holds. DumpError at an opcode that makes anything else."""
     stack = _Stack()
     try:
-        for opcode, argument, at in pickletools.genops(data):
+        for number, (opcode, argument, at) in enumerate(pickletools.genops(data)):
+            if number == MOST_OPCODES:
+                raise DumpError(0, f"byte {at}: the pickle goes on", f"at most {MOST_OPCODES} opcodes")
             name = opcode.name
             if name == "STOP":
                 return stack.values.pop()
@@ -160,8 +164,8 @@ def dump_of(data: bytes, file: str) -> Record:
         whole = literal(data)
     else:
         try:
-            whole = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            whole = json_of(data, 4 * MOST_PARTS)
+        except ValueError as error:
             raise DumpError(0, f"is no JSON: {error}", "what PyTorch's flight recorder dumps") from error
     entries = whole.get("entries") if isinstance(whole, dict) else None
     if not isinstance(entries, list) or not entries:

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from emu.base.errors import UsageError
+from emu.base.outside import file_bytes
 from emu.base.spelling import did_you_mean, listed
-from emu.doors.pytorch.kineto import KinetoError, is_trace, kernel_rows, read_trace
+from emu.doors.pytorch.kineto import MOST_BYTES, KinetoError, is_trace, kernel_rows, read_trace
 from emu.doors.pytorch.record import Kernel
 
 FOLDER: Final = Path(__file__).parent / "kernel_times"
@@ -257,7 +258,7 @@ def _own_rows(path: Path) -> Iterable[tuple[str, str, str, float]]:
         if not is_trace(opened.read(2**16)):
             return _rows(path)
     try:
-        rows = list(kernel_rows(read_trace(path.read_bytes())))
+        rows = list(kernel_rows(read_trace(file_bytes(path, "a trace of torch.profiler", MOST_BYTES))))
     except KinetoError as error:
         raise UsageError(f"{path}: {error}") from error
     if not rows:

@@ -37,11 +37,13 @@ from statistics import median
 from typing import Any, ClassVar, Final, NamedTuple
 
 from emu.base.errors import FormatError
+from emu.base.outside import GZIP, MOST_PARTS, parts_in, unpacking
 from emu.doors.pytorch.record import Call, Kernel, Mark, Operation, Record, Step, Wait
 
-MOST_BYTES: Final = 2**30
+MOST_BYTES: Final = 2**28
+LEAST_PART: Final = 6
+"""Bytes of a value of a trace at least, on the average; 11 in those of PyTorch 2."""
 """Largest trace, unpacked."""
-GZIP: Final = b"\x1f\x8b"
 REACTION_NS: Final = 20_000
 """How soon a kernel begins after what it waited for. Measured between two streams of an H200: 1 to 3 us."""
 ON_GPU: Final = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
@@ -159,19 +161,26 @@ class Trace:
 
 
 def unpacked(data: bytes) -> bytes:
-    """What a plain or gzipped file holds. KinetoError if it is too large or no gzip."""
-    if not data.startswith(GZIP):
-        return data
-    opened = zlib.decompressobj(wbits=31)
+    """What a plain or gzipped file holds. KinetoError if it is too large, no gzip, or plainly no trace: that
+    is found before any of it is kept."""
+    size = parts = 0
+    kernels = False
+    tail = b""
     try:
-        found = opened.decompress(data, MOST_BYTES + 1)
-    except zlib.error as error:
-        raise KinetoError(0, f"cannot be unpacked: {error}", "gzip") from error
-    if len(found) > MOST_BYTES:
-        raise KinetoError(0, "is too large", f"at most {MOST_BYTES} bytes, unpacked")
-    if not opened.eof:
-        raise KinetoError(0, "is cut off", "a whole gzip file")
-    return found
+        for chunk in unpacking(data):
+            size += len(chunk)
+            parts += parts_in(chunk)
+            kernels = kernels or b"kernel" in (tail + chunk).lower()
+            tail = chunk[-8:]
+            if size > MOST_BYTES:
+                raise KinetoError(0, "is too large", f"at most {MOST_BYTES} bytes, unpacked")
+    except ValueError as error:
+        raise KinetoError(0, str(error), "a whole gzip file") from error
+    if parts > size // LEAST_PART + MOST_PARTS // 10:
+        raise KinetoError(0, f"has {parts} values in {size} bytes", "what torch.profiler exports")
+    if not kernels:
+        raise KinetoError(0, "no kernel in it", "a trace with ProfilerActivity.CUDA")
+    return b"".join(unpacking(data))
 
 
 def is_trace(data: bytes) -> bool:

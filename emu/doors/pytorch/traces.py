@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from emu.base.errors import FormatError, Problem, ScenarioError
+from emu.base.spelling import shown
 from emu.base.units import counted
 from emu.doors.pytorch.flight_dumps import dump_of, is_dump
 from emu.doors.pytorch.kernels import KernelTimes, gpu_named
@@ -61,6 +62,7 @@ def job_of(files: Sequence[Path]) -> Job:
         except FormatError as error:
             reason = f"{error.unit} {error.line}: {error.reason}" if error.line else error.reason
             raise ScenarioError([Problem(str(path), 0, "", reason, error.accepted)]) from error
+        _check_calls(path, records[-1])
     records.sort(key=lambda one: one.rank)
     last = str(files[-1])
     for before, after in pairwise(records):
@@ -86,6 +88,22 @@ def job_of(files: Sequence[Path]) -> Job:
         "\n".join(about) + "\n" + yaml.safe_dump([job], sort_keys=False, width=110, default_flow_style=None)
     )
     return Job("".join(f"  {line}\n" for line in text.splitlines()), world)
+
+
+def _check_calls(path: Path, record: Record) -> None:
+    """Raises ScenarioError if a rank calls in a group that it is not in, or to a rank that is not in it."""
+    for call in record.operations:
+        if not isinstance(call, Call):
+            continue
+        ranks = record.groups.get(call.group)
+        strangers = [rank for rank in (record.rank, call.peer) if rank >= 0 and rank not in (ranks or ())]
+        if ranks is None or strangers:
+            who = f"of ranks {shown(ranks)}" if ranks is not None else "of which it says no ranks"
+            reason = f"rank {record.rank} calls {call.op} in group {call.group!r} {who}"
+            if strangers and strangers[0] != record.rank:
+                reason += f", with rank {strangers[0]}"
+            accepted = "the file of a rank of the group, under its own name (`..._RANK`)"
+            raise ScenarioError([Problem(str(path), 0, "", reason, accepted)])
 
 
 def _calls(records: Sequence[Record]) -> int:

@@ -27,6 +27,7 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from emu.base.errors import FormatError
+from emu.base.outside import MOST_PARTS, json_of
 from emu.base.records import RefusedError
 from emu.base.spelling import did_you_mean, listed
 from emu.doors.weeks.campaign_file import SPAN, UNITS_MS
@@ -183,8 +184,8 @@ def _events(text: str) -> Iterator[Record]:
     kind."""
     accepted = "a list of events with node_id, event_time (days), event_type and fault_type"
     try:
-        events = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        events = json_of(text, 2 * MOST_PARTS)
+    except ValueError as error:
         raise LogError(getattr(error, "lineno", 1), "is no JSON", accepted) from None
     if not isinstance(events, list):
         raise LogError(1, "is no list of events", accepted)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from typing import Any, Final, NamedTuple
 from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
 from emu.base.errors import FormatError
+from emu.base.outside import MOST_PARTS, json_of
 from emu.base.spelling import listed
 from emu.doors.weeks.campaign_file import YEAR_MS
 from emu.doors.weeks.job_mix import MOST_JOBS, JobMix
@@ -233,8 +233,8 @@ _FORMS: Final[tuple[tuple[frozenset[str], Callable[[int, Mapping[str, str]], _Ro
 def _philly(text: str) -> Iterator[_Row]:
     accepted = "a list of jobs with jobid, submitted_time and attempts"
     try:
-        jobs = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        jobs = json_of(text, 2 * MOST_PARTS)
+    except ValueError as error:
         raise TraceError(getattr(error, "lineno", 1), "is no JSON", accepted) from None
     if not isinstance(jobs, list):
         raise TraceError(1, "is no list of jobs", accepted)

@@ -173,7 +173,7 @@ def opened(tree: Node, location: Location, place: Place) -> Node | None:
 
 
 MAX_FILE_BYTES: Final = 16 * 2**20
-MAX_NODES: Final = 1_000_000
+MAX_NODES: Final = 500_000
 MAX_DEPTH: Final = 32
 
 _Loader: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
