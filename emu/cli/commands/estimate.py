@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
-from functools import cache
-from typing import Final
 
 import click
 
@@ -15,15 +12,13 @@ from emu.base.errors import UsageError
 from emu.base.spelling import listed
 from emu.base.units import about_size, aligned, counted
 from emu.cli.columns import say
+from emu.cli.machine_pace import pace
 from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.devices.pricing.distribution import Distributed
-from emu.devices.pricing.estimate import LEAST, LONG_S, PACE_MS, Estimate, about_wall, estimate
+from emu.devices.pricing.estimate import LEAST, Estimate, about_wall, estimate
 from emu.devices.pricing.train_flows import NO_FLOWS, train_flows
 from emu.engine.distributing import terms
 from emu.preparing import Prepared, prepare
-
-MOST_PACE: Final = 100
-"""No machine takes so many times as long as the one where `PACE_MS` was measured."""
 
 
 @click.command()
@@ -65,7 +60,7 @@ def command(
     for one in scenarios:
         loaded = load_scenario(one, assignments, seed, variant)
         if loaded.scenario.fidelity == "flow":  # a plan of it may take longer than the run
-            found.append((loaded.scenario.name, LEAST._replace(wall_s=LEAST.wall_s * _pace())))
+            found.append((loaded.scenario.name, LEAST._replace(wall_s=LEAST.wall_s * pace())))
             spread.append(None)
             continue
         prepared = prepare(loaded)
@@ -125,7 +120,7 @@ def _terms_table(names: Sequence[str], found: Sequence[Distributed | None]) -> l
 def estimated(prepared: Prepared, *, with_trains: bool = False) -> Estimate:
     """What a run of this costs one worker here; `with_trains`: which flows go as trains is found out, too."""
     found = _estimated(prepared, with_trains=with_trains)
-    return found._replace(wall_s=found.wall_s * _pace())
+    return found._replace(wall_s=found.wall_s * pace())
 
 
 def _estimated(prepared: Prepared, *, with_trains: bool = False) -> Estimate:
@@ -133,22 +128,6 @@ def _estimated(prepared: Prepared, *, with_trains: bool = False) -> Estimate:
     whole = prepared.scenario, prepared.topology, prepared.plan
     trains = train_flows(*whole) if with_trains else NO_FLOWS
     return estimate(*whole, compiled=emu.is_compiled(), trains=trains)
-
-
-@cache
-def _pace() -> float:
-    """The time that is spent here on what took `PACE_MS`, by that: the best of five rounds."""
-    return min(_round_ms() for _ in range(5)) / PACE_MS
-
-
-def _round_ms() -> float:
-    begun_s = time.process_time()
-    known: dict[int, tuple[int, int]] = {}
-    for number in range(20_000):
-        key = number * 7919 % 5003
-        value = known.get(key)
-        known[key] = (key, number) if value is None else (value[0], number)
-    return (time.process_time() - begun_s) * 1000
 
 
 def _trains(one: Estimate) -> str:
@@ -162,19 +141,6 @@ def _trains(one: Estimate) -> str:
 def _reported(one: Estimate) -> list[str]:
     memory, wall = about_size(one.memory_bytes), about_wall(one.wall_s)
     return ["flow level", f">= {memory}", f">= {wall}"] if one.least else [f"{one.hops:,}", memory, wall]
-
-
-def costs(prepared: Prepared) -> list[str]:
-    """What is worth knowing of a run at packet level before it begins. At flow level it is not counted: that
-    would often take longer than the run.
-    """
-    if prepared.scenario.fidelity == "flow":
-        return []
-    found = prepared.cost
-    assert found is not None, "what runs in packets has a cost"
-    if found.wall_s * MOST_PACE <= LONG_S:  # which is nearly every run, and to measure takes 15 ms
-        return []
-    return found._replace(wall_s=found.wall_s * _pace()).warnings()
 
 
 def _how() -> str:

@@ -22,7 +22,7 @@ from emu.api import Prepared, prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.shipped import scenario_named
 from emu.cli.columns import known_columns, say_whole
-from emu.cli.commands.estimate import costs
+from emu.cli.machine_pace import costs
 from emu.cli.run_options import placed, result_of
 from emu.cli.scenario_options import forcing, overriding
 from emu.cli.terminal import TimeLeft

@@ -19,10 +19,10 @@ from emu.base.errors import ScenarioError, UsageError
 from emu.base.outside import file_text
 from emu.base.units import counted
 from emu.cli.columns import say
-from emu.cli.commands.run import show_run
 from emu.cli.live_torch import live
 from emu.cli.run_options import placed
 from emu.cli.scenario_options import forcing, load_scenario, overriding
+from emu.cli.shown_run import show_run
 from emu.cli.terminal import RunLeft
 from emu.doors.pytorch.kernels import KernelTimes, gpu_named
 from emu.doors.pytorch.record import Record

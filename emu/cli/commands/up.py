@@ -34,9 +34,9 @@ from emu.base.units import (
     parse_time,
     shown_time,
 )
-from emu.cli.commands.run import page_of
 from emu.cli.run_options import pageless, placed, recovering, result_of
 from emu.cli.scenario_options import forcing, load_scenario, overriding
+from emu.cli.shown_run import page_of
 from emu.cli.terminal import Terminal
 from emu.counts.collected import JobPlan
 from emu.engine.live.control_socket import ControlSocket
