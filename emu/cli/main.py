@@ -26,7 +26,7 @@ import click
 import emu
 from emu.base.errors import INTERRUPTED_STATUS, EmuError
 from emu.base.shipped import commit
-from emu.cli.columns import say_whole
+from emu.terminal.columns import say_whole
 
 GROUPS: Final = {
     "Run": {
@@ -81,16 +81,21 @@ COMMANDS: Final = {name: said for group in GROUPS.values() for name, said in gro
 """Subcommand -> what it does; each is in `emu.cli.commands.NAME`, except those in `ELSEWHERE`."""
 LOOKING: Final = ("report", "plot", "compare", "cross", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
-WEEKS: Final = ("campaign", "schedule")
-"""Subcommands on the clock of campaigns: in `emu.cli.commands.weeks`."""
-EVIDENCE: Final = ("accept", "fit")
-"""Subcommands that hold emu against logs and test plans of others: in `emu.cli.commands.evidence`."""
+DOORS: Final = {
+    "accept": "accept",
+    "campaign": "weeks",
+    "fit": "fit",
+    "reproduce": "reproduce",
+    "schedule": "weeks",
+    "serve": "open",
+    "torchrun": "pytorch",
+}
+"""Subcommands of doors, and which."""
 ELSEWHERE: Final = {
     "compile": "emu.cli.plugin_compile",
     "import": "emu.cli.commands.importing",
     **{name: f"emu.cli.commands.look.{name}" for name in LOOKING},
-    **{name: f"emu.cli.commands.weeks.{name}" for name in WEEKS},
-    **{name: f"emu.cli.commands.evidence.{name}" for name in EVIDENCE},
+    **{name: f"emu.doors.{door}.commands.{name}" for name, door in DOORS.items()},
 }
 """Subcommands whose module is not `emu.cli.commands.NAME`."""
 

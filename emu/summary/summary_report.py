@@ -2,7 +2,7 @@
 
 Lines of plain text, made from the summary alone, so that a terminal, a log and a run directory read weeks
 later show the same. Sections that have nothing to tell are left out. Colour and the live part belong to
-`emu.cli.terminal`.
+`emu.terminal.terminal`.
 
 JUnit XML (`emu run --junit FILE`). One test case for each expectation, and one, `ending`, for the run itself:
 it fails where the exit status would not be 0 for another reason than an expectation. The time is the wall

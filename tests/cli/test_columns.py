@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emu.cli.columns import REPEAT
 from emu.cli.main import COMMANDS, main
+from emu.terminal.columns import REPEAT
 
 SMALL = ["--set", "jobs[0].workload.sizes=[64KiB]"]
 COMMAND_LINES = [

@@ -156,7 +156,7 @@ def test_what_packets_would_cost_is_said_at_packet_level_only(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("emu.devices.pricing.estimate.LONG_S", 0)
-    monkeypatch.setattr("emu.cli.machine_pace.LONG_S", 0)
+    monkeypatch.setattr("emu.terminal.machine_pace.LONG_S", 0)
     line = ("all_gather", "-b64", "-e64", "--algorithm=ring", *STAR)
     _, _, (warning,) = reported(capsys, *line)
     assert "packet-hops" in warning

@@ -14,10 +14,10 @@ import pytest
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, scenario_named
 from emu.cli.commands.sweep import _paths, weeks_kind
 from emu.cli.main import cli
-from emu.cli.scenario_options import file_named, load_scenario
 from emu.doors.weeks.campaign_reading import read_campaign, read_mix
 from emu.scenario.load import load
 from emu.scenario.set_options import combinations, overrides_of, parse_axis
+from emu.terminal.scenario_options import file_named, load_scenario
 from tests.tutorials.pages import PAGES as EXECUTED
 
 ROOT = Path(__file__).resolve().parents[2]

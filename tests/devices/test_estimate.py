@@ -12,9 +12,9 @@ from actors.ncclx.schedule import Schedule
 from emu import api
 from emu.cli.commands.estimate import estimated
 from emu.cli.main import main
-from emu.cli.terminal import time_left
 from emu.devices.pricing import distribution, estimate
 from emu.devices.pricing.estimate import Estimate, about_wall
+from emu.terminal.terminal import time_left
 
 WHOLE = (
     *("tiny_all_reduce", "qp_policies", "tree", "verb_read", "verb_send", "flow_table"),

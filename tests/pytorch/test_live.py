@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from emu import api
 from emu.base.errors import UsageError
-from emu.cli import live_torch
-from emu.cli.commands import torchrun
+from emu.doors.pytorch import live_torch
+from emu.doors.pytorch.commands import torchrun
 from emu.doors.pytorch.flight_dumps import dump_of
 from emu.doors.pytorch.live_job import Job, LiveError, LiveServer, Processes, over_gloo
 from emu.doors.pytorch.live_results import Live, Outcome, outcome_of

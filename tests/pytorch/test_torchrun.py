@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 from emu.api import run
 from emu.base.errors import UsageError
-from emu.cli.commands import new, torchrun
+from emu.cli.commands import new
+from emu.doors.pytorch.commands import torchrun
 from emu.doors.pytorch.kernels import GPUS, KernelTimes
 from emu.doors.pytorch.record import Call, Kernel, Operation, Record
 from emu.doors.pytorch.torchrun import Recording, ScriptError, scenario_of

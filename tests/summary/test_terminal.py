@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.cli import terminal as shown_by
 from emu.cli.main import main
-from emu.cli.terminal import Paced, SoFar, Terminal
 from emu.engine.outcome import Progress
+from emu.terminal import terminal as shown_by
+from emu.terminal.terminal import Paced, SoFar, Terminal
 from tests.summary.handmade import all_reduce_plan, fabric, record, summary
 
 ROW = (0, 0, 0, 100_000_000, 0)

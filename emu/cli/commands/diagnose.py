@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from emu.base.errors import UsageError
-from emu.cli.columns import say
-from emu.cli.scenario_options import reading
-from emu.cli.terminal import SoFar
 from emu.summary.summary_report import change_lines, diagnosis_lines
+from emu.terminal.columns import say
+from emu.terminal.scenario_options import reading
+from emu.terminal.terminal import SoFar
 from emu.views.repairs.run_diagnosis import diagnose_directory
 
 NOTHING_FOUND = (

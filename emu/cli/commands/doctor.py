@@ -25,7 +25,7 @@ import emu
 from actors.compiled.build import CannotCompileError, refuse_unless_possible
 from emu.base.cores import usable_cores
 from emu.base.errors import RuntimeFailure
-from emu.cli.columns import say
+from emu.terminal.columns import say
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_MEMORY_BYTES: Final = 2 * 2**30

@@ -11,14 +11,14 @@ import emu
 from emu.base.errors import UsageError
 from emu.base.spelling import listed
 from emu.base.units import about_size, aligned, counted
-from emu.cli.columns import say
-from emu.cli.machine_pace import pace
-from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.devices.pricing.distribution import Distributed
 from emu.devices.pricing.estimate import LEAST, Estimate, about_wall, estimate
 from emu.devices.pricing.train_flows import NO_FLOWS, train_flows
 from emu.engine.distributing import terms
 from emu.preparing import Prepared, prepare
+from emu.terminal.columns import say
+from emu.terminal.machine_pace import pace
+from emu.terminal.scenario_options import load_scenario, overriding, reading
 
 
 @click.command()

@@ -10,9 +10,9 @@ import click
 from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean
 from emu.base.units import aligned, shown_time
-from emu.cli.columns import say
 from emu.engine.live.control_socket import ask
 from emu.scenario.set_options import parse_override
+from emu.terminal.columns import say
 
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 

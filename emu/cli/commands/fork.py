@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import click
 
-from emu.cli.run_options import placed
-from emu.cli.scenario_options import forcing, positive_time_ps
-from emu.cli.shown_run import show_run
 from emu.engine.outcome import RunOptions
 from emu.resume import fork
 from emu.scenario.set_options import parse_override
+from emu.terminal.run_options import placed
+from emu.terminal.scenario_options import forcing, positive_time_ps
+from emu.terminal.shown_run import show_run
 
 REPEAT: Final = "emu fork"
 

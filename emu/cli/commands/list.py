@@ -17,8 +17,8 @@ from emu.base.errors import ScenarioError, UsageError
 from emu.base.shipped import SCENARIO_SUFFIX, scenario_groups, scenario_names, scenarios_in, variant_names
 from emu.base.spelling import did_you_mean
 from emu.base.units import counted
-from emu.cli.scenario_options import reading
 from emu.scenario.load import load
+from emu.terminal.scenario_options import reading
 
 FIRST_SENTENCE: Final = re.compile(r"(?<=[.?]) ")
 NARROWEST: Final = 40

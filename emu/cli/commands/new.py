@@ -14,7 +14,7 @@ import yaml
 import emu.doors.pytorch
 from emu.base.errors import UsageError
 from emu.base.shipped import SCENARIO_SUFFIX, scenario_names
-from emu.cli.scenario_options import no_such_scenario
+from emu.terminal.scenario_options import no_such_scenario
 
 TORCH: Final = "torch"
 SCRIPT: Final = Path(emu.doors.pytorch.__file__).with_name("small_gpt.py")

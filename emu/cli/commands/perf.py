@@ -21,11 +21,6 @@ from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.shipped import scenario_named
-from emu.cli.columns import known_columns, say_whole
-from emu.cli.machine_pace import costs
-from emu.cli.run_options import placed, result_of
-from emu.cli.scenario_options import forcing, overriding
-from emu.cli.terminal import TimeLeft
 from emu.engine.outcome import Ending, Observer, Progress, RunOptions
 from emu.run_directory.run_directory import RunDirectory
 from emu.scenario.load import Loaded, load, load_mapping
@@ -43,6 +38,11 @@ from emu.summary.nccl_table import (
     json_value,
     line,
 )
+from emu.terminal.columns import known_columns, say_whole
+from emu.terminal.machine_pace import costs
+from emu.terminal.run_options import placed, result_of
+from emu.terminal.scenario_options import forcing, overriding
+from emu.terminal.terminal import TimeLeft
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test
 
 FABRIC: Final[dict[str, object]] = {

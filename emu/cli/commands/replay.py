@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from emu.api import as_loaded, prepare, run_prepared
-from emu.cli.run_options import placed, result_of
-from emu.cli.scenario_options import forcing
-from emu.cli.terminal import Terminal
 from emu.engine.outcome import RunOptions
 from emu.run_directory.run_directory import RunDirectory
 from emu.stored_run import stored_run
+from emu.terminal.run_options import placed, result_of
+from emu.terminal.scenario_options import forcing
+from emu.terminal.terminal import Terminal
 
 PARTED_STATUS = 1
 

@@ -10,11 +10,11 @@ import click
 
 from emu.api import prepare
 from emu.base.errors import UsageError
-from emu.cli.run_options import pageless, placed, ray_beside, recovering
-from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
-from emu.cli.shown_run import show_run
 from emu.engine.outcome import RunOptions
 from emu.run_directory.run_directory import RunDirectory
+from emu.terminal.run_options import pageless, placed, ray_beside, recovering
+from emu.terminal.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
+from emu.terminal.shown_run import show_run
 
 
 @click.command()

@@ -16,12 +16,12 @@ import click
 from emu.api import prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.units import about_size, about_time, aligned
-from emu.cli.columns import say
-from emu.cli.run_options import placed, session_of
-from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
-from emu.cli.terminal import RunLeft
 from emu.engine.outcome import RunOptions
 from emu.results.summary import Summary
+from emu.terminal.columns import say
+from emu.terminal.run_options import placed, session_of
+from emu.terminal.scenario_options import NO_EXPECT, load_scenario, overriding
+from emu.terminal.terminal import RunLeft
 
 MOST_LINKS = 12
 

@@ -36,11 +36,7 @@ from emu.base.records import RefusedError
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, files_of, is_name, scenario_named, scenario_names
 from emu.base.side_by_side import side_by_side
 from emu.base.units import parse_size
-from emu.cli.columns import folded, known_columns, say
 from emu.cli.commands.estimate import estimated
-from emu.cli.run_options import placed, session_of
-from emu.cli.scenario_options import NO_EXPECT, choosing, file_named, forcing, unjudged
-from emu.cli.terminal import time_left
 from emu.devices.pricing.estimate import LONG_S, Estimate, about_wall
 from emu.doors.weeks.campaign_file import judged
 from emu.doors.weeks.campaign_reading import course_of, read_campaign, read_mix
@@ -67,6 +63,10 @@ from emu.scenario.set_options import (
 )
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode, read_document
 from emu.summary.verdict import NOTHING, of_diagnosis, shown_quantity, value_at
+from emu.terminal.columns import folded, known_columns, say
+from emu.terminal.run_options import placed, session_of
+from emu.terminal.scenario_options import NO_EXPECT, choosing, file_named, forcing, unjudged
+from emu.terminal.terminal import time_left
 
 STATUS_NAMES: Final = {
     0: "ok",

@@ -10,9 +10,9 @@ import click
 from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError, UsageError
 from emu.cli import topo_views as views
-from emu.cli.columns import say
-from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.scenario.resolve import build_topology
+from emu.terminal.columns import say
+from emu.terminal.scenario_options import load_scenario, overriding, reading
 from emu.topology.outline import describe, outline, to_text
 
 PATHS = 64

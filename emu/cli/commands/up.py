@@ -34,10 +34,6 @@ from emu.base.units import (
     parse_time,
     shown_time,
 )
-from emu.cli.run_options import pageless, placed, recovering, result_of
-from emu.cli.scenario_options import forcing, load_scenario, overriding
-from emu.cli.shown_run import page_of
-from emu.cli.terminal import Terminal
 from emu.counts.collected import JobPlan
 from emu.engine.live.control_socket import ControlSocket
 from emu.engine.live.stepping import check_unattended
@@ -51,6 +47,10 @@ from emu.scenario.schema import Scenario
 from emu.summary import summary_report
 from emu.summary.jobs import status_name
 from emu.summary.recoveries import entry_line, operator_entries
+from emu.terminal.run_options import pageless, placed, recovering, result_of
+from emu.terminal.scenario_options import forcing, load_scenario, overriding
+from emu.terminal.shown_run import page_of
+from emu.terminal.terminal import Terminal
 from emu.views.reports.live_link import Linked
 
 FEWEST: Final = 5

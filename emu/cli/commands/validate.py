@@ -8,13 +8,13 @@ from actors.fabric.model import Topology
 from emu.base.errors import Problem, ScenarioError
 from emu.base.shipped import scenario_named
 from emu.base.units import counted
-from emu.cli.columns import say_whole
-from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.devices.buffer_sizes import pool_notes
 from emu.devices.run_warnings import run_warnings
 from emu.preparing import prepare
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
+from emu.terminal.columns import say_whole
+from emu.terminal.scenario_options import load_scenario, overriding, reading
 
 
 @click.command()

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from emu.base.units import aligned
-from emu.cli.columns import say
 from emu.run_directory.comparison import (
     load_run,
     main_numbers,
     parting,
     parting_lines,
 )
+from emu.terminal.columns import say
 
 PARTED_STATUS = 1
 

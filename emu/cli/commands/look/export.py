@@ -15,7 +15,6 @@ import click
 from actors.fabric.model import FABRIC
 from actors.kernel.units import PS_PER_S
 from emu.base.errors import UsageError
-from emu.cli.scenario_options import positive_time_ps, reading
 from emu.counts.exposition import START_S, STRETCH, openmetrics
 from emu.results.metrics import algorithm_name, collective_name, size_range
 from emu.run_directory.run_directory import write_pieces
@@ -24,6 +23,7 @@ from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.spans import plane_names, port_labels
 from emu.stored_run import stored_run
 from emu.summary.jobs import SUCCESS
+from emu.terminal.scenario_options import positive_time_ps, reading
 from emu.views.perfetto.perfetto_tracks import Parts, timeline
 
 Command = Callable[..., Any]

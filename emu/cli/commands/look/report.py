@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from emu import api
-from emu.cli.scenario_options import reading
-from emu.cli.terminal import SoFar
+from emu.terminal.scenario_options import reading
+from emu.terminal.terminal import SoFar
 
 
 @click.command()

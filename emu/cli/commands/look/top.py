@@ -34,8 +34,6 @@ from actors.kernel.counters import (
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.units import about_bandwidth, about_time, aligned, counted, percent, shown_time
-from emu.cli.columns import columns, wrapped
-from emu.cli.scenario_options import reading
 from emu.results.metrics import METRIC_OF
 from emu.results.summary import Summary
 from emu.run_directory.comparison import load_summary
@@ -50,6 +48,8 @@ from emu.summary.summary_report import (
     most_paused_links,
     so_far,
 )
+from emu.terminal.columns import columns, wrapped
+from emu.terminal.scenario_options import reading
 
 MOST_PORTS: Final = 6
 MOST_JOBS: Final = 12

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 import click
 
 from emu.base.units import about_time, counted
-from emu.cli.columns import REPEAT, columns, wrapped
 from emu.counts.collected import Changed, JobPlan
 from emu.devices.pricing.estimate import about_wall
 from emu.engine.outcome import Observer, Progress, WorkerRecord
@@ -29,6 +28,7 @@ from emu.results.summary import Summary
 from emu.summary.jobs import planned_bytes
 from emu.summary.nccl_table import NcclTable
 from emu.summary.summary_report import closing_lines
+from emu.terminal.columns import REPEAT, columns, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console

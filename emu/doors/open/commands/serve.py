@@ -7,9 +7,9 @@ import click
 from emu import api
 from emu.base.errors import INTERRUPTED_STATUS, RuntimeFailure, UsageError
 from emu.base.units import format_time
-from emu.cli.scenario_options import load_scenario, overriding, reading
 from emu.doors.open.open_server import OpenServer, Stalling
 from emu.engine.live.open_run import MAIN
+from emu.terminal.scenario_options import load_scenario, overriding, reading
 
 
 @click.command()

@@ -15,8 +15,6 @@ import click
 from emu import api
 from emu.base.errors import UsageError
 from emu.base.units import parse_time
-from emu.cli.columns import say
-from emu.cli.scenario_options import load_scenario
 from emu.doors.pytorch.kernels import gpu_named
 from emu.doors.pytorch.live_job import Job, LiveError, LiveServer, Processes, over_gloo
 from emu.doors.pytorch.live_results import PAGE, SUMMARY, Live, Outcome, outcome_of
@@ -25,6 +23,8 @@ from emu.engine.live.open_run import OpenRun
 from emu.engine.outcome import RunOptions
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
+from emu.terminal.columns import say
+from emu.terminal.scenario_options import load_scenario
 
 WATCHDOG: Final = "600s"
 """What a process group of NCCL waits for a call, unless told otherwise."""

@@ -13,9 +13,6 @@ import click
 
 from emu.base.shipped import CAMPAIGNS
 from emu.base.units import aligned
-from emu.cli.columns import say
-from emu.cli.scenario_options import file_named, forcing, made, refuse_results
-from emu.cli.terminal import Counted
 from emu.doors.weeks.campaign_file import judged, shown_span
 from emu.doors.weeks.campaign_reading import CACHE, read_campaign
 from emu.doors.weeks.goodput import FACTORS, KNOBS, Seed, figures, sensitivities, simulated, summary_of
@@ -25,6 +22,9 @@ from emu.doors.weeks.weeks import PHASES, Course, Row, weeks
 from emu.run_directory.run_directory import write_whole
 from emu.scenario.set_options import parse_override
 from emu.summary.summary_report import expectation_line
+from emu.terminal.columns import say
+from emu.terminal.scenario_options import file_named, forcing, made, refuse_results
+from emu.terminal.terminal import Counted
 
 EXAMPLES: Final = """\b
 Examples:

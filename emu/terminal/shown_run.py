@@ -14,9 +14,6 @@ import emu
 from actors.compiled.finder import SLOWER
 from emu.api import Prepared, Result, run_prepared, settled_for
 from emu.base.units import counted
-from emu.cli.machine_pace import costs
-from emu.cli.run_options import result_of
-from emu.cli.terminal import Terminal
 from emu.counts.collected import Changed
 from emu.devices.run_warnings import run_warnings
 from emu.engine.distributing import ASKED
@@ -24,6 +21,9 @@ from emu.engine.outcome import Ending, Observer, Progress, RunOptions, WorkerRec
 from emu.run_directory.run_directory import RunDirectory, write_whole
 from emu.scenario.faults.base import notices
 from emu.summary import summary_report
+from emu.terminal.machine_pace import costs
+from emu.terminal.run_options import result_of
+from emu.terminal.terminal import Terminal
 from emu.views.reports.live_link import Linked, LiveLink
 
 

@@ -11,10 +11,10 @@ import click
 from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean
-from emu.cli.columns import say
-from emu.cli.terminal import Paced
 from emu.doors.reproduce.published import ROWS
 from emu.doors.reproduce.reproduced import draw, plain, reproduce, table
+from emu.terminal.columns import say
+from emu.terminal.terminal import Paced
 
 EXAMPLES: Final = """\b
 Examples:

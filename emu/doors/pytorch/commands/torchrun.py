@@ -18,19 +18,19 @@ from emu.api import prepare, run_prepared
 from emu.base.errors import ScenarioError, UsageError
 from emu.base.outside import file_text
 from emu.base.units import counted
-from emu.cli.columns import say
-from emu.cli.live_torch import live
-from emu.cli.run_options import placed
-from emu.cli.scenario_options import forcing, load_scenario, overriding
-from emu.cli.shown_run import show_run
-from emu.cli.terminal import RunLeft
 from emu.doors.pytorch.kernels import KernelTimes, gpu_named
+from emu.doors.pytorch.live_torch import live
 from emu.doors.pytorch.record import Record
 from emu.doors.pytorch.torchrun import Recording, on_fabric, scenario_of
 from emu.doors.pytorch.translate import Role, facts_of, rows_of
 from emu.engine.outcome import RunOptions
 from emu.run_directory.run_directory import RunDirectory
 from emu.scenario.yaml.document import MAX_FILE_BYTES
+from emu.terminal.columns import say
+from emu.terminal.run_options import placed
+from emu.terminal.scenario_options import forcing, load_scenario, overriding
+from emu.terminal.shown_run import show_run
+from emu.terminal.terminal import RunLeft
 from emu.workload.composing import Program
 
 NOT_LIVE: Final = (

@@ -15,8 +15,6 @@ from emu.base.errors import UsageError
 from emu.base.records import RefusedError
 from emu.base.shipped import JOB_MIXES
 from emu.base.units import aligned
-from emu.cli.scenario_options import file_named, forcing, made, refuse_results
-from emu.cli.terminal import TimeLeft
 from emu.doors.weeks.campaign_file import SPAN, judged, shown_span
 from emu.doors.weeks.campaign_reading import course_of, read_mix
 from emu.doors.weeks.job_mix import JobMix
@@ -25,6 +23,8 @@ from emu.doors.weeks.running_jobs import running_jobs_at
 from emu.run_directory.run_directory import write_whole
 from emu.scenario.set_options import parse_override
 from emu.summary.summary_report import expectation_line
+from emu.terminal.scenario_options import file_named, forcing, made, refuse_results
+from emu.terminal.terminal import TimeLeft
 
 LEFT_OUT: Final = (("without_gpu_or_length", "without GPUs"), ("too_large", "too large"))
 EXAMPLES: Final = """\b

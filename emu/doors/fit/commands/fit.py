@@ -12,14 +12,14 @@ import click
 from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.base.units import parse_size
-from emu.cli.columns import say
-from emu.cli.scenario_options import load_scenario, overriding
 from emu.doors.fit.fit_report import overlay, plain, report
 from emu.doors.fit.fitting import fit
 from emu.doors.fit.log_runs import Model
 from emu.doors.fit.read_counters import read_counters
 from emu.doors.fit.read_logs import check_alike, of_size, read_log
 from emu.scenario.set_options import parse_override
+from emu.terminal.columns import say
+from emu.terminal.scenario_options import load_scenario, overriding
 
 EXAMPLES: Final = """\b
 Examples:

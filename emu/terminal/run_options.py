@@ -18,10 +18,10 @@ from actors.kernel.units import PS_PER_S
 from emu.api import Interrupted, Result, session
 from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
-from emu.cli.scenario_options import Command, positive_time_ps
 from emu.engine.outcome import RunOptions
 from emu.engine.sync.placement import PLACEMENTS
 from emu.launch import check_options
+from emu.terminal.scenario_options import Command, positive_time_ps
 
 _RAY: Final = ("workers", "placement", "address")
 _CLUSTER: Final = ("pins", "wheel", "unprotected")

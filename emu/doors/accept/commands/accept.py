@@ -12,11 +12,11 @@ from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean
 from emu.base.units import parse_rate, parse_time
-from emu.cli.columns import say
-from emu.cli.terminal import Paced
 from emu.doors.accept import bmwg, sonic
 from emu.doors.accept.answers import Answer, compared, text_of, write
 from emu.doors.accept.bench import TOPOLOGIES, Scale, Site
+from emu.terminal.columns import say
+from emu.terminal.terminal import Paced
 
 EXAMPLES: Final = """\b
 Examples:

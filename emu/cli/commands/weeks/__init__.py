@@ -1,1 +1,0 @@
-"""Subcommands on the clock of campaigns: weeks in milliseconds, without packets."""
