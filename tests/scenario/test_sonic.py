@@ -320,6 +320,7 @@ def test_what_is_filled_in_is_noted(tmp_path: Path) -> None:
         "PORT_QOS_MAP has no pfc_enable: PFC is off, as on the box",
         "TC_TO_QUEUE_MAP|8 is skipped: traffic classes are 0 to 7 here",
         "BUFFER_POOL|ingress_lossless_pool has no size, which this box works out: buffer.pool is the default",
+        "Left out: BUFFER_POOL type, BUFFER_POOL mode",
     ]
 
 

@@ -25,16 +25,22 @@ Source: SONiC, schema of CONFIG_DB and its YANG models (BUFFER_POOL, BUFFER_PROF
 PORT_QOS_MAP, QUEUE, WRED_PROFILE, SCHEDULER, PFC_WD and the four maps); its orchagent and buffermgrd for what
 is not written.
 
-Not modelled: sizes of egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`.
+Thresholds of marking may stand beside those of dropping (`ecn_green_min_threshold`, or
+`green_ect_min_threshold`; sonic-net/SONiC#2433): then they are `switch.ecn`, and those of dropping are left
+out. Where one of them is missing, that of dropping marks, as in SAI.
+
+Not modelled: sizes of egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`. A note
+names fields that are not read, entries that no port uses, and all other tables.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, ItemsView, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 from emu.base.errors import Problem, ScenarioError
 from emu.base.records import Location, RefusedError
 from emu.base.spelling import listed, shown
+from emu.scenario.readers.foreign import LeftOut
 from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, read_document
 from emu.scenario.yaml.values import Reading
 
@@ -47,6 +53,8 @@ PAIR_ACCEPTED: Final = (
 )
 SHUT: Final = "_zero_profile"
 """What the names of profiles of ports that are shut end with."""
+_DROPS: Final = ("green_min", "green_max", "green_drop")
+"""How fields of WRED_PROFILE begin that say when to drop."""
 POLL_MS: Final = 100
 """How often the watchdog looks where PFC_WD|GLOBAL has no POLL_INTERVAL (orchagent)."""
 LINE_ACCEPTED: Final = "speed, cable, size, xon, xoff, threshold and, on some boxes, xon_offset"
@@ -60,7 +68,41 @@ MAPS: Final = {
 }
 """By the field of PORT_QOS_MAP: the table, the key of `switch.qos`, and the largest number that is mapped."""
 
-Fields = dict[str, Node]
+MARKING: Final = {
+    "min_threshold": ("ecn_green_min_threshold", "green_ect_min_threshold", "green_min_threshold"),
+    "max_threshold": ("ecn_green_max_threshold", "green_ect_max_threshold", "green_max_threshold"),
+    "probability": ("ecn_green_mark_probability", "green_ect_mark_probability", "green_drop_probability"),
+}
+"""Fields of WRED_PROFILE that say when to mark, the first that is there: by the two names that thresholds of
+marking alone were given, and those of dropping."""
+MOST_POOL_BYTES: Final = 2**28
+"""More than the packet memory of any switch ASIC that has none beside it: a Tomahawk 5 has 165 MB."""
+Fields = Mapping[str, Node]
+
+
+class _Read(dict[str, Node]):
+    """The fields of an entry, which knows those that somebody asked for."""
+
+    def __init__(self, fields: Mapping[str, Node]) -> None:
+        super().__init__(fields)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Node:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The field, which counts as read."""
+        self.read.add(name)
+        return super().get(name, default)
+
+    def pairs(self) -> ItemsView[str, Node]:
+        """All fields, which count as read."""
+        self.read.update(self)
+        return self.items()
+
+
+_NO_FIELDS: Final = _Read({})
 
 
 class _Use(NamedTuple):
@@ -90,6 +132,8 @@ class Config:
         self._file = file
         self._lookup = lookup
         self._lossless = None if lossless is None else list(lossless)
+        self._entries: dict[str, dict[str, _Read]] = {}
+        """By table, what was asked for."""
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self._enabled: Node | None = None
@@ -111,6 +155,22 @@ class Config:
         yield from self._marking()
         yield from self._scheduling()
         yield from self._watchdog()
+        if note := self._left_out().note():
+            self.notes.append(note)
+
+    def _left_out(self) -> LeftOut:
+        """Tables, entries and fields that nothing was read of."""
+        found = LeftOut()
+        for name in self._tables:
+            if name not in self._entries:
+                found.add(name)
+        for name, entries in self._entries.items():
+            for key, entry in entries.items():
+                if not entry.read and entry:
+                    found.add(f"{name}|{key}")
+                for field in [one for one in entry if one not in entry.read] if entry.read else ():
+                    found.add(f"{name} {field}")
+        return found
 
     @property
     def _tables(self) -> Mapping[str, Node]:
@@ -120,18 +180,23 @@ class Config:
         key = f"switch.{KEY}: {where}" if where else f"switch.{KEY}"
         self.problems.append(Problem(place.file or self._file, place.line, key, reason, accepted))
 
-    def _table(self, name: str) -> dict[str, Fields]:
+    def _table(self, name: str) -> dict[str, _Read]:
         """The entries of a table; none if it is not there."""
+        if name not in self._entries:
+            self._entries[name] = self._read_table(name)
+        return self._entries[name]
+
+    def _read_table(self, name: str) -> dict[str, _Read]:
         table = self._root.child(name)
         if table is None:
             return {}
         if not isinstance(table.value, dict):
             self._refuse(table.place, name, "is no mapping of entries", "CONFIG_DB as JSON")
             return {}
-        found: dict[str, Fields] = {}
+        found: dict[str, _Read] = {}
         for key, entry in table.value.items():
             if isinstance(entry.value, dict):
-                found[key] = entry.value
+                found[key] = _Read(entry.value)
             else:
                 self._refuse(entry.place, f"{name}|{key}", "is no mapping of fields", "CONFIG_DB as JSON")
         return found
@@ -217,8 +282,8 @@ class Config:
             self.notes.append(f"PFC is off on {listed(without, 3)} on the box; here all ports have it")
         return True
 
-    def _pairs(self, table: str, entry: Fields, most: int) -> Iterator[tuple[str, int]]:
-        for text, node in entry.items():
+    def _pairs(self, table: str, entry: _Read, most: int) -> Iterator[tuple[str, int]]:
+        for text, node in entry.pairs():
             if most == 7 and text.isdigit() and 7 < int(text) < 16:
                 self.notes.append(f"{table}|{text} is skipped: traffic classes are 0 to 7 here")
                 continue
@@ -231,15 +296,21 @@ class Config:
         """Its size, which is returned, and that of the headroom that ports share."""
         pools = self._table("BUFFER_POOL")
         found: int | None = None
-        ingress = [name for name, entry in pools.items() if _text(entry, "type") == "ingress"]
-        name = "ingress_lossless_pool" if "ingress_lossless_pool" in pools else (ingress or [""])[0]
+        name = "ingress_lossless_pool"
+        if name not in pools:
+            name = next((one for one, entry in pools.items() if _text(entry, "type") == "ingress"), "")
         for field, key in (("size", "pool"), ("xoff", "headroom_pool")):
-            node = pools.get(name, {}).get(field)
+            node = pools.get(name, _NO_FIELDS).get(field)
             if node is not None:
                 size = self._number(f"BUFFER_POOL|{name}|{field}", node, 0, 2**46)
                 if size:
                     found = size if field == "size" else found
                     yield ("buffer", key), f"{size}B"
+        if found is not None and found > MOST_POOL_BYTES:
+            self.notes.append(
+                f"BUFFER_POOL|{name}|size is {found} bytes: an ASIC without memory beside it has some 165 MB"
+                " at most, one with memory beside it is switch.deep_buffer here"
+            )
         if name and found is None:
             self.notes.append(
                 f"BUFFER_POOL|{name} has no size, which this box works out: buffer.pool is the default"
@@ -333,6 +404,11 @@ class Config:
                 ]
                 if sizes and None not in sizes:
                     made[key] = f"{max(size or 0 for size in sizes)}B"
+                    if len(set(sizes)) > 1:
+                        each = listed([str(size) for size in sorted(set(sizes), key=lambda one: one or 0)], 8)
+                        self.notes.append(
+                            f"BUFFER_PROFILE {field} of group {group} is {each}: the largest holds"
+                        )
             if "headroom" in made:  # lossless: without an offset XON is the limit itself
                 for field in ("xon", "xon_offset"):
                     node = found.get(field)
@@ -366,7 +442,7 @@ class Config:
         """Profiles of lossless groups that BUFFER_PG lacks: of pg_profile_lookup.ini, or by default."""
         if not groups:
             return
-        cables = {port: node for of in self._table("CABLE_LENGTH").values() for port, node in of.items()}
+        cables = {port: node for of in self._table("CABLE_LENGTH").values() for port, node in of.pairs()}
         if self._lookup is None:
             lengths = listed(dict.fromkeys(str(node.value) for node in cables.values()), 4) or "not written"
             self.notes.append(
@@ -376,7 +452,7 @@ class Config:
             )
             return
         for port, node in cables.items():
-            entry = self._table("PORT").get(port, {})
+            entry: Fields = self._table("PORT").get(port, {})
             speed, cable = _text(entry, "speed"), str(node.value)
             if cable == "0m" or _text(entry, "admin_status") == "down":
                 continue
@@ -418,10 +494,12 @@ class Config:
     def _marking(self) -> Iterator[tuple[Location, object]]:
         profiles: dict[tuple[str, str, str], list[int]] = {}
         for queue, used in sorted(self._used("QUEUE", "wred_profile", "WRED_PROFILE").items()):
-            names = [f"green_{name}" for name in ("min_threshold", "max_threshold", "drop_probability")]
-            found = self._agreed("QUEUE", used, ("ecn", "wred_green_enable", *names))
+            known = [field for fields in MARKING.values() for field in fields]
+            found = self._agreed("QUEUE", used, ("ecn", "wred_green_enable", *known))
             modes = _text(found, "ecn").removeprefix("ecn_").split("_")
-            if _text(found, "wred_green_enable").lower() != "true":
+            alone = [field for field in known if field in found and not field.startswith(_DROPS)]
+            names = [next((one for one in of if one in found), of[-1]) for of in MARKING.values()]
+            if _text(found, "wred_green_enable").lower() != "true" and not alone:
                 if "all" in modes or "green" in modes:
                     name = next(iter(used))
                     lacks = f"WRED_PROFILE|{name} has no wred_green_enable"
@@ -429,6 +507,13 @@ class Config:
                 continue
             if "all" not in modes and "green" not in modes:
                 continue  # every packet is green here, as it comes
+            drops = [f"{one} {shown(found[one].value)}" for one in known if one in found and one not in names]
+            if drops:
+                which = f"WRED_PROFILE|{listed(used, 3)} ({', '.join(drops)})"
+                enabled = _text(found, "wred_green_enable").lower() == "true"
+                self.notes.append(
+                    f"Left out: dropping by {which}" if enabled else f"{which} drops nothing, as on the box"
+                )
             least, most, share = (
                 self._number(f"WRED_PROFILE|{name}", found[name], 0, limit) if name in found else None
                 for name, limit in zip(names, (2**46, 2**46, 100), strict=True)
@@ -467,7 +552,7 @@ class Config:
         yield ("pfc", "watchdog", "enabled"), True
         poll_ms = POLL_MS
         entries = self._table("PFC_WD")
-        polled = entries.get("GLOBAL", entries.get("global", {})).get("POLL_INTERVAL")
+        polled = entries.get("GLOBAL", entries.get("global", _NO_FIELDS)).get("POLL_INTERVAL")
         if polled is not None:
             poll_ms = self._number("PFC_WD|GLOBAL|POLL_INTERVAL", polled, 1, 10**6) or POLL_MS
         for key, node in (
