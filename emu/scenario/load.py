@@ -297,7 +297,7 @@ def _checked(
     if from_files:
         from emu.scenario.readers.workload_files import put_tables_in_place  # noqa: PLC0415
 
-        problems.extend(put_tables_in_place(tree, directory, read_file))
+        problems.extend(put_tables_in_place(tree, directory, read_file, notes))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
     if _has(tree, "topology", "path"):
         from emu.scenario.readers.topology_files import put_fabric_in_place  # noqa: PLC0415

@@ -22,9 +22,12 @@ Sources: DistServe (OSDI'24), sections 3 and 4 (prefill and decode apart; transf
 of 16 tokens (SOSP'23) and disaggregated prefilling, where the decode instance gives all tokens; Orca
 (OSDI'22), continuous batching; FLOPs as in `emu.workload.training`.
 
-Not modelled: prefill in batches or chunks, layers that are sent before the last one is computed, caches of
-prefixes, requests that are turned away or swapped out, communication of tensor parallelism, the request
-itself and its tokens on the wire.
+Tokens of a prompt that are cached (`cached`, of a trace) are not computed; their keys and values go to the
+decode instance like the others.
+
+Not modelled: prefill in batches or chunks, layers that are sent before the last one is computed, how much a
+cache of prefixes holds and what it takes to fetch from it, requests that are turned away or swapped out,
+communication of tensor parallelism, the request itself and its tokens on the wire.
 """
 
 from __future__ import annotations
@@ -69,12 +72,18 @@ class Serving(NamedTuple):
         """How many GPUs they are; prefill instances are the first."""
         return (self.prefills + self.decodes) * self.tp
 
-    def prefill_ps(self, tokens: int) -> int:
-        """What a prompt takes."""
-        model = self.model._replace(window=min(tokens, self.model.window or tokens))
-        layer = model.attention_flops(tokens) + model.mlp_flops(tokens)
-        flops = model.layers * layer + model.head_flops(1)
+    def prefill_ps(self, tokens: int, cached: int = 0) -> int:
+        """What a prompt takes of which the first tokens are cached: what it takes less what these take."""
+        model = self.model
+        flops = model.layers * (self._layer_flops(tokens) - self._layer_flops(cached)) + model.head_flops(1)
         return int(flops * PS_PER_S / (self.flops_per_s * self.tp))
+
+    def _layer_flops(self, tokens: int) -> int:
+        """Forward FLOPs of a layer for a prompt."""
+        if tokens == 0:
+            return 0
+        model = self.model._replace(window=min(tokens, self.model.window or tokens))
+        return model.attention_flops(tokens) + model.mlp_flops(tokens)
 
     def token_bytes(self) -> int:
         """Keys and values of a token, all layers."""
@@ -104,6 +113,8 @@ class Asked(NamedTuple):
     prompt: int
     output: int
     """Tokens."""
+    cached: int = 0
+    """Tokens at the beginning of the prompt whose keys and values are there."""
 
 
 class Request(NamedTuple):
@@ -183,7 +194,7 @@ def prefilled(one: Serving, asked: Iterable[Asked]) -> list[Request]:
     for number, each in enumerate(sorted(asked, key=lambda request: request.at_ps)):
         instance = min(range(one.prefills), key=lambda place: (free_ps[place], place))
         begins_ps = max(each.at_ps, free_ps[instance])
-        free_ps[instance] = begins_ps + one.prefill_ps(each.prompt)
+        free_ps[instance] = begins_ps + one.prefill_ps(each.prompt, each.cached)
         requests.append(Request(each, instance, begins_ps, free_ps[instance], number % one.decodes))
     return requests
 

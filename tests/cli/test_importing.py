@@ -6,11 +6,14 @@ from shutil import copy
 
 import pytest
 
+from emu import api
 from emu.base.shipped import folder
 from emu.cli.main import main
 from emu.scenario.load import load
+from emu.scenario.readers.htsim import read_topo
 from emu.scenario.schema import Scenario
 from tests.scenario.test_nccl_topology import DUMP, gpu, net, system
+from tests.workload import chakra_files as et
 from tests.workload.test_simai import staged
 
 SCENARIOS = folder("scenarios") / "workloads"
@@ -90,6 +93,139 @@ def test_gpus_that_share_a_nic_are_drawn_node_by_node(tmp_path: Path) -> None:
     assert (scenario.host.pcie.enabled, scenario.host.pcie.rate_bps) == (True, 126 * 10**9)
 
 
+def named_group(name: str) -> str:
+    """A Chakra trace of one all_reduce of a group, as text of one byte a character."""
+    called: dict[str, int | str] = {"comm_type": 0, "comm_size": 65536, "pg_name": name, "is_cpu_op": 0}
+    return et.trace(et.node(1, et.COLLECTIVE, attributes=called)).decode("latin-1")
+
+
+MATRIX = "Nodes 8\nConnections 3\n0->7 start 0 size 2000000\n1->7 start 0 size 2000000\n"
+MATRIX += "2->7 id 3 start 1000000 size 500000\n"
+TOPO = """Nodes 8
+Tiers 2
+Podsize 8
+
+Tier 0
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 2
+Downlink_Latency_ns 1000
+
+Tier 1
+Downlink_speed_Gbps 200
+Radix_Down 2
+Downlink_Latency_ns 1000
+"""
+TRAINER = """def small_8b() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry("8B"),
+        training=TrainingConfig(local_batch_size=1, seq_len=8192, steps=1000),
+        parallelism=ParallelismConfig(data_parallel_shard_degree=8, tensor_parallel_degree=2),
+    )
+"""
+
+
+def test_a_matrix_of_htsim_goes_through_its_fat_tree(tmp_path: Path) -> None:
+    """3 flows of 4.5 MB at 100G into one port take 360 us at least."""
+    text, _ = written(tmp_path, ("incast.cm", MATRIX), ("two.topo", TOPO))
+    assert "        - {src: 2, dst: 7, size: 500KB, start: 1us}\n" in text
+    assert "    - {a: tor-1, b: agg-0, rate: 200Gbps, delay: 1000ns}\n" in text
+    fabric = api.prepare(load(tmp_path / "out.yaml")).topology
+    assert (len(fabric.hosts), len(fabric.switches), len(fabric.links_named("tor-0:agg-1"))) == (8, 4, 1)
+    result = api.run(load(tmp_path / "out.yaml"), local=True, diagnose=False)
+    assert result.summary.virtual_ps >= 360_000_000
+
+
+def test_in_three_tiers_of_htsim_each_aggregate_leads_to_its_own_cores() -> None:
+    """csg-htsim's topologies/test.topo: 4 cores, core = place in the pod + 2 n, in bundles of two."""
+    tiers = "Nodes 8\nTiers 3\nPodsize 4\nTier 0\nDownlink_speed_Gbps 200\nRadix_Down 2\nRadix_Up 2\n"
+    tiers += "Downlink_Latency_ns 1000\nTier 1\nDownlink_speed_Gbps 200\nRadix_Down 2\nRadix_Up 4\n"
+    tiers += "Downlink_Latency_ns 1000\nBundle 1\nTier 2\nDownlink_speed_Gbps 100\nRadix_Down 4\n"
+    tiers += "Downlink_Latency_ns 1000\nBundle 2\n"
+    links = [(one.a, one.b) for one in read_topo(tiers).links]
+    assert len(links) == 8 + 4 * 2 + 4 * 4
+    assert [links.count(("agg-1", f"core-{core}")) for core in range(4)] == [0, 2, 0, 2]
+
+
+def test_a_trainer_of_torchtitan_is_read_without_being_run(tmp_path: Path) -> None:
+    derived = (
+        "\n\ndef long() -> Trainer.Config:\n    config = small_8b()\n    config.training.seq_len = 32768\n"
+    )
+    derived += "    return config\n"
+    text, scenario = written(tmp_path, ("trainer.py", TRAINER))
+    assert scenario.jobs[0].ranks == 16
+    assert all(
+        f"      {row}\n" in text for row in ("model: llama3-8b", "tp: 2", "sequence: 8192", "data: fsdp")
+    )
+    (tmp_path / "out.yaml").unlink()
+    text, _ = written(tmp_path, ("trainer.py", TRAINER + derived), options=("--config", "long"))
+    assert "      sequence: 32768\n" in text
+
+
+REQUESTS = """{"timestamp": 0, "input_length": 6000, "output_length": 500, "hash_ids": [0, 1, 2]}
+{"timestamp": 3000, "input_length": 13000, "output_length": 70, "hash_ids": [0, 3, 4]}
+{"timestamp": 3000, "input_length": 900, "output_length": 350, "hash_ids": [0, 5]}
+{"timestamp": 4000, "input_length": 513, "output_length": 1, "hash_ids": [0, 5]}
+"""
+VIDUR = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.314579,396,109\n4.541877,879,55\n"
+
+
+def test_requests_of_mooncake_and_vidur_arrive_when_they_say_and_prefixes_are_cached(tmp_path: Path) -> None:
+    _, scenario = written(tmp_path, ("requests.jsonl", REQUESTS))
+    trace = getattr(scenario.jobs[0].workload, "trace", ())
+    assert [(one.at_ps // 10**12, one.prompt, one.output) for one in trace[:3]] == [
+        (0, 6000, 500),
+        (3, 13000, 70),
+        (3, 900, 350),
+    ]
+    assert [one.cached for one in trace] == [0, 512, 512, 512]
+    (tmp_path / "out.yaml").unlink()
+    _, scenario = written(tmp_path, ("requests.csv", VIDUR))
+    trace = getattr(scenario.jobs[0].workload, "trace", ())
+    assert [one.at_ps for one in trace] == [0, 4_314_579 * 10**6, 4_541_877 * 10**6]
+
+
+CLAB = """name: lab
+topology:
+  defaults: {kind: nokia_srlinux}
+  kinds:
+    linux: {image: alpine}
+  nodes:
+    spine: {}
+    leaf: {startup-config: leaf.cfg}
+    h1: {kind: linux}
+    h2: {kind: linux}
+  links:
+    - endpoints: ["spine:e1-1", "leaf:e1-49"]
+    - endpoints: ["leaf:e1-1", "h1:eth1"]
+    - type: veth
+      endpoints:
+        - {node: leaf, interface: e1-2}
+        - {node: h2, interface: eth1}
+    - endpoints: ["leaf:mgmt", "host:br0"]
+"""
+
+
+def test_linux_nodes_of_containerlab_are_servers_and_all_others_switches(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, ("lab.clab.yml", CLAB), options=("--rate", "100G"))
+    fabric = api.prepare(load(tmp_path / "out.yaml")).topology
+    assert [fabric.nodes[one].name for one in fabric.switches] == ["spine", "leaf"]
+    assert (len(fabric.hosts), len(fabric.links_named("spine:leaf"))) == (2, 1)
+    assert {link.rate_bps for link in fabric.links if link.kind == "fabric"} == {100 * 10**9}
+    for ignored in ("startup-config (leaf.cfg)", "image (alpine)", "link of leaf to host", "name (lab)"):
+        assert ignored in text.replace("\n  # ", " ")
+
+
+def test_groups_beside_chakra_traces_are_those_of_the_job(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"t.{rank}.et").write_bytes(named_group("5").encode("latin-1"))
+    (tmp_path / "t.json").write_text('{"5": [0, 1]}')
+    out = tmp_path / "out.yaml"
+    files = [str(tmp_path / name) for name in ("t.0.et", "t.1.et", "t.json")]
+    assert main(["import", *files, "-o", str(out)]) == 0
+    assert main(["run", str(out), "--local", "--out", str(tmp_path / "run"), "--quiet"]) == 0
+
+
 HOST_TRACE = '{"schema": "1.1.0-chakra.0.0.4", "nodes": [{"id": 2, "name": "aten::add", "ctrl_deps": 1}]}'
 LINKED_TRACE = HOST_TRACE.replace('"ctrl_deps"', '"inclusive_dur": 7, "ctrl_deps"')
 
@@ -105,7 +241,26 @@ LINKED_TRACE = HOST_TRACE.replace('"ctrl_deps"', '"inclusive_dur": 7, "ctrl_deps
         ([("a.sh", "NCCL_VERSION=2\n")], "a.sh:1: sets no variable of NCCL's that is modelled"),
         ([("a.sh", "NCCL_NET=Socket\n")], "ncclx.env.NCCL_NET: 'Socket': only RDMA is modelled"),
         ([("a.txt", FLOWS), ("a.yaml", "")], "a.yaml:1: is no file that emu knows"),
-        ([("a.et", "x")], "out.yaml (not written):11: jobs[0].workload.traces[0]"),
+        ([("a.et", "x")], "a.et: message 1: byte 0: a message of 120 bytes is cut off after 0"),
+        (
+            [("a.0.et", named_group("5"))],
+            "a.0.et: message 2: there is no process group '5'; accepted: a",
+        ),
+        ([("a.0.et", named_group("5")), ("b.json", '{"6": [0]}')], "a.0.et: message 2: there is no process"),
+        ([("b.json", '{"6": [0]}')], "b.json: lists groups of Chakra traces, of which there are none here"),
+        ([("flow.txt", "1\n0 1 3 100 4096 1e9\n")], "flow.txt:2: jobs[0].workload.flows[0].start"),
+        ([("a.txt", EDGES.replace("1us 0\n2", "0ns 0\n2"))], "a.txt:4: topology.links[1].delay"),
+        ([("a.txt", EDGES), ("flow.csv", "src,dst,size\n0,7,1MiB\n")], "flow.csv:2: jobs[0].workload.flows"),
+        (
+            [("ds.json", '{"train_micro_batch_size_per_gpu": 4}')],
+            "ds.json:1: is a configuration of Deep",
+        ),
+        ([("aicb.csv", "comm_type,comm_group,msg_size\n")], "aicb.csv:1: is a list of calls of AICB"),
+        ([("a.cm", MATRIX + "0->7 trigger 1 size 5\n")], "a.cm:6: 'trigger' is not modelled"),
+        ([("a.cm", MATRIX.replace("3\n0", "2\n0"))], "a.cm:5: says 2 connections, and 3 follow"),
+        ([("a.topo", TOPO + "Bundle 2\n")], "a.topo:5: radix_up 2 below 2 switches in bundles of 2"),
+        ([("t.py", TRAINER + TRAINER.replace("small", "large"))], "t.py:1: has 2 configurations: small_8b,"),
+        ([("t.py", TRAINER.replace("1, seq", "N, seq"))], "t.py:1: training.local_batch_size is '`N`'"),
         ([("a.json", HOST_TRACE)], "a.json:1: is an execution trace of PyTorch's host"),
         ([("a.json.gz", HOST_TRACE)], "a.json.gz:1: is an execution trace of PyTorch's host"),
         ([("a.json", LINKED_TRACE)], "a.json:1: is a linked trace of PyTorch that is not converted yet"),

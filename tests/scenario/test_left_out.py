@@ -16,8 +16,17 @@ from typing import Any
 import pytest
 
 from emu.base.errors import ScenarioError
+from emu.doors.foreign.importing import Wish, imported
 from emu.scenario.dump import to_yaml
-from emu.scenario.load import load_text
+from emu.scenario.load import load_text, read_file
+from emu.scenario.readers.chakra import left_out
+from emu.scenario.readers.msccl import read_msccl
+from tests.cli.test_importing import CLAB, EDGES, FLOWS, MATRIX, REQUESTS, TOPO, TRAINER, VIDUR
+from tests.scenario.test_msccl import direct
+from tests.scenario.test_nccl_topology import DUMP
+from tests.scenario.test_topology_files import SIMAI
+from tests.workload import chakra_files as et
+from tests.workload.test_simai import staged
 
 BOX = """
 name: box
@@ -137,3 +146,78 @@ def test_a_pool_that_no_chip_has_is_noted(tmp_path: Path) -> None:
     other["BUFFER_POOL"]["ingress_lossless_pool"]["size"] = "33554432000"
     assert "size is 33554432000 bytes: an ASIC" in outcome_of_box(tmp_path, other)[1]
     assert "an ASIC" not in outcome_of_box(tmp_path, CONFIG)[1]
+
+
+INTERFACES = dict.fromkeys(("e1-1", "e1-49", "e1-2", "eth1", "br0", "mgmt"), "names of interfaces")
+TEXTS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "ns3": ("fabric.txt", EDGES.replace("\nexplanations\n", ""), {}),
+    "simai_topology": ("fabric.txt", SIMAI, {}),
+    "htsim": ("two.topo", TOPO + "Switch_Latency_ns 3\n", {}),
+    "matrix": ("incast.cm", MATRIX, {"3": "id of connections"}),
+    "hpcc_flows": ("flow.txt", FLOWS, {"100": "ports of flows"}),
+    "simai": ("stage.txt", staged(4, 2, 8), {}),
+    "requests": ("requests.csv", VIDUR, {}),
+    "mooncake": ("requests.jsonl", REQUESTS, dict.fromkeys("012345", "hash_ids")),
+    "machine": ("system.xml", DUMP, {}),
+    "msccl": ("direct.xml", direct("allgather"), {}),
+    "containerlab": ("lab.clab.yml", CLAB, INTERFACES | {"h1": "names of hosts", "h2": "names of hosts"}),
+    "trainer": ("trainer.py", TRAINER, {"1000": "training.steps"}),
+}
+"""By kind: the file, its text, and values that a note names by what they are, not by themselves."""
+WORD = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def other_words(word: str) -> Iterator[str]:
+    """Other words of the same kind, as far as there are kinds to see."""
+    if word.isdigit():
+        yield from (str(int(word) + 1), str(int(word) * 3 + 1), str(int(word) // 2))
+    else:
+        number = re.match(r"\d+(\.\d+)?", word)
+        yield f"{'7' if number else ''}{word}{'' if number else '_other'}"
+
+
+def outcome_of(directory: Path, name: str, data: bytes) -> tuple[str, str]:
+    """What is written and what it means, or why the file is refused, with the comments that are written."""
+    (directory / name).write_bytes(data)
+    try:
+        found = imported([directory / name], directory, Wish("x", 2, 10**11), read_file)
+        meant = to_yaml(load_text(found.text, "x.yaml", directory).scenario)
+    except ScenarioError as error:
+        return str(error), ""
+    if data.startswith(b"<algo"):
+        meant = str(read_msccl(data.decode()))
+    return found.text + meant, " ".join(re.findall(r"^ *# ?(.*)", found.text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_word_of_a_file_changes_the_scenario_or_is_named(tmp_path: Path, kind: str) -> None:
+    name, text, names = TEXTS[kind]
+    before = outcome_of(tmp_path, name, text.encode())
+    assert before[1], before[0]
+    lost = []
+    for word in WORD.finditer(text):
+        outcomes = (
+            outcome_of(tmp_path, name, (text[: word.start()] + other + text[word.end() :]).encode())
+            for other in other_words(word[0])
+        )
+        attribute = re.search(r"([\w-]+)=\"[^\"<>]*$", text[: word.start()]) if text[0] == "<" else None
+        called = names.get(word[0], "nothing") if attribute is None else attribute[1]
+        if all(outcome == before for outcome in outcomes) and not re.search(rf"\b{called}\b", before[1]):
+            lost.append((text.count("\n", 0, word.start()) + 1, word[0]))
+    assert lost == []
+
+
+def test_of_a_chakra_trace_each_field_and_attribute_that_no_rank_uses_is_named() -> None:
+    timed = {"num_ops": 10**6, "comm_size": 4, "tensor_loc": 1}
+    called = {"comm_type": 0, "comm_size": 64, "root_rank": 0, "comm_tag": 7}
+    trace = et.trace(
+        et.node(1, et.COMPUTE, micros=20, attributes=timed),
+        et.node(2, et.COMPUTE, attributes={"num_ops": 10**6}),
+        et.node(3, et.COLLECTIVE, [1], micros=9, attributes=called),
+        et.node(4, et.COLLECTIVE, [1], attributes={"comm_size": 64}, cpu=True),
+    )
+    assert left_out(trace).note() == (
+        "Left out: GlobalMetadata, names of nodes (4 times), attribute num_ops of compute nodes, attribute"
+        " comm_size of compute nodes, attribute tensor_loc of compute nodes, attribute comm_tag of collective"
+        " nodes, duration of collective nodes, attribute comm_size of collective nodes"
+    )

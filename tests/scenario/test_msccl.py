@@ -93,7 +93,7 @@ def test_what_is_imported_is_proved_and_run(tmp_path: Path, coll: str) -> None:
     assert main(["import", str(tmp_path / "made.xml"), "-o", str(out)]) == 0
     text = out.read_text("utf-8").replace("[1MiB, 16MiB]", "[16KiB]")
     assert "algorithm: made.xml" in text
-    assert "# Left out: protocol LL; " in text
+    assert "proto LL of <algo>" in text
     out.write_text(text, "utf-8")
     (row,) = api.run(out, local=True).summary.jobs["algorithm"].collectives
     assert row.status == "success"

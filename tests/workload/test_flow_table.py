@@ -2,20 +2,21 @@
 
 import pytest
 
-from emu.scenario.readers.workload_files import FlowRow, FlowTableError, read_flow_table
+from emu.scenario.readers.tables import Row
+from emu.scenario.readers.workload_files import FlowTableError, read_flow_table
 
 
 def test_columns_may_stand_in_any_order_and_carry_their_unit() -> None:
     table = "# a comment\nsize_bytes, dst ,src,start_ps\n\n4096,1,0,500\n 8192 , 0 , 1 , 0 \n"
     assert read_flow_table(table) == [
-        FlowRow(4, {"size": "4096B", "dst": "1", "src": "0", "start": "500ps"}),
-        FlowRow(5, {"size": "8192B", "dst": "0", "src": "1", "start": "0ps"}),
+        Row(4, {"size": "4096B", "dst": "1", "src": "0", "start": "500ps"}),
+        Row(5, {"size": "8192B", "dst": "0", "src": "1", "start": "0ps"}),
     ]
 
 
 def test_cells_with_units_are_handed_on_as_they_are() -> None:
     assert read_flow_table('src,dst,size,start\n0,1,"1MiB",10us\n') == [
-        FlowRow(2, {"src": "0", "dst": "1", "size": "1MiB", "start": "10us"})
+        Row(2, {"src": "0", "dst": "1", "size": "1MiB", "start": "10us"})
     ]
 
 

@@ -9,13 +9,16 @@ from typing import Final
 
 import click
 
-from emu.base.errors import QuantityError, UsageError
+from emu.base.errors import QuantityError, ScenarioError, UsageError
 from emu.base.units import parse_rate
 from emu.doors.foreign.importing import Others, Part, Wish, imported
 from emu.doors.pytorch.traces import job_of, knows
+from emu.preparing import prepare
 from emu.scenario.load import load_text, read_file
 
 LONGEST_NAME: Final = 40
+MOST_CHECKED: Final = 4096
+"""Ranks of a job that is fitted to its fabric before it is written: more of them take minutes."""
 
 
 @click.command()
@@ -30,15 +33,17 @@ LONGEST_NAME: Final = 40
     "--hosts", type=click.IntRange(1, 4096), default=2, help="Servers, where no file says how many."
 )
 @click.option("--rate", default="400G", help="Rate of a NIC where no file says it.")
-def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str) -> None:
+@click.option("--config", default="", metavar="NAME", help="Function of a Python configuration.")
+def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str, config: str) -> None:
     """Write a scenario from files of other tools, with comments, to read and edit.
 
-    A FILE is an edge list of ns-3's RDMA simulators or of SimAI, a flow file of HPCC, a CSV of flows, a
-    workload text of SimAI, a Chakra trace, a trace of torch.profiler (one rank's or several), a dump of
-    PyTorch's flight recorder, a script that sets NCCL's variables or has Megatron's arguments, a TOML of
-    torchtitan, a log of NCCL (NCCL_DEBUG=INFO), the topology of a server by NCCL
-    (NCCL_TOPO_DUMP_FILE), or an algorithm of MSCCL (XML). Several go together: a fabric, jobs,
-    variables. No file is replaced.
+    A FILE is an edge list of ns-3's RDMA simulators or of SimAI, a topology of htsim or containerlab, a
+    flow file of HPCC, a CSV of flows, a connection matrix of htsim, requests of Azure, Mooncake or vidur, a
+    workload text of SimAI, a Chakra trace (and the JSON of its groups), a trace of torch.profiler (one
+    rank's or several), a dump of PyTorch's flight recorder, a script that sets NCCL's variables or has
+    Megatron's arguments, a TOML or Python configuration of torchtitan, a log of NCCL (NCCL_DEBUG=INFO),
+    the topology of a server by NCCL (NCCL_TOPO_DUMP_FILE), or an algorithm of MSCCL (XML). Several go
+    together: a fabric, jobs, variables. No file is replaced. What is written has been validated.
     """
     try:
         rate_bps = parse_rate(rate)
@@ -51,21 +56,34 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str)
         raise UsageError(f"{target}: exists and is not replaced; accepted: the name of a new file")
     stem = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in files[0].stem)
     name = stem.strip("_").lower() or "imported"
-    wish = Wish((name if name[0].isalpha() else f"of_{name}")[:LONGEST_NAME], hosts, rate_bps)
-    text = imported(files, directory, wish, read_file, Others(knows, _traced))
-    loaded = load_text(text, f"{target} (not written)", directory)
+    wish = Wish((name if name[0].isalpha() else f"of_{name}")[:LONGEST_NAME], hosts, rate_bps, config)
+    found = imported(files, directory, wish, read_file, Others(knows, _traced))
+    unwritten = f"{target} (not written)"
+    try:
+        loaded = load_text(found.text, unwritten, directory)
+        notes = loaded.notes
+        if all(_count(job.ranks) <= MOST_CHECKED for job in loaded.scenario.jobs):
+            notes = prepare(loaded).notes
+        else:
+            notes += (f"jobs of more than {MOST_CHECKED} ranks are not fitted here: see emu validate",)
+    except ScenarioError as error:
+        raise found.located(error, unwritten) from error
     if prints:
-        click.echo(text, nl=False)
+        click.echo(found.text, nl=False)
         return
     try:
         with target.open("x", encoding="utf-8") as opened:
-            opened.write(text)
+            opened.write(found.text)
     except OSError as error:
         raise UsageError(f"{target}: cannot be written: {error.strerror}") from error
-    for note in loaded.notes:
+    for note in notes:
         click.echo(f"note: {note}", err=True)
     click.echo(f"written: {target}")
     click.echo(f"edit it, then: emu run {shlex.quote(str(target))}")
+
+
+def _count(ranks: object) -> int:
+    return ranks if isinstance(ranks, int) else 0
 
 
 def _traced(files: Sequence[Path]) -> Part:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from emu.base.errors import FormatError
-from emu.scenario.readers.foreign import limited
+from emu.scenario.readers.foreign import LONGEST_SHOWN, limited
 
 MOST_LINES: Final = 10**7
 MOST_CALLS: Final = 4096
@@ -29,6 +29,7 @@ _CALL: Final = re.compile(
     r"(\w+): opCount \w+ sendbuff \S+ recvbuff \S+ count (\d+) datatype (\d+) op \d+ root (-?\d+) "
     r"comm (0x[0-9a-f]+) \[nranks=(\d+)\]"
 )
+_KNOWN: Final = (_COMM, _NODES, _RING, _CHANNELS, _SET, _CHOICE, _CALL)
 ALGORITHMS: Final = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 """By NCCL's numbers."""
 PROTOCOLS: Final = ("LL", "LL128", "SIMPLE")
@@ -77,6 +78,8 @@ class NcclLog:
     calls: list[LoggedCall] = field(default_factory=list)
     others: int = 0
     """Calls on smaller communicators."""
+    unread: dict[str, int] = field(default_factory=dict)
+    """Lines of NCCL that say something else, by how they begin, and how many there are."""
 
 
 def is_nccl_log(text: str) -> bool:
@@ -114,6 +117,10 @@ def read_nccl_log(text: str) -> NcclLog:
 
 
 def _take(log: NcclLog, at: int, text: str, of_lowest: bool) -> None:
+    if not any(known.search(text) for known in _KNOWN) and not text.startswith("Trees [0] "):
+        begins = re.split(r"[\d:=/\[]", text, maxsplit=1)[0].strip()[:LONGEST_SHOWN] or text[:LONGEST_SHOWN]
+        log.unread[begins] = log.unread.get(begins, 0) + 1
+        return
     comm, nodes = _COMM.search(text), _NODES.search(text)
     if comm is not None and nodes is not None and int(comm[3]) == log.ranks:
         log.servers, log.per_server = int(nodes[1]), max(log.per_server, int(nodes[2]))

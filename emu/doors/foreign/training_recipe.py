@@ -334,6 +334,10 @@ def _whole(name: str, text: str) -> int:
 PRESETS: Final = {"8b": "llama3-8b", "70b": "llama3-70b", "405b": "llama3-405b"}
 _TITAN_IDLE: Final = (
     "job",
+    "dataloader",
+    "loss",
+    "profiler",
+    "validator",
     "profiling",
     "metrics",
     "optimizer",
@@ -370,12 +374,18 @@ _TITAN_IDLE_KEYS: Final = (
 def read_torchtitan(text: str) -> Recipe:
     """The job of a TOML; its ranks are the launcher's. Raises RecipeError."""
     tables = tomllib.loads(text)
-    flat = {
-        f"{table}.{key}": value
-        for table, rows in tables.items()
-        if isinstance(rows, dict)
-        for key, value in rows.items()
-    }
+    return read_torchtitan_keys(
+        {
+            f"{table}.{key}": value
+            for table, rows in tables.items()
+            if isinstance(rows, dict)
+            for key, value in rows.items()
+        }
+    )
+
+
+def read_torchtitan_keys(flat: Mapping[str, Any]) -> Recipe:
+    """The same of keys with the names of their tables."""
     taken: set[str] = set()
 
     def get(key: str, default: Any) -> Any:

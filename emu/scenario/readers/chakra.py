@@ -45,7 +45,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from emu.base.errors import EmuError, FormatError
-from emu.scenario.readers.foreign import limited
+from emu.scenario.readers.foreign import LeftOut, limited
 
 VARINT: Final = 0
 FIXED_64: Final = 1
@@ -472,6 +472,17 @@ KEPT_ATTRIBUTES: Final = frozenset(
 )
 _KEPT: Final = (1, 3, 4, 5, 7)
 """Fields of a node that are read: id, type, dependencies, duration."""
+_UNREAD: Final = {2: "names of nodes", 6: "start times", 8: "inputs", 9: "outputs"}
+"""What fields of a node are that are not read."""
+_CALLED: Final = ("is_cpu_op", "comm_size", "pg_name")
+_READ_OF: Final = {
+    SKIPPED: (),
+    COMPUTE: ("is_cpu_op", "num_ops"),
+    COLLECTIVE: (*_CALLED, "comm_type", "comm_priority", "root_rank"),
+    SEND: (*_CALLED, "comm_tag", "comm_dst"),
+    RECEIVE: (*_CALLED, "comm_tag", "comm_src"),
+}
+"""Attributes that are read of a node, by what it is."""
 _INPUTS: Final = 8
 _ATTRIBUTE: Final = 10
 MOST_FIELDS: Final = 2**22
@@ -504,6 +515,53 @@ def _messages(data: bytes) -> Iterator[bytes]:
             raise WireError(at, "there is too much in it")
         node = b"".join(kept)
         yield written(len(node)) + node
+
+
+def left_out(data: bytes) -> LeftOut:
+    """What a valid trace says and is not read, by the names of fields and attributes."""
+    found = LeftOut()
+    at = messages = 0
+    while at < len(data):
+        size, begin = varint(data, at, len(data))
+        at = begin + size
+        messages += 1
+        if messages == 1:
+            if size:
+                found.add("GlobalMetadata")
+            continue
+        _left_out_of_node(data, begin, at, found)
+    return found
+
+
+def _left_out_of_node(data: bytes, begin: int, end: int, found: LeftOut) -> None:
+    every = list(fields(data, begin, end))
+    kind = TYPES.get(next((one.value for one in every if one.number == 3), 0), SKIPPED)
+    micros = next((one.value for one in every if one.number == 7), 0)
+    names: dict[str, Field] = {}
+    for field in every:
+        if field.number == _ATTRIBUTE:
+            first = next((one for one in fields(data, field.value, field.end) if one.number == 1), None)
+            names["" if first is None else text(data, first, _LONGEST_NAME)] = field
+        elif field.number == _INPUTS and _matters(data, field):
+            continue
+        elif field.number not in _KEPT:
+            found.add(_UNREAD.get(field.number, f"field {field.number} of nodes"))
+    read = _READ_OF[kind] if kind != COMPUTE or not micros else ("is_cpu_op",)
+    cpu = names.get("is_cpu_op")
+    if kind in (COLLECTIVE, SEND, RECEIVE) and cpu is not None and _number_in(data, cpu):
+        read = ("is_cpu_op",)
+    for name in names:
+        if name not in read:
+            found.add(f"attribute {name} of {kind} nodes")
+    if micros and kind != COMPUTE:
+        found.add(f"duration of {kind} nodes")
+
+
+def _number_in(data: bytes, attribute: Field) -> int:
+    """The number that an attribute has."""
+    own: Attributes = {}
+    _attribute(data, attribute, own)
+    return next((one for one in own.values() if isinstance(one, int)), 0)
 
 
 def _matters(data: bytes, field: Field) -> bool:

@@ -52,6 +52,11 @@ class LeftOut:
         what = "".join(sign if sign.isprintable() else "?" for sign in what)
         self._times[what] = self._times.get(what, 0) + 1
 
+    def take(self, other: LeftOut) -> None:
+        """Note what another part of the same file leaves out, too."""
+        for what, times in other._times.items():
+            self._times[what] = self._times.get(what, 0) + times
+
     def note(self) -> str:
         """ "Left out: one, another (3 times)"; empty where everything was used."""
         shown = [f"{what} ({times} times)" if times > 1 else what for what, times in self._times.items()]

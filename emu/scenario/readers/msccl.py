@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from emu.base.errors import FormatError
+from emu.scenario.readers.foreign import LONGEST_SHOWN, LeftOut
 from emu.scenario.readers.nccl_topology import read_xml
 
 OPERATIONS: Final = {
@@ -38,6 +39,13 @@ OPERATIONS: Final = {
 }
 MOST_LANES: Final = 32
 MOST_NUMBER: Final = 1 << 16
+_READ: Final = {
+    "algo": ("coll",),
+    "gpu": ("id", "i_chunks", "o_chunks"),
+    "tb": ("id", "send", "recv", "chan"),
+    "step": ("type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "depid", "deps"),
+}
+"""Attributes that are read, by element. `proto` of an <algo> is said by whoever reads it."""
 _TYPES: Final = ("s", "r", "rcs", "rrc", "rrcs", "rrs", "cpy", "nop")
 
 
@@ -81,6 +89,21 @@ def read_msccl(text: str) -> Msccl:
         raise MscclError(1, f"{form.chunks} chunks for {form.ranks} ranks", accepted)
     steps = [list(_steps(gpu, rank, form)) for rank, gpu in enumerate(gpus)]
     return Msccl(form.op, root.get("name", ""), root.get("proto", ""), form.chunks, steps)
+
+
+def left_out(text: str) -> LeftOut:
+    """What a valid file says and a send/receive graph does not."""
+    found = LeftOut(
+        "thread blocks (id) and depid and deps but for the order that they allow",
+        "what the type of a step does not use of srcbuf and srcoff and dstbuf and dstoff",
+        "send and recv and chan of thread blocks whose steps do not use them",
+    )
+    for element in read_xml(text, "an <algo> of MSCCL").iter():
+        for name, value in element.attrib.items():
+            if name not in _READ.get(element.tag, ()):
+                shown = f" {value[:LONGEST_SHOWN]}" if element.tag == "algo" else ""
+                found.add(f"{name}{shown} of <{element.tag[:LONGEST_SHOWN]}>")
+    return found
 
 
 def _number(element: ET.Element, key: str, where: str, least: int = 0, default: str = "0") -> int:

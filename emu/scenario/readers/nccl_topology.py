@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from emu.base.errors import FormatError
+from emu.base.spelling import listed
 
 MOST_CHARACTERS: Final = 2**22
 MOST_DEVICES: Final = 1024
@@ -38,6 +39,17 @@ _NVLINK_GBYTES: Final = {60: 18.0, 70: 20.0, 80: 20.0, 86: 12.0, 87: 20.0, 90: 2
 """By the least `sm` of a generation, GB/s of a link each way."""
 _XGMI_GBYTES: Final = {"906": 46, "908": 46, "90a": 50, "910": 50, "94": 64, "95": 64}
 """By the beginning of `gcn`, the same."""
+_READ: Final = {
+    "system": (),
+    "cpu": ("host_hash",),
+    "pci": ("busid", "class", "link_speed", "link_width"),
+    "gpu": ("dev", "sm", "gcn"),
+    "nvlink": ("count",),
+    "xgmi": ("count",),
+    "nic": (),
+    "net": ("name", "speed"),
+}
+"""Elements, and their attributes that are read."""
 _SPEED: Final = r"(\d+(?:\.\d+)?) GT/s"
 
 
@@ -122,7 +134,31 @@ def read_machine(text: str) -> Machine:
     left_out += [f"{_name(one.node)} ({_net_bps(one.node) // GBPS}G)" for one in slower]
     nics = _in_order([one for one in nets if _net_bps(one.node) == fastest], gpus)
     nvlink_bps, links = _links(gpus) if dumped else (None, "")
+    left_out += _unread(root, dumped=dumped)
     return Machine(tuple(_name(one.node) for one in gpus), tuple(nics), nvlink_bps, links, tuple(left_out))
+
+
+def _unread(root: ET.Element, *, dumped: bool) -> Iterator[str]:
+    """Attributes that are not read, with their first values, and elements that are not known; of PCIe links
+    all are named, for only the slowest on the way of a NIC counts."""
+    values: dict[str, dict[str, None]] = {}
+    for element in root.iter():
+        if element.tag == "pci":
+            if dumped:
+                for name in ("busid", "class"):
+                    values.setdefault(f"{name} of pci", {})[element.get(name, "")[:40]] = None
+            link = f"{element.get('link_speed', '')[:40]} x{element.get('link_width', '')[:40]}"
+            values.setdefault("all but the slowest PCIe link of a NIC", {})[link] = None
+        if element.tag == "gpu" and element.get("gcn") is not None:
+            values.setdefault("sm of gpu", {})[element.get("sm", "")[:40]] = None
+        if element.tag not in _READ:
+            values.setdefault(f"<{element.tag[:40]}>", {})
+            continue
+        for name, value in element.attrib.items():
+            if name not in _READ[element.tag]:
+                values.setdefault(f"{name[:40]} of {element.tag}", {})[value[:40]] = None
+    for what, of in values.items():
+        yield f"{what} ({listed(of, 24)})" if of else what
 
 
 def _devices(node: ET.Element, above: tuple[ET.Element, ...]) -> Iterator[_Device]:

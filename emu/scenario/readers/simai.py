@@ -48,13 +48,15 @@ from typing import Final, Literal, NamedTuple
 
 from actors.ncclx.script import REASONS, Group, Script, ScriptPlan, kind_of
 from emu.base.errors import FormatError
-from emu.scenario.readers.foreign import whole_number
+from emu.scenario.readers.foreign import LONGEST_SHOWN, LeftOut, whole_number
 from emu.workload.pipeline import Pass, Stage
 
 MICRO: Final = "MICRO"
 KINDS: Final = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD", MICRO)
 _LISTS: Final = ("checkpoints", "checkpoint_initiates")
 """Words of the first line after which a count stands, and so many numbers of layers."""
+_READ: Final = (*_LISTS, "model_parallel_NPU_group", "ep", "all_gpus", "pp", "vpp", "ga", "pp_comm")
+"""Words of the first line that are read."""
 COLLECTIVES: Final = {
     "ALLREDUCE": "all_reduce",
     "ALLGATHER": "all_gather",
@@ -153,6 +155,35 @@ def read_simai(text: str) -> Simai:
         kind == MICRO,
     )
     return _staged(simai, named) if named.get("pp", 1) > 1 and not simai.micro else simai
+
+
+def left_out(text: str) -> LeftOut:
+    """What a valid text says and no rank does."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    kind, *words = lines[0]
+    found = LeftOut()
+    while len(words) > 1:
+        key, value = words[0].rstrip(":"), words[1]
+        if key not in _READ:
+            found.add(f"{key[:LONGEST_SHOWN]} {value[:LONGEST_SHOWN]}")
+        elif key in ("pp", "vpp", "ga", "pp_comm") and ("pp:", "1") in pairwise([*words, ""]):
+            found.add(f"{key} {value} of one stage")
+        del words[: 2 + (int(value) if key in _LISTS else 0)]
+    for row in lines[2:]:
+        found.add(f"id {row[1][:LONGEST_SHOWN]}")
+        pieces = [row[2 + 3 * place : 5 + 3 * place] for place in range(3)]
+        if kind == MICRO and any(piece != ["0", "NONE", "0"] for piece in pieces[:2]):
+            shown = " ".join((*pieces[0], *pieces[1]))[: 2 * LONGEST_SHOWN]
+            found.add(f"forward and input gradient of a benchmark ({shown})")
+        if kind == MICRO and row[11] != "0":
+            found.add(f"update time {row[11]} of a benchmark")
+        for _, collective, size in pieces[2 if kind == MICRO else 0 :]:
+            if collective == "NONE" and size != "0":
+                found.add(f"{size} bytes of NONE")
+            elif collective != "NONE" and size == "0":
+                found.add(f"{collective} of 0 bytes")
+    found.add("names of lines")
+    return found
 
 
 def _staged(simai: Simai, named: dict[str, int]) -> Simai:

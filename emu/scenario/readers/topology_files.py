@@ -19,7 +19,11 @@ and two rates that it generates traffic by. A rate without a unit is in bits a s
 Nodes are numbered from 0; those that are no switches are hosts (ns3) or GPUs (simai). Of an `ns3` host we
 make a server with one GPU and one NIC that has all its links. Of `gpus_per_server` successive GPUs of a
 `simai` file we make a server; each GPU has a NIC with its links, and links to NVSwitches stay inside the
-server and are left out.
+server.
+
+What a GPU has of links to NVSwitches and to GPUs of its own server is its NVLink: rate and delay, where they
+are alike for all GPUs, are what `host.nvlink` may take (`emu import` writes it). The type of GPU, the number
+of ToRs and the rates of the first line are left out and named.
 
 Names: `host-<h>`, `gpu-<h>-<i>`, `nic-<h>-<i>` in the order of the file's numbers, and `switch-<n>` with the
 file's own number n.
@@ -30,15 +34,19 @@ Reverie (inet-tub/ns3-datacenter), and of SimAI (aliyun/SimAI, gen_Topo_Template
 Not modelled: error rates other than 0, which belong under `faults`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from emu.base.errors import FormatError, Problem, ScenarioError
-from emu.scenario.readers.foreign import LONGEST_SHOWN, whole_number
+from emu.base.errors import FormatError, Problem, QuantityError, ScenarioError
+from emu.base.spelling import listed
+from emu.base.units import format_rate, format_time, parse_rate, parse_time
+from emu.scenario.readers.foreign import LONGEST_SHOWN, LeftOut, whole_number
+from emu.scenario.readers.htsim import HtsimError, read_topo
+from emu.scenario.readers.read_fabric import EdgeList, ReadLink, ReadNode
 from emu.scenario.yaml.document import Node, Place, decode
 
-FORMATS: Final = ("ns3", "simai")
+FORMATS: Final = ("ns3", "simai", "htsim")
 MOST_NODES: Final = 65536
 _LEAST_DIGITS: Final = 7
 """Fewest digits of a rate in bits a second; a shorter number lacks its unit."""
@@ -47,25 +55,6 @@ MOST_LINKS: Final = 262144
 
 class EdgeListError(FormatError):
     """A file that is no such list."""
-
-
-class ReadNode(NamedTuple):
-    """A node as `graph` takes it, and the line that gave rise to it."""
-
-    line: int
-    name: str
-    role: str
-    host: str = ""
-
-
-class ReadLink(NamedTuple):
-    """A link as `graph` takes it, with rate and delay as written, and its line."""
-
-    line: int
-    a: str
-    b: str
-    rate: str
-    delay: str
 
 
 class _Word(NamedTuple):
@@ -113,11 +102,18 @@ class _Header(NamedTuple):
     nvswitches: int
     switches: int
     links: int
+    beside: tuple[str, ...]
+    """What else the first line says."""
 
 
-def read_edge_list(text: str, file_format: str) -> tuple[list[ReadNode], list[ReadLink]]:
+def read_edge_list(text: str, file_format: str) -> EdgeList:
     """Nodes and links of a file in one of `FORMATS`. EdgeListError names the line of what is wrong."""
     assert file_format in FORMATS, file_format
+    if file_format == "htsim":
+        try:
+            return read_topo(text)
+        except HtsimError as error:
+            raise EdgeListError(error.line, error.reason, error.accepted) from error
     words = _Words(text)
     header = _simai_header(words) if file_format == "simai" else _ns3_header(words)
     ends = words.line
@@ -125,19 +121,71 @@ def read_edge_list(text: str, file_format: str) -> tuple[list[ReadNode], list[Re
     switches = _numbers(words, header, header.switches, inside, "the number of a switch")
     names: dict[int, str] = {number: f"switch-{number}" for number in switches}
     nodes: list[ReadNode] = []
-    others = [number for number in range(header.nodes) if number not in switches and number not in inside]
-    for place, number in enumerate(others):
+    gpus = [number for number in range(header.nodes) if number not in switches and number not in inside]
+    server_of: dict[int, int] = {}
+    for place, number in enumerate(gpus):
         host, index = divmod(place, header.per_server)
         if index == 0:
             nodes.append(ReadNode(ends, f"host-{host}", "host"))
         nodes.append(ReadNode(ends, f"gpu-{host}-{index}", "gpu", f"host-{host}"))
         nodes.append(ReadNode(ends, f"nic-{host}-{index}", "nic", f"host-{host}"))
         names[number] = f"nic-{host}-{index}"
+        server_of[number] = host
     nodes += [ReadNode(line, names[number], "switch") for number, line in switches.items()]
-    read = [_link(words, header.nodes, names) for _ in range(header.links)]
-    links = [link for link in read if link is not None]
+    nvlinks = _Nvlinks(gpus)
+    left_out = LeftOut(*header.beside)
+    links: list[ReadLink] = []
+    for _ in range(header.links):
+        link, ends_at = _link(words, header.nodes)
+        if set(ends_at) & inside.keys():
+            if not nvlinks.take(link, [end for end in ends_at if end in server_of]):
+                left_out.add(f"link of an NVSwitch to a switch or an NVSwitch of {link.rate}, {link.delay}")
+        elif header.per_server > 1 and server_of.get(ends_at[0], -1) == server_of.get(ends_at[1], -2):
+            nvlinks.take(link, ends_at)
+        else:
+            links.append(link._replace(a=names[ends_at[0]], b=names[ends_at[1]]))
     words.end(header.links, whole=file_format == "simai")
-    return nodes, links
+    rate, delay = nvlinks.of_each()
+    if not rate and (uneven := nvlinks.uneven()):
+        left_out.add(uneven)
+    return EdgeList(nodes, links, rate, delay, left_out)
+
+
+class _Nvlinks:
+    """What each GPU has of links inside its server."""
+
+    def __init__(self, gpus: Sequence[int]) -> None:
+        self._rates_bps = dict.fromkeys(gpus, 0)
+        self._delays_ps: dict[int, None] = {}
+
+    def take(self, link: ReadLink, gpus: Sequence[int]) -> bool:
+        """Count a link for the GPUs at its ends; whether there are any."""
+        try:
+            rate_bps, delay_ps = parse_rate(link.rate), parse_time(link.delay)
+        except QuantityError as error:
+            raise EdgeListError(
+                link.line, str(error), "a rate such as 400Gbps, a delay such as 500ns"
+            ) from None
+        for gpu in gpus:
+            self._rates_bps[gpu] += rate_bps
+        if gpus:
+            self._delays_ps[delay_ps] = None
+        return bool(gpus)
+
+    def of_each(self) -> tuple[str, str]:
+        """Rate and delay of every GPU; empty where they differ, or there are none."""
+        rates_bps = set(self._rates_bps.values())
+        if len(rates_bps) != 1 or len(self._delays_ps) != 1:
+            return "", ""
+        return format_rate(rates_bps.pop()), format_time(next(iter(self._delays_ps)))
+
+    def uneven(self) -> str:
+        """What they come to in words, where GPUs differ; empty for none."""
+        if not self._delays_ps:
+            return ""
+        rates = dict.fromkeys(format_rate(rate) if rate else "none" for rate in self._rates_bps.values())
+        delays = [format_time(delay_ps) for delay_ps in self._delays_ps]
+        return f"NVLink of GPUs that differ in it ({listed(rates, 8)}; {listed(delays, 8)})"
 
 
 def left_out(text: str) -> str:
@@ -166,12 +214,13 @@ def _ns3_header(words: _Words) -> _Header:
     nodes = words.number("how many nodes", 1, MOST_NODES)
     switches = words.number("how many switches", 0, nodes)
     counted = words.in_first_line()
+    beside = []
     if counted in (4, 6):
-        words.number("how many ToRs", 0, nodes)
+        beside.append(f"number of ToRs {words.number('how many ToRs', 0, nodes)}")
     links = words.number("how many links", 1, MOST_LINKS)
-    for _ in range(counted - 4 if counted == 6 else 0):
-        words.word("a rate of servers or spines")
-    return _Header(nodes, 1, 0, switches, links)
+    both = ("servers", "spines") if counted == 6 else ()
+    beside += [f"rate of {what} {words.word(f'a rate of {what}')[:LONGEST_SHOWN]}" for what in both]
+    return _Header(nodes, 1, 0, switches, links, tuple(beside))
 
 
 def _simai_header(words: _Words) -> _Header:
@@ -180,12 +229,12 @@ def _simai_header(words: _Words) -> _Header:
     nvswitches = words.number("how many NVSwitches", 0, nodes)
     switches = words.number("how many switches", 0, nodes - nvswitches)
     links = words.number("how many links", 1, MOST_LINKS)
-    words.word("the type of GPU")
+    gpu = f"type of GPU {words.word('the type of GPU')[:LONGEST_SHOWN]}"
     gpus = nodes - nvswitches - switches
     if gpus % per_server:
         reason = f"{gpus} GPUs do not divide into servers of {per_server}"
         raise EdgeListError(words.line, reason, "a number of GPUs that does")
-    return _Header(nodes, per_server, nvswitches, switches, links)
+    return _Header(nodes, per_server, nvswitches, switches, links, (gpu,))
 
 
 def _numbers(words: _Words, header: _Header, count: int, taken: dict[int, int], what: str) -> dict[int, int]:
@@ -199,8 +248,8 @@ def _numbers(words: _Words, header: _Header, count: int, taken: dict[int, int], 
     return found
 
 
-def _link(words: _Words, nodes: int, names: dict[int, str]) -> ReadLink | None:
-    """The next link; None where it ends at an NVSwitch."""
+def _link(words: _Words, nodes: int) -> tuple[ReadLink, tuple[int, int]]:
+    """The next link without the names of its ends, and their numbers."""
     first = words.number("a link's source", 0, nodes - 1)
     line = words.line
     second = words.number("a link's destination", 0, nodes - 1)
@@ -212,9 +261,7 @@ def _link(words: _Words, nodes: int, names: dict[int, str]) -> ReadLink | None:
     if error_rate.strip("0.") or not error_rate.strip("."):
         reason = f"an error rate of {error_rate[:LONGEST_SHOWN]!r} is not part of a fabric"
         raise EdgeListError(words.line, reason, "0; what breaks is said under faults")
-    if first not in names or second not in names:
-        return None
-    return ReadLink(line, names[first], names[second], rate, delay)
+    return ReadLink(line, "", "", rate, delay), (first, second)
 
 
 KEY = "topology.path"
@@ -236,9 +283,13 @@ def put_fabric_in_place(
     path = directory / name
     try:
         text = decode(read_file(path), str(path))
-        nodes, links = read_edge_list(text, str(file_format))
+        read = read_edge_list(text, str(file_format))
         if file_format == "ns3" and (rest := left_out(text)):
             notes.append(f"{path}: {rest}")
+        if read.nvlink_rate:
+            read.left_out.add(f"NVLink of {read.nvlink_rate} and {read.nvlink_delay}, see host.nvlink")
+        if note := read.left_out.note():
+            notes.append(f"{path}: {note}")
     except ScenarioError as error:
         place = topology.keys["path"]
         return [
@@ -247,9 +298,11 @@ def put_fabric_in_place(
         ]
     except EdgeListError as error:
         return [Problem(str(path), error.line, KEY, error.reason, error.accepted)]
-    _replace(
-        topology, [_node(node, str(path)) for node in nodes], [_link_row(link, str(path)) for link in links]
+    nodes, links = (
+        [_node(one, str(path)) for one in read.nodes],
+        [_link_row(one, str(path)) for one in read.links],
     )
+    _replace(topology, nodes, links)
     return []
 
 

@@ -15,50 +15,37 @@ A file whose first line is a number alone is one of HPCC's: that many flows foll
 and what comes after them is left out, as there. The generator of ConWeave's simulator, and older ones of
 HPCC's, write no destination port: five words. Nodes are numbered as in the topology file that the scenario
 names (`format: ns3`), where switches have numbers, too; without one they are ranks. Priority group and port
-are not taken: the job's `data_priority` and drawn ports hold.
+are not taken, which a note says: the job's `data_priority` and drawn ports hold.
 
-Requests. The `file` of `kind: serving` becomes its `trace` in the same way. Its columns are those of Azure's
-traces of 2023 and 2024, `TIMESTAMP` (a date and a time of day, with at most twelve decimals), `ContextTokens`
-and `GeneratedTokens`, or `at` (with unit), `prompt` and `output`. The earliest TIMESTAMP is 0.
+A connection matrix of htsim (`emu.scenario.readers.htsim`) is such a table, too.
+
+Requests (`emu.scenario.readers.request_traces`): the `file` of `kind: serving` becomes its `trace` in the
+same way.
 
 Sources: alibaba-edu/High-Precision-Congestion-Control, `simulation/scratch/third.cc`;
-conweave-project/conweave-ns3, `traffic_gen/traffic_gen.py`; Azure/AzurePublicDataset,
-`AzureLLMInferenceDataset2023.md`.
+conweave-project/conweave-ns3, `traffic_gen/traffic_gen.py`.
 
 Traces. What is in their files takes the place of their names in the scenario: a text of SimAI as it is; of
 Chakra's binary traces what is read of them, in Base64, for there is no other way to write bytes in YAML.
 """
 
 import base64
-import csv
-import io
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from emu.base.errors import FormatError, Problem, ScenarioError
 from emu.scenario.readers.chakra import MOST_FILE_BYTES, MOST_RANKS, MOST_TRACE_BYTES, pared
-from emu.scenario.readers.foreign import limited, whole_number
+from emu.scenario.readers.foreign import LONGEST_SHOWN, LeftOut, limited, whole_number
+from emu.scenario.readers.htsim import is_matrix, read_matrix
+from emu.scenario.readers.request_traces import read_requests
+from emu.scenario.readers.tables import Row, as_many, csv_rows
 from emu.scenario.readers.topology_files import EdgeListError, ranks_of
 from emu.scenario.yaml.document import Node, Place, decode, resolved
 
 COLUMNS: Final = ("src", "dst", "size", "size_bytes", "start", "start_ps")
 _UNITS: Final = {"size_bytes": "B", "start_ps": "ps"}
 MAX_ROWS: Final = 2**20
-MAX_REQUESTS: Final = 2**16
-REQUEST_COLUMNS: Final = {
-    "TIMESTAMP": "at",
-    "ContextTokens": "prompt",
-    "GeneratedTokens": "output",
-    "at": "at",
-    "prompt": "prompt",
-    "output": "output",
-}
-"""What a column of requests is to the workload."""
-_TIMESTAMP: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d{1,12}))?(?:Z|\+00:00)?", re.ASCII
-)
 _HPCC: Final = "source, destination, priority group, port (or none), bytes, start in seconds"
 
 
@@ -66,27 +53,16 @@ class FlowTableError(FormatError):
     """A table that cannot be read."""
 
 
-class RequestTableError(FormatError):
-    """A table of requests that cannot be read."""
-
-
-class FlowRow(NamedTuple):
-    """One line: where it stands, and its cells by the names that a scenario has for them."""
-
-    line: int
-    cells: dict[str, str]
-
-
-def read_flow_table(text: str) -> list[FlowRow]:
+def read_flow_table(text: str) -> list[Row]:
     """The rows of a table. Raises `FlowTableError` if the columns are not those above, or a row has
     others."""
     columns: list[str] = []
-    rows: list[FlowRow] = []
-    for line, cells in _lines(text, FlowTableError):
+    rows: list[Row] = []
+    for line, cells in csv_rows(text, FlowTableError):
         if not columns:
             columns = _checked_columns(cells, line)
             continue
-        _as_many(FlowTableError, line, cells, columns)
+        as_many(FlowTableError, line, cells, columns)
         limited(FlowTableError, line, len(rows) + 1, MAX_ROWS, "flows")
         rows.append(_row(columns, cells, line))
     if not rows:
@@ -95,86 +71,38 @@ def read_flow_table(text: str) -> list[FlowRow]:
     return rows
 
 
-def _lines(text: str, error: type[FormatError]) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a CSV file that say something, by number."""
-    reader = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
-    try:
-        for cells in reader:
-            stripped = [cell.strip() for cell in cells]
-            if any(stripped) and not stripped[0].startswith("#"):
-                yield reader.line_num, stripped
-    except csv.Error as broken:
-        raise error(reader.line_num, f"not CSV: {broken}", "cells with commas between") from broken
-
-
-def _as_many(error: type[FormatError], line: int, cells: list[str], columns: list[str]) -> None:
-    if len(cells) != len(columns):
-        reason = f"{len(cells)} cells under {len(columns)} columns"
-        raise error(line, reason, ", ".join(columns))
-
-
-def read_requests(text: str) -> list[FlowRow]:
-    """The requests of a table: at, prompt, output. Raises `RequestTableError`."""
-    columns: list[str] = []
-    rows: list[FlowRow] = []
-    moments_ps: list[int] = []
-    for line, cells in _lines(text, RequestTableError):
-        if not columns:
-            columns = cells
-            if sorted(REQUEST_COLUMNS.get(one, "") for one in columns) != ["at", "output", "prompt"]:
-                accepted = "TIMESTAMP,ContextTokens,GeneratedTokens, or at,prompt,output"
-                raise RequestTableError(line, f"columns {','.join(columns)[:60]}", accepted)
-            continue
-        _as_many(RequestTableError, line, cells, columns)
-        limited(RequestTableError, line, len(rows) + 1, MAX_REQUESTS, "requests")
-        named = {REQUEST_COLUMNS[column]: cell for column, cell in zip(columns, cells, strict=True)}
-        for key in ("prompt", "output"):
-            whole_number(RequestTableError, line, named[key], 1, MAX_ROWS, f"{key} tokens,")
-        if "TIMESTAMP" in columns:
-            moments_ps.append(_moment_ps(named["at"], line))
-        rows.append(FlowRow(line, named))
-    if not rows:
-        last = max(len(text.splitlines()), 1)
-        raise RequestTableError(last, "no request in the table", "a line of columns, then requests")
-    if not moments_ps:
-        return rows
-    first_ps = min(moments_ps)
-    return [
-        row._replace(cells={**row.cells, "at": f"{at_ps - first_ps}ps"})
-        for row, at_ps in zip(rows, moments_ps, strict=True)
-    ]
-
-
-def _moment_ps(written: str, line: int) -> int:
-    """Since the first day of the calendar."""
-    found = _TIMESTAMP.fullmatch(written)
-    accepted = "a date and a time of day in UTC, as 2023-11-16 18:15:46.6805900"
-    if found is None:
-        raise RequestTableError(line, f"{written[:40]!r} is no TIMESTAMP", accepted)
-    year, month, day, hours, minutes, seconds = map(int, found.groups()[:6])
-    lengths = (31, 28 + _is_leap(year), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-    if year < 1 or not 1 <= month <= 12 or not 1 <= day <= lengths[month - 1]:
-        raise RequestTableError(line, f"{written[:40]!r} is no day", accepted)
-    before = year - 1
-    days = 365 * before + before // 4 - before // 100 + before // 400 + sum(lengths[: month - 1]) + day
-    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    return whole * 10**12 + int((found[7] or "").ljust(12, "0"))
-
-
-def read_flow_file(text: str, ranks: Mapping[int, int] | None = None) -> list[FlowRow]:
-    """The rows of a table or of an HPCC flow file, whose nodes have these ranks. Raises FlowTableError."""
+def read_flow_file(text: str, ranks: Mapping[int, int] | None = None) -> tuple[list[Row], LeftOut]:
+    """The rows of a table, of a connection matrix or of an HPCC flow file, whose nodes have these ranks, and
+    what they leave out. Raises FormatError."""
+    if is_matrix(text):
+        matrix = read_matrix(text)
+        rows = [
+            Row(
+                one.line,
+                {"src": str(one.source), "dst": str(one.destination)}
+                | {"size": f"{one.size_bytes}B", "start": f"{one.start_ps}ps"},
+            )
+            for one in matrix.connections
+        ]
+        return rows, matrix.left_out
     lines = text.splitlines()
     if not lines or not lines[0].strip().isdecimal():
-        return read_flow_table(text)
+        return read_flow_table(text), LeftOut()
+    return _hpcc_flows(lines, ranks)
+
+
+def _hpcc_flows(lines: Sequence[str], ranks: Mapping[int, int] | None) -> tuple[list[Row], LeftOut]:
     count = whole_number(FlowTableError, 1, lines[0].strip(), 1, MAX_ROWS, "how many flows,")
-    rows: list[FlowRow] = []
+    rows: list[Row] = []
+    left_out = LeftOut()
     wide = 0
     for line, written in enumerate(lines[1:], start=2):
         words = written.split()
         if not words:
             continue
         if len(rows) == count:
-            break
+            left_out.add("lines after the last flow")
+            continue
         wide = wide or len(words)
         if len(words) not in (5, 6) or len(words) != wide:
             due = f"and flow {len(rows) + 1} of {count} is due"
@@ -184,12 +112,15 @@ def read_flow_file(text: str, ranks: Mapping[int, int] | None = None) -> list[Fl
         for end in ends:
             if ranks is not None and end not in ranks:
                 raise FlowTableError(line, f"node {end} is no host of the topology file", "a host's number")
+        left_out.add(f"priority group {words[2][:LONGEST_SHOWN]}")
+        if wide == 6:
+            left_out.add("ports of flows")
         src, dst = (str(end if ranks is None else ranks[end]) for end in ends)
         cells = {"src": src, "dst": dst, "size": f"{words[-2]}B", "start": f"{words[-1]}s"}
-        rows.append(FlowRow(line, cells))
+        rows.append(Row(line, cells))
     if len(rows) < count:
         raise FlowTableError(len(lines), f"{len(rows)} flows of {count}", "as many as the first line says")
-    return rows
+    return rows, left_out
 
 
 def _checked_columns(columns: list[str], line: int) -> list[str]:
@@ -206,21 +137,20 @@ def _checked_columns(columns: list[str], line: int) -> list[str]:
     return columns
 
 
-def _row(columns: list[str], cells: list[str], line: int) -> FlowRow:
+def _row(columns: list[str], cells: list[str], line: int) -> Row:
     named = {}
     for column, cell in zip(columns, cells, strict=True):
         unit = _UNITS.get(column, "")
         plain = cell.isascii() and cell.isdigit()
         named[column.removesuffix("_bytes").removesuffix("_ps")] = f"{cell}{unit}" if unit and plain else cell
-    return FlowRow(line, named)
+    return Row(line, named)
 
 
-def _is_leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-
-
-def put_tables_in_place(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> list[Problem]:
-    """Replace every table named in `jobs` by its flows; returns what could not be read."""
+def put_tables_in_place(
+    tree: Node, directory: Path, read_file: Callable[[Path], bytes], notes: list[str]
+) -> list[Problem]:
+    """Replace every table named in `jobs` by its flows, and note what is left out of it; returns what could
+    not be read."""
     problems: list[Problem] = []
     jobs = tree.child("jobs")
     for index, job in enumerate(jobs.value if jobs is not None and isinstance(jobs.value, list) else ()):
@@ -238,7 +168,8 @@ def put_tables_in_place(tree: Node, directory: Path, read_file: Callable[[Path],
             if kind == "serving":
                 rows = read_requests(text)
             else:
-                rows = read_flow_file(text, _ranks(tree, directory, read_file))
+                rows, left_out = read_flow_file(text, _ranks(tree, directory, read_file))
+                notes += [f"{path}: {note}"] if (note := left_out.note()) else []
         except ScenarioError as error:
             place = workload.keys["file"]
             problems.extend(
@@ -265,6 +196,7 @@ def _ranks(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> d
         return None  # refused as the topology
 
 
+_NUMBERS: Final = ("src", "dst", "prompt", "output", "cached")
 _TABLES: Final = {"flow_table": ("flows", "flows"), "serving": ("serving", "trace")}
 """The kind that a workload with a table becomes, and the key of its rows."""
 
@@ -288,11 +220,10 @@ def _replace(workload: Node, values: dict[str, Node], kind: str, rows: list[Node
     workload.keys[key] = place
 
 
-def _flow(row: FlowRow, file: str) -> Node:
+def _flow(row: Row, file: str) -> Node:
     place = Place(file, row.line)
     cells = {
-        name: Node(resolved(text) if name in ("src", "dst", "prompt", "output") else text, place)
-        for name, text in row.cells.items()
+        name: Node(resolved(text) if name in _NUMBERS else text, place) for name, text in row.cells.items()
     }
     node = Node(dict(cells), place)
     node.keys = dict.fromkeys(cells, place)

@@ -69,8 +69,8 @@ class TopologyFile(TopologySection):
 
     kind: Literal["file"] = "file"
     """The fabric in an edge list."""
-    format: Literal["ns3", "simai"]
+    format: Literal["ns3", "simai", "htsim"]
     """`ns3`: counts, switches, then a link a line, as HPCC's simulator reads it. `simai`: the same with GPUs
-    in servers and NVSwitches."""
+    in servers and NVSwitches. `htsim`: a fat tree by its tiers (.topo)."""
     path: Annotated[str, Field(min_length=1, max_length=4096)]
     """The file, relative to the scenario's own directory."""

@@ -33,6 +33,8 @@ class AskedRequest(Section):
     """Tokens of the prompt."""
     output: Tokens
     """Tokens that it is given."""
+    cached: Annotated[int, Field(ge=0, le=2**20)] = 0
+    """Tokens at the beginning of the prompt that are cached, and not computed; fewer than the prompt has."""
 
 
 class ServingWorkload(FlowsWorkload):
@@ -63,9 +65,9 @@ class ServingWorkload(FlowsWorkload):
     trace: Annotated[tuple[AskedRequest, ...], Field(max_length=2**16)] = ()
     """The requests, in place of `rate`."""
     file: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """A CSV file of requests, relative to the scenario's own directory; loading puts them into `trace`.
-    Columns: TIMESTAMP, ContextTokens and GeneratedTokens, as in Azure's traces of 2023, or at (with unit),
-    prompt and output."""
+    """A file of requests, relative to the scenario's own directory; loading puts them into `trace`. CSV
+    with the columns of Azure's traces of 2023, of vidur's, or at (with unit), prompt, output and perhaps
+    cached; or lines of JSON, as Mooncake's traces."""
     time_scale: PositiveFraction = Fraction(1)
     """Factor of the times of a trace: with 1/100 requests arrive a hundred times as fast."""
     page: Annotated[int, Field(ge=1, le=4096)] = 16
@@ -92,6 +94,11 @@ class ServingWorkload(FlowsWorkload):
             accepted = "`rate` and `requests`, `trace`, or `file`"
             yield Refusal(("trace",), "does not say once when requests arrive", accepted)
             return
+        for at, one in enumerate(self.trace):
+            if one.cached >= one.prompt:
+                reason = f"{one.cached} of {one.prompt} tokens are cached"
+                yield Refusal(("trace", at, "cached"), reason, "fewer: one token is computed at least")
+                return
         if self.rate is not None and self.time_scale != 1:
             yield Refusal(("time_scale",), "belongs to a trace", "1, or another `rate`")
         tokens = sum(one.output for one in self._taken()) or (self.requests or 0) * self.output
@@ -131,7 +138,10 @@ class ServingWorkload(FlowsWorkload):
     def asked(self, seed: int, job: int) -> list[Request]:
         """The requests, prefilled."""
         if self.rate is None or self.requests is None:
-            asked = [Asked(int(one.at_ps * self.time_scale), one.prompt, one.output) for one in self._taken()]
+            asked = [
+                Asked(int(one.at_ps * self.time_scale), one.prompt, one.output, one.cached)
+                for one in self._taken()
+            ]
         else:
             asked = drawn(self.requests, Fraction(10**12, self.rate), self.prompt, self.output, seed, job)
         return prefilled(self.serving(), asked)
