@@ -155,10 +155,10 @@ class Config:
         yield from self._marking()
         yield from self._scheduling()
         yield from self._watchdog()
-        if note := self._left_out().note():
+        if note := self._unread().note():
             self.notes.append(note)
 
-    def _left_out(self) -> LeftOut:
+    def _unread(self) -> LeftOut:
         """Tables, entries and fields that nothing was read of."""
         found = LeftOut()
         for name in self._tables:
