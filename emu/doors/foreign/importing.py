@@ -36,7 +36,10 @@ from actors.ncclx.operations import ALGORITHMS as OPERATIONS_OF
 from actors.ncclx.settings import MOST_CHANNELS
 from emu.base.errors import FormatError, Problem, QuantityError, ScenarioError
 from emu.base.units import counted, format_rate, format_size, format_time, parse_size, parse_time
+from emu.doors.foreign.comm_groups import is_groups, read_groups
+from emu.doors.foreign.containerlab import is_containerlab, read_containerlab
 from emu.doors.foreign.nccl_log import NcclLog, is_nccl_log, read_nccl_log
+from emu.doors.foreign.torchtitan_python import is_trainer, read_trainer
 from emu.doors.foreign.training_recipe import (
     Recipe,
     is_megatron,
@@ -48,8 +51,6 @@ from emu.doors.foreign.training_recipe import (
 from emu.scenario.load import read_file as read_bytes
 from emu.scenario.readers.chakra import MOST_FILE_BYTES, ChakraError, pared, read_chakra
 from emu.scenario.readers.chakra import left_out as chakra_left_out
-from emu.scenario.readers.comm_groups import is_groups, read_groups
-from emu.scenario.readers.containerlab import is_containerlab, read_containerlab
 from emu.scenario.readers.foreign import LeftOut
 from emu.scenario.readers.htsim import is_matrix, is_topo, read_matrix
 from emu.scenario.readers.msccl import Msccl, read_msccl
@@ -60,7 +61,6 @@ from emu.scenario.readers.request_traces import is_requests, read_requests
 from emu.scenario.readers.simai import KINDS, read_simai
 from emu.scenario.readers.simai import left_out as simai_left_out
 from emu.scenario.readers.topology_files import left_out, ranks_of, read_edge_list
-from emu.scenario.readers.torchtitan_python import is_trainer, read_trainer
 from emu.scenario.readers.workload_files import read_flow_file
 from emu.scenario.sections.nccl_names import NOT_MODELLED, VARIABLES, exported
 from emu.scenario.yaml.document import decode
