@@ -17,9 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -60,18 +58,18 @@ from emu.scenario.live_changes import Change
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import ports_named
-from emu.scenario.set_options import VARIANT
 from emu.stored_run import breaking
 from emu.summary.fabric import SPAN_METRICS
 from emu.summary.recoveries import operator_entries, operator_rows
 from emu.summary.summarise import summarise
 from emu.summary.summary_report import closing_lines, lost_jobs, wrong_jobs
-from emu.summary.verdict import of_diagnosis, value_at
+from emu.summary.verdict import of_diagnosis
 from emu.views.diagnosis.view import Moves
 from emu.views.repairs.run_diagnosis import alone_times, diagnose_directory, diagnosed
 
 if TYPE_CHECKING:
     from emu.engine.live.open_run import Completion, OpenRun
+    from emu.sweeps.sweeping import Swept
     from emu.workload.composing import Program
 
 __all__ = [
@@ -336,55 +334,52 @@ def open(  # noqa: A001  as `open` of files is: what comes back is read from and
 
 def sweep(
     source: str | Path | Mapping[str, object],
-    axes: Mapping[str, Sequence[object]],
+    axes: Mapping[str, Sequence[object]] | None = None,
     show: Sequence[str] = (),
     *,
     seeds: int = 1,
     overrides: Mapping[str, object] | None = None,
+    largest: str = "",
     at_once: int | None = None,
-) -> list[dict[str, Any]]:
-    """Run a scenario once for each combination of values, in processes side by side; a row for each run.
+    address: str | None = None,
+    wheel: str | Path | None = None,
+    unprotected: bool = False,
+    out: str | Path | None = None,
+    force: bool = False,
+    resume: bool = False,
+) -> Swept:
+    """Run a scenario, a campaign or a job mix once for each combination of values, side by side; a row for
+    each run.
 
     `axes` maps keys to values, the last turning fastest; the key `variant` takes names of variants. `show`
-    are places in the summary, as of `emu sweep --show`. A row has `set`, `seed`, `values` by place (None
-    where there is none), `exit_status`, `digest` and `message`, as of `emu sweep --json`: what goes wrong
-    with a run is in its row. `at_once` runs go at a time, by default one for each core; answers do not
-    depend on it.
+    are places in the summary, as of `emu sweep --show`; without it what says most of such a run. A row has
+    `set`, `seed`, `values` by place (None where there is none), `exit_status`, `digest` and `message`: what
+    goes wrong with a run is in its row. `mean()` and `quantiles()` of what is returned are rows over seeds.
+    With `largest`, KEY=LOW..HIGH in place of axes, the largest value is looked for at which every expectation
+    holds: `best`.
+
+    `at_once` runs go at a time, by default one for each core; with `address` one for each core of that Ray
+    cluster. With `out` each run is kept in `out/run-N` as soon as it has ended, and `resume` carries out only
+    those that are missing there. Answers depend on none of these. Raises EmuError.
     """
-    runs = [
-        (dict(zip(axes, values, strict=True)), offset)
-        for values in product(*axes.values())
-        for offset in range(seeds)
-    ]
-    from emu.base.side_by_side import side_by_side  # noqa: PLC0415  processes, only for several runs
+    from emu.sweeps.sweeping import swept  # noqa: PLC0415 - only of several runs
 
-    row = partial(_sweep_row, source, dict(overrides or {}), tuple(show))
-    return list(side_by_side(row, runs, usable_cores() if at_once is None else at_once))
-
-
-def _sweep_row(
-    source: str | Path | Mapping[str, object],
-    overrides: dict[str, object],
-    show: tuple[str, ...],
-    run_of: tuple[dict[str, object], int],
-) -> dict[str, Any]:
-    """One run of a sweep, perhaps in a process of its own."""
-    values, offset = run_of
-    changes = {**overrides, **{key: value for key, value in values.items() if key != VARIANT}}
-    row: dict[str, Any] = {"set": values, "seed": None, "values": dict.fromkeys(show)}
-    try:
-        variant = str(values.get(VARIANT, ""))
-        first = load(source, changes, variant=variant)
-        row["seed"] = first.scenario.seed + offset
-        loaded = load(source, {**changes, "seed": row["seed"]}, variant=variant) if offset else first
-        options = RunOptions(local=True, metrics=False)
-        result = run_prepared(prepare(loaded), options, diagnose=of_diagnosis(show))
-    except EmuError as error:
-        return {**row, "exit_status": error.exit_status, "digest": "", "message": str(error)}
-    plain = result.summary.plain()
-    row["values"] = {path: value_at(path, plain)[0] for path in show}
-    message = "" if result.exit_status == 0 else result.verdict
-    return {**row, "exit_status": result.exit_status, "digest": result.summary.digest, "message": message}
+    return swept(
+        run_prepared,
+        source,
+        axes,
+        show,
+        seeds=seeds,
+        overrides=overrides,
+        largest=largest,
+        at_once=at_once,
+        address=address,
+        wheel=wheel,
+        unprotected=unprotected,
+        out=out,
+        force=force,
+        resume=resume,
+    )
 
 
 def report(*runs: Result | str | Path, out: str | Path | None = None) -> Path:

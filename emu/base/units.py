@@ -294,3 +294,17 @@ def percent(part: float | None) -> str:
     if part is None:
         return "unknown"
     return f"{part * 100:.1f}%"
+
+
+def folded(rows: Sequence[Sequence[str]], keys: int, width: int) -> list[str]:
+    """A table, header first, cut into several below each other if `width` is not enough (0: any is).
+
+    Each has the first `keys` columns, which say what a row is about, and at least one more.
+    """
+    fits = len(rows[0])
+    while width and fits > keys + 1 and len(aligned([row[:fits] for row in rows], indent="")[0]) > width:
+        fits -= 1
+    lines = aligned([row[:fits] for row in rows], indent="")
+    if fits == len(rows[0]):
+        return lines
+    return [*lines, "", *folded([[*row[:keys], *row[fits:]] for row in rows], keys, width)]

@@ -10,13 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from textwrap import fill
 from typing import Final
 
 import click
-
-from emu.base.units import aligned
 
 REPEAT: Final = "repeat with:"
 """Begins the line with the command that repeats a run: to be copied, so never broken."""
@@ -33,20 +30,6 @@ def columns() -> int:
 def known_columns() -> int:
     """The same for rows of figures; 0 for a pipe, where COLUMNS is not set."""
     return columns() if sys.stdout.isatty() or os.environ.get("COLUMNS") else 0
-
-
-def folded(rows: Sequence[Sequence[str]], keys: int, width: int) -> list[str]:
-    """A table, header first, cut into several below each other if `width` is not enough (0: any is).
-
-    Each has the first `keys` columns, which say what a row is about, and at least one more.
-    """
-    fits = len(rows[0])
-    while width and fits > keys + 1 and len(aligned([row[:fits] for row in rows], indent="")[0]) > width:
-        fits -= 1
-    lines = aligned([row[:fits] for row in rows], indent="")
-    if fits == len(rows[0]):
-        return lines
-    return [*lines, "", *folded([[*row[:keys], *row[fits:]] for row in rows], keys, width)]
 
 
 def wrapped(line: str, width: int) -> str:

@@ -115,13 +115,13 @@ class TimeLeft:
         self._begun_s = self._last_s = time.monotonic()
         self._shown = False
 
-    def show(self, done: float, total: float) -> None:
-        """Show how much of the work is done."""
+    def show(self, done: float, total: float, head: str = "") -> None:
+        """Show how much of the work is done, behind `head`."""
         now_s = time.monotonic()
         if sys.stderr.isatty() and now_s - self._last_s > LEAST_S:
             self._last_s = now_s
             self.clear()
-            sys.stderr.write(time_left(done, total, time.monotonic() - self._begun_s))
+            sys.stderr.write(head + time_left(done, total, time.monotonic() - self._begun_s))
             sys.stderr.flush()
             self._shown = True
 

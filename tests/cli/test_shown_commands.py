@@ -12,11 +12,12 @@ import click
 import pytest
 
 from emu.base.shipped import CAMPAIGNS, JOB_MIXES, scenario_named
-from emu.cli.commands.sweep import _paths, weeks_kind
+from emu.cli.commands.sweep import _paths
 from emu.cli.main import cli
 from emu.doors.weeks.campaign_reading import read_campaign, read_mix
 from emu.scenario.load import load
 from emu.scenario.set_options import combinations, overrides_of, parse_axis
+from emu.sweeps.subjects import kind_of
 from emu.terminal.scenario_options import file_named, load_scenario
 from tests.tutorials.pages import PAGES as EXECUTED
 
@@ -109,7 +110,7 @@ def check(given: click.Context) -> None:
     scenario = scenario.removeprefix("/home/ray/")
     if given.info_name in OF_A_RUN:
         load_scenario(scenario, assignments, given.params.get("seed"))
-    elif given.info_name == "sweep" and (kind := weeks_kind(scenario)):
+    elif given.info_name == "sweep" and (kind := kind_of(scenario)):
         axes = [parse_axis(text) for text in assignments]
         folder, read = (CAMPAIGNS, read_campaign) if kind == "campaign" else (JOB_MIXES, read_mix)
         for values in combinations(axes):

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,12 @@ import pytest
 import emu.api
 from emu.cli.commands import sweep
 from emu.cli.commands.estimate import estimated
-from emu.cli.commands.sweep import Row, SweepTable
 from emu.scenario.set_options import labels
 from emu.summary.verdict import shown_quantity
+from emu.sweeps.sweep_table import Row, SweepTable
 from tests.cli import telling
 from tests.cli.telling import Captured
+from tests.engine.patience import until
 
 SCENARIO = """\
 name: small
@@ -41,7 +44,7 @@ def reported(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[st
 def test_help_has_examples(capsys: Captured) -> None:
     status, out, _ = reported(capsys, "--help")
     assert status == 0
-    assert sum(line.strip().startswith("emu sweep ") for line in out) == 5
+    assert sum(line.strip().startswith("emu sweep ") for line in out) == 6
 
 
 @pytest.mark.parametrize(
@@ -258,7 +261,8 @@ def test_runs_side_by_side_make_the_same_table_in_the_same_order(
 
 def test_runs_at_a_time_are_for_this_process(capsys: Captured, small: str) -> None:
     status, _, err = reported(capsys, small, "--workers", "1", "--jobs", "2")
-    assert (status, err) == (2, ["emu: --jobs is for --local; on Ray each run has all the workers"])
+    said = "emu: --jobs is for runs in one process; with --workers each run has all the workers"
+    assert (status, err) == (2, [said])
 
 
 def test_runs_that_take_long_together_are_reported_before_the_first(
@@ -349,3 +353,87 @@ def test_runs_are_diagnosed_where_a_column_or_an_expectation_asks(
     assert json.loads("\n".join(out))[0]["values"] == {cause: "slow_receiver"}
     monkeypatch.setattr(emu.api, "diagnosed", None)
     assert reported(capsys, story, "--local", "--no-expect", "--jobs", "1", "--quiet")[0] == 0
+
+
+def test_a_sweep_whose_process_was_killed_is_resumed_with_the_same_table(
+    capsys: Captured, small: str, tmp_path: Path
+) -> None:
+    """The process is killed as soon as a row is on disk; the line after it is cut as a kill may cut it."""
+    words = [small, "--set", f"{SIZE}=64KiB,16KiB", "--seeds", "20"]
+    whole = reported(capsys, *words, "--csv", "--quiet")[1]
+    place = tmp_path / "kept"
+    rows = place / "rows.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emu.cli.main", "sweep", *words, "--jobs=1", "--quiet", "--out", str(place)],
+        stderr=subprocess.DEVNULL,
+    )
+    until(lambda: rows.exists() and rows.read_text("utf-8").count("\n") > 0)
+    process.kill()
+    process.wait()
+    known = rows.read_text("utf-8").splitlines(keepends=True)
+    assert 0 < len(known) < 40
+    rows.write_text("".join(known[:1]) + '{"number": 2, "lo', "utf-8")
+    status, out, err = reported(capsys, "--resume", str(place), "--csv", "--quiet")
+    assert (status, out) == (1, whole), err
+    assert sum(" of 40: " in line for line in err) == 20
+    assert len(rows.read_text("utf-8").splitlines()) == 40
+    assert (place / "sweep.csv").read_text("utf-8").splitlines() == whole
+    again = rows.stat().st_mtime_ns
+    assert reported(capsys, *words, "--resume", str(place), "--csv", "--quiet")[1] == whole
+    assert rows.stat().st_mtime_ns == again, "nothing was missing"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--seeds", "3", "--resume", "DIR"), "holds another sweep, with other seeds"),
+        (("--resume", "DIR", "--show", "drops.total"), "holds another sweep, with other columns"),
+        (("--no-expect", "--resume", "DIR"), "holds another sweep, with other the file, expectations"),
+        (("--out", "DIR"), "holds a sweep; accepted: --resume "),
+        (("--resume", "DIR", "--out", "DIR"), "--resume adds to the directory that it names"),
+        (("--resume", "DIR/none"), "sweep.json: No such file"),
+    ],
+)
+def test_another_sweep_is_not_mixed_with_the_rows_of_one(
+    capsys: Captured, small: str, tmp_path: Path, more: tuple[str, ...], said: str
+) -> None:
+    place = str(tmp_path / "kept")
+    assert reported(capsys, small, "--out", place, "--quiet")[0] == 0
+    status, _, err = reported(capsys, small, *(word.replace("DIR", place) for word in more))
+    assert (status, len(err)) == (2, 1)
+    assert said in err[0]
+
+
+def test_a_sweep_of_another_version_is_not_resumed(capsys: Captured, small: str, tmp_path: Path) -> None:
+    assert reported(capsys, small, "--out", str(tmp_path / "kept"), "--quiet")[0] == 0
+    file = tmp_path / "kept" / "sweep.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"version": "0.0.1"}), "utf-8")
+    status, _, err = reported(capsys, "--resume", str(tmp_path / "kept"))
+    assert (status, len(err)) == (2, 1)
+    assert "was begun by version 0.0.1 of emu" in err[0]
+
+
+def test_a_search_has_the_same_rows_with_any_number_of_values_in_flight(small: str) -> None:
+    """At most 100 KiB pass, so the answer is within a 32nd below it."""
+    Path(small).write_text(SCENARIO.replace("at_least: 32KiB", "at_most: 100KiB"), encoding="utf-8")
+    found = [emu.api.sweep(small, largest=f"{SIZE}=16KiB..256KiB", at_once=many) for many in (1, 3)]
+    assert list(found[0]) == list(found[1])
+    assert 100 * 1024 * 31 / 32 - 1024 < int(found[0].best.removesuffix("B")) <= 100 * 1024
+
+
+def test_means_quantiles_and_campaigns_are_had_from_python() -> None:
+    campaign = emu.api.sweep(
+        "megascale", {"checkpoint.every": ["10min", "2h"]}, seeds=2, overrides={"lasts": "5d", "expect": []}
+    )
+    assert [(row["set"]["checkpoint.every"], row["seed"]) for row in campaign] == [
+        ("10min", 1),
+        ("10min", 2),
+        ("2h", 1),
+        ("2h", 2),
+    ]
+    goodput = [row["values"]["goodput"] for row in campaign]
+    assert [row["values"]["goodput"] for row in campaign.mean()] == [
+        pytest.approx(sum(goodput[:2]) / 2, abs=1e-6),
+        pytest.approx(sum(goodput[2:]) / 2, abs=1e-6),
+    ]
+    assert campaign.quantiles()[0]["values"]["goodput"] == min(goodput[:2])

@@ -3,11 +3,15 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from emu.base.errors import RuntimeFailure, UsageError
-from emu.base.side_by_side import side_by_side
+from emu.base.side_by_side import as_they_end, side_by_side
+from tests.engine.patience import until
 
 
 def waits(place: int) -> tuple[int, int]:
@@ -71,3 +75,38 @@ def test_an_interrupted_run_ends_without_a_traceback(capfd: pytest.CaptureFixtur
     with pytest.raises(RuntimeFailure, match="status 130"):
         list(side_by_side(interrupted, [0, 1], 2))
     assert "Traceback" not in capfd.readouterr().err
+
+
+def says_who_it_is_and_sleeps(_: int) -> None:
+    os.write(1, f"{os.getpid()}\n".encode())
+    signal.pause()
+
+
+def test_processes_end_with_the_one_that_asked_even_if_that_is_killed() -> None:
+    code = (
+        "from emu.base.side_by_side import side_by_side as s\n"
+        "from tests.engine import test_side_by_side as t\n"
+        "list(s(t.says_who_it_is_and_sleeps, [0, 1], 2))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = [int(process.stdout.readline()) for _ in range(2)]
+        process.kill()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def test_an_assertion_is_told_with_its_item_and_the_others_go_on() -> None:
+    found = {one.number: one for one in as_they_end(asserts, range(3), 2)}
+    assert [found[number].answer for number in (0, 2)] == [0, 2]
+    assert str(found[1].failure).startswith("a run failed by a bug, AssertionError 1 is odd")
+    assert not found[1].lost
+
+
+def asserts(place: int) -> int:
+    assert place != 1, "1 is odd"
+    return place
+
+
+def test_every_item_ends_though_the_last_ends_alone() -> None:
+    for many in (1, 2, 3):
+        assert sorted(one.number for one in as_they_end(os.getpgid, [0] * 4, many)) == [0, 1, 2, 3]

@@ -50,6 +50,7 @@ ROOMS = {
             "scenario",
             "summary",
             "terminal",
+            "sweeps",
             "topology",
             "views",
             "workload",
@@ -94,7 +95,15 @@ MAY_KNOW_THE_MACHINE = {
         "emu.views",
         "emu.doors.pytorch",
     ),
-    *("emu.doors.accept", "emu.cluster", "emu.doors", "emu.doors.fit", "emu.doors.reproduce", "emu.engine"),
+    *(
+        "emu.doors.accept",
+        "emu.cluster",
+        "emu.doors",
+        "emu.doors.fit",
+        "emu.doors.reproduce",
+        "emu.engine",
+        "emu.sweeps",
+    ),
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}

@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one file with some values changed, wherever there is room, and one table of them."""
