@@ -24,80 +24,19 @@ from typing import Final
 import click
 
 import emu
-from emu.base.errors import INTERRUPTED_STATUS, EmuError
+from emu.base.errors import INTERRUPTED_STATUS, EmuError, RuntimeFailure
 from emu.base.shipped import commit
+from emu.cli.core_commands import CORE, GROUPS
 from emu.terminal.columns import say_whole
 
-GROUPS: Final = {
-    "Run": {
-        "run": "Run a scenario and judge its expectations.",
-        "perf": "Run one collective over a range of sizes, as nccl-tests does.",
-        "torchrun": "Emulate a step of a PyTorch script, without a GPU.",
-        "up": "Run a scenario's jobs again and again until stopped.",
-        "serve": "Let programs post transfers and collectives over a socket.",
-        "sweep": "Run every combination of some values and print one table.",
-        "slowdown": "Run jobs together and each alone, and compare their times.",
-        "cross": "Run a scenario at packet and at flow level and compare.",
-        "reproduce": "Print published figures beside ours.",
-        "accept": "Run published acceptance tests: SONiC's, BMWG drafts'.",
-        "replay": "Repeat a live run with its injected faults, bit for bit.",
-        "fork": "Continue a run from a snapshot with some values changed.",
-    },
-    "Write a scenario": {
-        "list": "List the scenarios that come with emu or are in a directory.",
-        "new": "Copy a scenario that comes with emu, to edit it.",
-        "import": "Write a scenario from files of other tools.",
-        "validate": "Check scenarios without running them.",
-        "topo": "Show the fabric of a scenario.",
-        "estimate": "Predict packet-hops, memory and time of a run.",
-        "schema": "Print the schema of scenarios or summaries.",
-        "fit": "Fit knobs to logs of nccl-tests and perftest.",
-        "compile": "Compile plug-ins with the packet path.",
-    },
-    "Break and watch a live run": {
-        "fault": "Inject, clear and list faults of a live run.",
-        "capture": "Capture packets of a live run for Wireshark.",
-        "top": "Show jobs, ports, faults and verdict of a run as it is now.",
-    },
-    "Look at results": {
-        "diagnose": "Name the causes of a slow or failed run, with evidence.",
-        "report": "Write a run, a comparison or a sweep as one HTML page.",
-        "plot": "Draw curves of runs and sweeps as SVG, PNG or PDF.",
-        "compare": "Find the first device and time at which two runs differ.",
-        "export": "Write the samples of a run as CSV, OpenMetrics or a timeline.",
-    },
-    "Weeks of a cluster": {
-        "campaign": "Follow a training job for weeks: failures, recovery, goodput.",
-        "schedule": "Follow the jobs of a cluster: queue, placement, waits.",
-    },
-    "Help": {
-        "docs": "Show a page of the documentation.",
-        "doctor": "Check what a run needs on this machine.",
-        "bench": "Measure packet-hops per CPU second on fixed cases.",
-    },
-}
-"""Heading -> subcommand -> what it does, in the order of the help."""
-COMMANDS: Final = {name: said for group in GROUPS.values() for name, said in group.items()}
-"""Subcommand -> what it does; each is in `emu.cli.commands.NAME`, except those in `ELSEWHERE`."""
 LOOKING: Final = ("report", "plot", "compare", "cross", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
-DOORS: Final = {
-    "accept": "accept",
-    "campaign": "weeks",
-    "fit": "fit",
-    "reproduce": "reproduce",
-    "schedule": "weeks",
-    "serve": "open",
-    "torchrun": "pytorch",
-}
-"""Subcommands of doors, and which."""
 ELSEWHERE: Final = {
     "compile": "emu.cli.plugin_compile",
-    "import": "emu.cli.commands.importing",
     **{name: f"emu.cli.commands.look.{name}" for name in LOOKING},
-    **{name: f"emu.doors.{door}.commands.{name}" for name, door in DOORS.items()},
 }
 """Subcommands whose module is not `emu.cli.commands.NAME`."""
+FOREIGN: Final = "Of other packages"
 
 BAD_INPUT_STATUS: Final = 2
 YOUNG: Final = 250_000
@@ -109,18 +48,53 @@ BROKEN_PIPE_STATUS: Final = 141
 """What a shell reports of a command that SIGPIPE ended."""
 
 
+def grouped() -> dict[str, dict[str, str]]:
+    """Heading -> subcommand -> what it does: emu's own, its doors', other packages'."""
+    from emu.base import doors  # noqa: PLC0415 - no run needs them
+
+    groups = {heading: dict(group) for heading, group in GROUPS.items()}
+    for name, one in doors.own_commands().items():
+        groups.setdefault(one.heading, {})[name] = one.said
+    taken = [name for group in groups.values() for name in group]
+    theirs = {name: f"Added by {one.package}." for name, one in doors.names("command", taken).items()}
+    return groups | ({FOREIGN: theirs} if theirs else {})
+
+
+def commands() -> dict[str, str]:
+    """Subcommand -> what it does, of all groups."""
+    return {name: said for group in grouped().values() for name, said in group.items()}
+
+
+def _found(name: str) -> object:
+    """What a subcommand's name stands for; None for no subcommand. Others' names are read last."""
+    if name in CORE:
+        return import_module(ELSEWHERE.get(name, f"emu.cli.commands.{name}")).command
+    from emu.base import doors  # noqa: PLC0415 - a command of the core needs none
+
+    own = doors.own_commands().get(name)
+    if own is not None:
+        return doors.attribute(own.place)
+    theirs = doors.named("command", name)
+    if theirs is None:
+        return None
+    found = doors.loaded(theirs)
+    if not isinstance(found, click.Command):
+        raise RuntimeFailure(f"{theirs} is a {type(found).__name__}; accepted: a click.Command")
+    return found
+
+
 class _Commands(click.Group):
     """A group whose members are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in COMMANDS:
+        found = _found(cmd_name)
+        if found is None:
             return None
-        found: object = import_module(ELSEWHERE.get(cmd_name, f"emu.cli.commands.{cmd_name}")).command
         assert isinstance(found, click.Command), found
         if not gc.isenabled():  # in the command itself, not under a test
             gc.freeze()
@@ -132,18 +106,19 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and not args[0].startswith("-") and args[0] not in CORE and _found(args[0]) is None:
             from emu.base.spelling import did_you_mean  # noqa: PLC0415 - only for a mistake
 
-            raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
+            raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], commands())}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        width = max(map(len, COMMANDS))
-        for heading, commands in GROUPS.items():
+        groups = grouped()
+        width = max(len(name) for group in groups.values() for name in group)
+        for heading, group in groups.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), said) for name, said in commands.items()])
+                formatter.write_dl([(name.ljust(width), said) for name, said in group.items()])
 
 
 def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:

@@ -32,6 +32,7 @@ from typing import Any, Final
 from actors.kernel.errors import RuntimeFailure
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.wire.frame import Frame
+from emu.base.errors import UsageError
 from emu.base.records import Mistake, MistakesError, RefusedError
 from emu.base.spelling import listed, shown
 from emu.scenario.knobs import PolicySection, section_of
@@ -80,6 +81,60 @@ def asking(wanted: Collection[str]) -> Iterator[None]:
         _WANTED.reset(token)
 
 
+def added_kind(kind: str, name: str, table: Mapping[str, object]) -> str:
+    """`module:Class` of a policy or workload that another package adds under a name; empty if none does.
+
+    RefusedError where two packages do.
+    """
+    if not name or SEPARATOR in name or name in table:
+        return ""
+    from emu.base import doors  # noqa: PLC0415 - only for a name that emu does not have
+
+    try:
+        found = doors.named(kind, name)
+    except UsageError as error:
+        raise RefusedError(str(error), "one package") from error
+    return "" if found is None else found.place
+
+
+class OneOfOrAdded(OneOf):
+    """A table of kinds, and beside it those that other packages add to it (`emu.base.doors`)."""
+
+    def __init__(
+        self, key: str, table: Mapping[str, type[Section]], added: str, parent: type[Section]
+    ) -> None:
+        super().__init__(key, table)
+        self.added = added
+        """The kind of what is added: `workload`."""
+        self.parent = parent
+
+    def model(self, kind: str) -> type[Section] | None:
+        """The model of a kind; None if there is no such kind, or it does not load."""
+        try:
+            return super().model(kind) or self._added(kind)
+        except RefusedError:
+            return None
+
+    def _added(self, kind: str) -> type[Section] | None:
+        place = added_kind(self.added, kind, self.table)
+        if not place:
+            return None
+        found = load_plugin(place)
+        if not issubclass(found, self.parent):
+            base = f"{self.parent.__module__}.{self.parent.__qualname__}"
+            raise RefusedError(f"{kind!r} ({place}) does not load: it is no subclass of {base}", f"a {base}")
+        return found
+
+    def take(self, value: object) -> Section:
+        """The section that a value asks for, of the table or of another package's class."""
+        kind = self.chosen(value) if isinstance(value, (dict, Section)) else ""
+        try:
+            model = None if kind in self.table else self._added(kind)
+        except RefusedError as error:
+            raise MistakesError([Mistake((self.key,), error.reason, error.accepted)]) from error
+        return super().take(value) if model is None else model.model_validate(value)
+
+
 class OneOfOrPlugin(OneOf):
     """A table of kinds, and beside it whatever `module:Class` names.
 
@@ -113,6 +168,10 @@ class OneOfOrPlugin(OneOf):
 
     def model(self, kind: str) -> type[Section] | None:
         """The model of a kind; None if there is no such kind, or it does not load."""
+        try:
+            kind = added_kind("policy", kind, self.table) or kind
+        except RefusedError:
+            return None
         return self._plugged(kind) if SEPARATOR in kind else super().model(kind)
 
     def _plugged(self, kind: str) -> type[Section] | None:
@@ -132,6 +191,12 @@ class OneOfOrPlugin(OneOf):
     def take(self, value: object) -> Section:
         """The section that a value asks for, of the table or of others' class."""
         kind = self.chosen(value) if isinstance(value, (dict, Section)) else ""
+        try:
+            added = added_kind("policy", kind, self.table)
+        except RefusedError as error:
+            raise MistakesError([Mistake((self.key,), error.reason, error.accepted)]) from error
+        if added and isinstance(value, dict):  # the effective scenario names the class
+            kind, value = added, {**value, self.key: added}
         if SEPARATOR not in kind:
             return super().take(value)
         if isinstance(value, Section):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.cli.main import COMMANDS, main
+from emu.cli.main import commands, main
 from emu.terminal.columns import REPEAT
 
 SMALL = ["--set", "jobs[0].workload.sizes=[64KiB]"]
@@ -56,7 +56,7 @@ def test_what_a_command_prints_fits_eighty_columns(
     assert too_wide(printed) == []
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_the_help_of_a_command_fits_eighty_columns(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,7 +66,7 @@ def test_the_help_of_a_command_fits_eighty_columns(
 
 
 def test_a_terminal_of_eighty_columns_gets_whole_words_and_a_wide_one_whole_sentences() -> None:
-    wanted = "accepted: name, description, seed, fidelity, topology"
+    wanted = "accepted: name, description, seed, fidelity, costs, topology"
     shown = {}
     for columns in ("80", "400"):
         upper, lower = pty.openpty()

@@ -13,7 +13,8 @@ import yaml
 import emu
 from emu.base.shipped import OTHERS, scenarios_in
 from emu.cli.commands import doctor as doctor_command
-from emu.cli.main import COMMANDS, GROUPS, main
+from emu.cli.core_commands import GROUPS
+from emu.cli.main import commands, main
 from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load_text
 from tests.cli.telling import Captured, reported
@@ -36,11 +37,11 @@ def test_help_lists_every_command_in_order(capsys: Captured) -> None:
     groups = [line.removesuffix(":") for line in out if line.endswith(":") and line[0] != " "]
     assert groups == ["Options", *GROUPS]
     listed = out[out.index(f"{groups[1]}:") :]
-    assert [line.split()[0] for line in listed if line.startswith("  ")] == list(COMMANDS)
+    assert [line.split()[0] for line in listed if line.startswith("  ")] == list(commands())
     assert max(map(len, listed)) <= 80
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "fault inject", "fault list", "fault clear"])
+@pytest.mark.parametrize("name", [*commands(), "fault inject", "fault list", "fault clear"])
 def test_every_command_explains_itself(capsys: Captured, name: str) -> None:
     status, out, err = reported(capsys, *name.split(), "--help")
     assert (status, err) == (0, [])

@@ -20,7 +20,7 @@ import yaml
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from emu.cli.main import COMMANDS
+from emu.cli.main import commands
 from tests.tidy.docs_site import plain
 from tests.tidy.tracked import ROOT
 
@@ -191,7 +191,7 @@ def pages_found(site: Path, questions: Iterable[str]) -> dict[str, list[str]]:
 @pytest.mark.skipif(shutil.which("chromedriver") is None, reason="no chromedriver")
 def test_the_search_brings_the_page_that_answers_a_question(site: Path) -> None:
     typed = ("live run", "--live", "-b 1M", "~pfc", "a^b", "transport.timeout:")
-    words = {*COMMANDS, *typed}  # what a user has before him, and what Lunr reads as operators
+    words = {*commands(), *typed}  # what a user has before him, and what Lunr reads as operators
     found = pages_found(site, (*QUESTIONS, *READERS, *sorted(words)))
     assert [word for word in sorted(words) if not found[word]] == []
     missed = {

@@ -23,8 +23,10 @@ import click
 
 import emu
 from actors.compiled.build import CannotCompileError, refuse_unless_possible
+from emu.base import doors
 from emu.base.cores import usable_cores
 from emu.base.errors import RuntimeFailure
+from emu.cli.core_commands import CORE
 from emu.terminal.columns import say
 
 LEAST_PYTHON: Final = (3, 11)
@@ -198,6 +200,17 @@ def check_promtool() -> Check:
     return Check("promtool", "ok", found)
 
 
+def check_doors() -> Check:
+    """What other packages add to emu, and what of it is refused; loads none of it."""
+    added = doors.foreign()
+    if not added:
+        return Check("doors", "ok", f"{len(doors.own_doors())} of emu's own, none of other packages")
+    taken = {"command": [*CORE, *doors.own_commands()]}
+    refusals = [refusal for one in added if (refusal := doors.refused(one, taken.get(one.kind, ())))]
+    listed = ", ".join(f"{one.kind} {one.name} ({one.package})" for one in added)
+    return Check("doors", "note" if refusals else "ok", "; ".join([listed, *refusals]))
+
+
 def _available_memory_bytes() -> int:
     """What the kernel says is available; 0 where it does not say."""
     try:
@@ -222,4 +235,5 @@ CHECKS: Final[tuple[Callable[[], Check], ...]] = (
     check_files,
     check_shared_memory,
     check_promtool,
+    check_doors,
 )

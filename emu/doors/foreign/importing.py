@@ -34,6 +34,7 @@ import yaml
 
 from actors.ncclx.operations import ALGORITHMS as OPERATIONS_OF
 from actors.ncclx.settings import MOST_CHANNELS
+from emu.base.doors import FileReader, Part
 from emu.base.errors import FormatError, Problem, QuantityError, ScenarioError
 from emu.base.units import counted, format_rate, format_size, format_time, parse_size, parse_time
 from emu.doors.foreign.comm_groups import is_groups, read_groups
@@ -172,28 +173,6 @@ class Wish(NamedTuple):
     """The function of a Python configuration that is meant."""
 
 
-class Part(NamedTuple):
-    """What one file gives: lines of YAML, by section."""
-
-    topology: str = ""
-    jobs: str = ""
-    ncclx: str = ""
-    host: str = ""
-    ranks: int = 0
-    """GPUs that its jobs take."""
-    per_server: int = 0
-    """How many of them a server has, where a file says so."""
-
-
-class Others(NamedTuple):
-    """Readers of a higher room: files that together are one job."""
-
-    know: Callable[[Path], bool]
-    """Whether a file is theirs."""
-    job: Callable[[Sequence[Path]], Part]
-    """What these files give."""
-
-
 class Groups(NamedTuple):
     """Communicator groups, and the file that lists them."""
 
@@ -234,12 +213,19 @@ def imported(
     directory: Path,
     wish: Wish,
     read_file: Callable[[Path], bytes],
-    others: Others | None = None,
+    readers: Sequence[FileReader] = (),
+    added: str = "",
 ) -> Imported:
-    """The scenario of these files, to be written in a directory. ScenarioError names file and line."""
-    theirs = [path for path in paths if others is not None and others.know(path)]
-    parts = [_from(theirs[0], others.job(theirs))] if others is not None and theirs else []
-    given, paths = paths, [path for path in paths if path not in theirs]
+    """The scenario of these files, to be written in a directory. ScenarioError names file and line.
+
+    `readers` are those of other doors; each takes all files that it knows. `added` goes on with `KNOWN`, what
+    is read, where a file is not.
+    """
+    given, parts = paths, []
+    for reader in readers:
+        theirs = [path for path in paths if reader.knows(path)]
+        parts += [_from(theirs[0], reader.read(theirs))] if theirs else []
+        paths = [path for path in paths if path not in theirs]
     texts = {path: "" if path.suffix == ".et" else _text_in(path, read_file(path)) for path in paths}
     kinds = {path: _kind_of(path, text) for path, text in texts.items()}
     numbers = _ranks(kinds, texts)
@@ -251,7 +237,7 @@ def imported(
             continue  # another rank of traces that are one job
         file = _File(path, os.path.relpath(path, directory), text)
         if not kinds[path]:
-            raise ScenarioError([Problem(str(path), 1, "", "is no file that emu knows", KNOWN)])
+            raise ScenarioError([Problem(str(path), 1, "", "is no file that emu knows", f"{KNOWN}{added}")])
         try:
             if kinds[path] == "chakra":
                 part = _chakra(file, groups)

@@ -5,7 +5,8 @@ from typing import Annotated, Final, Literal
 
 from emu.base.records import Field, Location, RefusedError
 from emu.base.spelling import did_you_mean, shown
-from emu.scenario.section import Kinds, OneOf, Refusal, Section
+from emu.scenario.plugins import OneOfOrAdded
+from emu.scenario.section import Kinds, Refusal, Section
 from emu.scenario.workloads.recover import RecoverSection
 from emu.scenario.workloads.workload import Workload
 from emu.scenario.yaml.values import (
@@ -85,7 +86,7 @@ OrderChoice = Annotated[
 ]
 
 
-WORKLOADS: Final = OneOf(
+WORKLOADS: Final = OneOfOrAdded(
     "kind",
     Kinds(
         "emu.scenario.workloads",
@@ -109,6 +110,8 @@ WORKLOADS: Final = OneOf(
             "open": "open_job:OpenWorkload",
         },
     ),
+    "workload",
+    Workload,
 )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from emu.base.errors import QuantityError, ScenarioError, UsageError
+from emu.base import doors
+from emu.base.errors import QuantityError, RuntimeFailure, ScenarioError, UsageError
 from emu.base.units import parse_rate
-from emu.doors.foreign.importing import Others, Part, Wish, imported
-from emu.doors.pytorch.traces import job_of, knows
+from emu.doors.foreign.importing import Wish, imported
 from emu.preparing import prepare
 from emu.scenario.load import load_text, read_file
+from emu.scenario.plugins import VARIABLE
 
 LONGEST_NAME: Final = 40
 MOST_CHECKED: Final = 4096
@@ -34,7 +34,10 @@ MOST_CHECKED: Final = 4096
 )
 @click.option("--rate", default="400G", help="Rate of a NIC where no file says it.")
 @click.option("--config", default="", metavar="NAME", help="Function of a Python configuration.")
-def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str, config: str) -> None:
+@click.option("--plugins", is_flag=True, envvar=VARIABLE, help="Use readers that other packages add.")
+def command(
+    files: tuple[Path, ...], output: Path | None, hosts: int, rate: str, config: str, plugins: bool
+) -> None:
     """Write a scenario from files of other tools, with comments, to read and edit.
 
     A FILE is an edge list of ns-3's RDMA simulators or of SimAI, a topology of htsim or containerlab, a
@@ -57,7 +60,7 @@ def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str,
     stem = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in files[0].stem)
     name = stem.strip("_").lower() or "imported"
     wish = Wish((name if name[0].isalpha() else f"of_{name}")[:LONGEST_NAME], hosts, rate_bps, config)
-    found = imported(files, directory, wish, read_file, Others(knows, _traced))
+    found = imported(files, directory, wish, read_file, *readers(plugins=plugins))
     unwritten = f"{target} (not written)"
     try:
         loaded = load_text(found.text, unwritten, directory)
@@ -86,6 +89,17 @@ def _count(ranks: object) -> int:
     return ranks if isinstance(ranks, int) else 0
 
 
-def _traced(files: Sequence[Path]) -> Part:
-    job = job_of(files)
-    return Part(jobs=job.text, ranks=job.ranks)
+def readers(*, plugins: bool) -> tuple[list[doors.FileReader], str]:
+    """The readers of emu's doors and, if wanted, of other packages; what those read, or would, in words."""
+    found, added = doors.own_readers(), ""
+    for one in doors.names("reader").values():
+        if not plugins:
+            added += f"; or, with --plugins, what {one.package} reads"
+            continue
+        reader = doors.loaded(one)
+        if not isinstance(reader, doors.FileReader):
+            kind = type(reader).__name__
+            raise RuntimeFailure(f"{one} is a {kind}; accepted: an emu.base.doors.FileReader")
+        found.append(reader)
+        added += f"; or {reader.what} ({one.package})"
+    return found, added

@@ -1,0 +1,1 @@
+"""Lanes: each rank sends to the one that is so many places on."""
