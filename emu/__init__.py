@@ -41,7 +41,7 @@ from actors.compiled.finder import compiled_state, is_compiled
 
 __all__ = ["__version__", "compiled_state", "is_compiled"]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __dir__() -> list[str]:

@@ -37,13 +37,17 @@ has its turn. With an odd number of channels NCCL does not change places: there 
 further, in the same direction on all servers, and its ring changes rails between them. One channel has the
 ranks' order.
 
+That is NCCL_CROSS_NIC 2. With 1 (`crossing`) no rings change places: every channel begins one GPU further in
+the same direction on all servers, as with an odd number of channels. With 0 the orders are those of 1, and a
+ring leaves each server by the NIC on the rail on which it enters the next (`actors.ncclx.transport.wiring`).
+
 A server is what ranks in a row have in common; an order of ranks that goes from server to server at every
 step stays as it is, and so does a ring inside one server.
 
 Source: NCCL 2.30, `src/graph/search.cc` (ncclTopoSearchRecNet with crossNic 2) and `src/graph/connect.cc`
 (ncclTopoPostset, "Alternate rings to avoid crossing rails").
 
-Not modelled: NCCL_CROSS_NIC 0 and 1, the order of a search over PCIe, NICs that are closer to one GPU.
+Not modelled: the order of a search over PCIe, NICs that are closer to one GPU.
 """
 
 from bisect import bisect_right
@@ -54,14 +58,22 @@ from typing import ClassVar, Final, NamedTuple
 
 
 @lru_cache(maxsize=256)
-def ring_order(nodes: tuple[int, ...], channels: int, channel: int) -> tuple[int, ...]:
-    """The places of ranks, which are on these servers, in the order of a channel's ring."""
+def ring_order(
+    nodes: tuple[int, ...], channels: int, channel: int, crossing: bool = False
+) -> tuple[int, ...]:
+    """The places of ranks, which are on these servers, in the order of a channel's ring. With `crossing`
+    every server has the same.
+    """
     runs = [list(run) for _, run in groupby(range(len(nodes)), key=nodes.__getitem__)]
     if channels == 1 or len(runs) == 1:
         return tuple(range(len(nodes)))
     found: list[int] = []
     for number, run in enumerate(runs):
-        found += _turned(run, channels, channel, odd=number % 2 == 1)
+        if crossing:
+            first = channel % len(run)
+            found += [*run[first:], *run[:first]]
+        else:
+            found += _turned(run, channels, channel, odd=number % 2 == 1)
     return tuple(found)
 
 
@@ -132,6 +144,8 @@ class Call(NamedTuple):
     """The server of each rank."""
     turned: bool = False
     """Whether each channel's ring has an order of its own."""
+    crossing: bool = False
+    """Whether that order is the same on every server."""
     rings: int = 0
     """Channels of the communicator, by which rings are turned; 0: `channels`."""
     cut_as_bytes: int = 0
@@ -171,7 +185,7 @@ class Call(NamedTuple):
     def ring(self) -> tuple[int, ...]:
         """The ranks in the order of the channel's ring."""
         if self.turned:
-            return ring_order(self.nodes, self.rings or self.channels, self.channel)
+            return ring_order(self.nodes, self.rings or self.channels, self.channel, self.crossing)
         return tuple(range(self.ranks))
 
     def bytes_between(self, source: int, destination: int) -> int:

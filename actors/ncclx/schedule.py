@@ -208,6 +208,7 @@ class Schedule:
             counts=byte_counts(operation.weights, operation.size_bytes) if operation.weights else (),
             nodes=self.nodes,
             turned=settings.turned_rings,
+            crossing=settings.crossing_rings,
             rings=self.channels,
             cut_as_bytes=self._cut_as_bytes,
             protocol=protocol,

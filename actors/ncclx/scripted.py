@@ -359,12 +359,13 @@ class RankBuilder:
             settings.segment_bytes,
             settings.segments_per_qp,
             limit.at_distance(between),
+            side.ports,
         )
 
     def _receive(self, number: int, side: Side, slots: int, at: int) -> ReceiveEnd:
         self._bind(side, len(self._ends.receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
         policy = int(ROUND_ROBIN) if side.inside else POLICIES[self._settings.qp_policy]
-        receiver = Receiver(policy, side.pairs)
+        receiver = Receiver(policy, side.pairs, side.ports)
         port = self._port_to(side.nic)
         end = ReceiveEnd(number, side.peer, at, port, slots, receiver, side.control)
         end.inside = side.inside

@@ -28,22 +28,38 @@ _NVLS_CHANNELS: Final = ((600, 24), (0, 16))
 """Channels of NVLS in a server, by rate."""
 
 
-def channel_count(topology: Topology, gpus: Sequence[int], asked: int = 0) -> int:
+MERGED: Final = "merged"
+"""One device with a queue pair on every port."""
+APART: Final = "apart"
+"""Each port is a device of its own."""
+BONDED: Final = "bonded"
+"""One device, whose driver deals queue pairs over the ports."""
+
+
+def fabric_ports(topology: Topology, nic: int) -> int:
+    """How many ports of a NIC lead into the fabric."""
+    return sum(end.kind == FABRIC for end in topology.ports(nic))
+
+
+def channel_count(topology: Topology, gpus: Sequence[int], asked: int = 0, *, port_use: str = MERGED) -> int:
     """Channels of a communicator of these GPUs, unless so many are asked for.
 
     NCCL 2.30 on Hopper GPUs (`src/graph/connect.cc`, ncclTopoPostset): a ring for each NIC of the server that
     has fewest, each on two channels; between servers twice that, if it is below 16. Inside a server as many
-    as feed its NVLinks.
+    as feed its NVLinks. Ports that are devices of their own count as NICs.
     """
     if asked:
         return asked
     end = topology.nvlink_end(gpus[0])
     if end is not None and len(gpus) > 1 and len({topology.host_of(gpu) for gpu in gpus}) == 1:
         return nvlink_channels(end.rate_bps)
-    nics: dict[int, dict[int, None]] = {}
+    nics: dict[int, dict[int, int]] = {}
     for gpu in gpus:
-        nics.setdefault(topology.host_of(gpu), {}).update(dict.fromkeys(topology.nics_of_gpu(gpu)))
-    count = 2 * max(min(map(len, nics.values())), 1)
+        own = {
+            nic: fabric_ports(topology, nic) if port_use == APART else 1 for nic in topology.nics_of_gpu(gpu)
+        }
+        nics.setdefault(topology.host_of(gpu), {}).update(own)
+    count = 2 * max(min(sum(one.values()) for one in nics.values()), 1)
     if len(nics) > 1 and count < _DOUBLED_BELOW:
         count *= 2
     return min(count, MOST_CHANNELS)
@@ -147,6 +163,10 @@ class Settings(NamedTuple):
     """Channels of what is made of sends and receives; 0: as `exchange_channels` says."""
     turned_rings: bool
     """Whether a ring goes through the GPUs of a server in another order on each channel."""
+    crossing_rings: bool
+    """Whether that order is the same on every server."""
+    one_rail: bool
+    """Whether what a collective sends leaves a server on the rail on which it arrives."""
     sms_per_channel: int
     """SMs that a channel holds while its collective runs."""
     step_bytes: int
@@ -158,6 +178,8 @@ class Settings(NamedTuple):
     p2p_chunk_bytes: int
     """Slice of what is made of sends and receives; 0: as of the others."""
     qps_per_connection: int
+    port_use: str
+    """What the library makes of a NIC with several ports: MERGED, APART or BONDED."""
     qp_policy: str
     """One of `actors.ncclx.transport.posting.POLICIES`."""
     over_nics: bool

@@ -22,7 +22,7 @@ from actors.gpu.gpu import CopyCosts
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
 from actors.ncclx.script import UNLABELLED
-from actors.ncclx.settings import EXCHANGE_GBPS, Outstanding, Settings
+from actors.ncclx.settings import BONDED, EXCHANGE_GBPS, Outstanding, Settings
 from actors.ncclx.transport.wiring import (
     ConnectionBook,
     NvlinkPlan,
@@ -76,7 +76,9 @@ def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
     return Settings(
         channels=ncclx.channels or 0,
         channels_per_peer=ncclx.channels_per_peer or 0,
-        turned_rings=ncclx.ring_order == "by_channel",
+        turned_rings=ncclx.ring_order != "same",
+        crossing_rings=ncclx.ring_order in ("crossing", "one_rail"),
+        one_rail=ncclx.ring_order == "one_rail",
         sms_per_channel=ncclx.sms_per_channel,
         step_bytes=ncclx.buffsize_bytes // ncclx.steps,
         steps=ncclx.steps,
@@ -84,6 +86,7 @@ def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
         slice_steps=ncclx.slice_steps,
         p2p_chunk_bytes=ncclx.p2p_chunk_bytes or 0,
         qps_per_connection=ncclx.qps_per_connection,
+        port_use=ncclx.port_use if scenario.transport.is_rc else BONDED,
         qp_policy=ncclx.qp_policy,
         over_nics=ncclx.qp_policy == "least_loaded" and ncclx.least_loaded_over == "host",
         segment_bytes=ncclx.dqplb.segment_bytes,

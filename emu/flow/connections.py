@@ -86,44 +86,55 @@ class Slices:
         return max(self.sizes)
 
     @cached_property
-    def _loads(self) -> dict[tuple[int, int, str, int, int, bool], list[Load]]:
+    def _loads(self) -> dict[tuple[int, int, int, str, int, int, bool], list[Load]]:
         return {}
 
     def loads(
-        self, first: int, pairs: int, policy: str, mtu_bytes: int, ack_every: int, *, pathed: bool = False
+        self,
+        first: int,
+        pairs: int,
+        spread: int,
+        policy: str,
+        mtu_bytes: int,
+        ack_every: int,
+        *,
+        pathed: bool = False,
     ) -> list[Load]:
-        """By queue pair, where the first slice is number `first` of its connection. Worked out once."""
-        key = (first % pairs, pairs, policy, mtu_bytes, ack_every, pathed)
+        """By queue pair, where slice number `first` of its connection comes first. With `round_robin` a slice
+        is cut over `spread` of them. Worked out once."""
+        key = (first % pairs, pairs, spread, policy, mtu_bytes, ack_every, pathed)
         found = self._loads.get(key)
         if found is None:
             counts: list[dict[int, int]] = [{} for _ in range(pairs)]
             at = first
             for turn in range(min(self.loops, pairs)):  # by the next turn each is where the first one was
-                _count(counts, self.loop, at, policy, (self.loops - turn + pairs - 1) // pairs)
+                _count(counts, self.loop, at, policy, spread, (self.loops - turn + pairs - 1) // pairs)
                 at += len(self.loop)
-            _count(counts, self.sizes, first + self.loops * len(self.loop), policy)
+            _count(counts, self.sizes, first + self.loops * len(self.loop), policy, spread)
             found = [_load_of(each, mtu_bytes, ack_every, pathed=pathed) for each in counts]
             self._loads[key] = found
         return found
 
 
 def _count(
-    counts: list[dict[int, int]], sizes: Sequence[int], first: int, policy: str, times: int = 1
+    counts: list[dict[int, int]], sizes: Sequence[int], first: int, policy: str, spread: int, times: int = 1
 ) -> None:
     """WRITEs by queue pair and size."""
     for at, size in enumerate(sizes, first):
-        for place, piece in pieces(at, size, len(counts), policy):
+        for place, piece in pieces(at, size, len(counts), policy, spread):
             counts[place][piece] = counts[place].get(piece, 0) + times
 
 
-def pieces(number: int, size: int, pairs: int, policy: str) -> list[tuple[int, int]]:
+def pieces(number: int, size: int, pairs: int, policy: str, spread: int = 1) -> list[tuple[int, int]]:
     """Queue pair and bytes of each WRITE of a slice."""
-    if policy == "round_robin":
+    many = spread if policy == "round_robin" else pairs
+    if many == 1:
         return [(number % pairs, size)]
     align = int(SPLIT_ALIGN_BYTES)
-    each = (size + pairs - 1) // pairs
+    each = (size + many - 1) // many
     piece = (each + align - 1) // align * align
-    return [(place, max(min(piece, size - place * piece), 0)) for place in range(pairs)]
+    first = number * many % pairs
+    return [(first + place, max(min(piece, size - place * piece), 0)) for place in range(many)]
 
 
 def _load_of(counts: dict[int, int], mtu_bytes: int, ack_every: int, *, pathed: bool) -> Load:
@@ -244,7 +255,13 @@ class Connections:
         self._posted[key] = first + slices.count
         mtu_bytes = fabric.mtu_bytes(send.nic, send.peer_nic)
         loads = slices.loads(
-            first, len(send.pairs), policy, mtu_bytes, fabric.ack_every, pathed=fabric.pathed
+            first,
+            len(send.pairs),
+            send.ports,
+            policy,
+            mtu_bytes,
+            fabric.ack_every,
+            pathed=fabric.pathed,
         )
         way = fabric.way(send.nic, send.pairs[0])
         packets = [-(-load.payload_bytes // mtu_bytes) for load in loads]

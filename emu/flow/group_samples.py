@@ -66,10 +66,11 @@ class Samples:
         slices: Mapping[int, tuple[Slices, bool]],
         hops: int,
         pairs: int,
+        spread: int = 1,
     ) -> Cut | None:
         """What of these groups, of which one has the longest paths, runs alone in an operation, of which
-        channels carry such slices over so many queue pairs a connection; `hops` are the packet-hops of one
-        group. None: nothing.
+        channels carry such slices over so many queue pairs a connection, each slice over `spread` of them;
+        `hops` are the packet-hops of one group. None: nothing.
         """
         most = max((one.count for one, _ in slices.values()), default=0)
         group = self._job.script.groups[groups[0]]
@@ -80,7 +81,7 @@ class Samples:
         if not any(one for _, one in slices.values()):
             fits = hops <= MOST_INSIDE_HOPS
             return Cut((groups[0],), count, hops, connections, most * connections) if fits else None
-        if not self.by_turns(pairs):
+        if not self.by_turns(pairs // spread):
             groups = (longest,)
         of_group = most * connections
 

@@ -109,6 +109,8 @@ class _Many:
     pairs: int
     """Data queue pairs of a connection."""
     channels: int
+    spread: int = 1
+    """Ports over which each slice is cut."""
     inside: dict[int, int] = field(default_factory=dict)
     """By link, connections over NVLink."""
     inside_bytes: int = 0
@@ -170,7 +172,8 @@ class InStepCalls:
         walks = self._fabric.paths.walks
         pairs = max((len(side.pairs) for side in sides if not side.inside), default=0)
         channels = 1 + max((side.channel for side in sides), default=-1)
-        many = _Many(Bundle(walks), Bundle(walks), pairs, channels)
+        spread = max((side.ports for side in sides), default=1)
+        many = _Many(Bundle(walks), Bundle(walks), pairs, channels, spread)
         many.sent = [Load()] * (channels * (pairs + 1))
         many.slices = [0] * channels
         hops: dict[int, int] = {}
@@ -247,7 +250,7 @@ class InStepCalls:
                 answer=lambda result: launch(self._launch(number, recipe.leg, result)),
                 kind=kind,
                 sampled=True,
-                stands=not self._samples.by_turns(self._many[number].pairs),
+                stands=not self._samples.by_turns(self._many[number].pairs // self._many[number].spread),
             )
         )
 
@@ -311,6 +314,7 @@ class InStepCalls:
             connections.seen,
             connections.hops,
             self._many[number].pairs,
+            self._many[number].spread,
         )
         racks = set() if cut is None else self._samples.racks(cut)
         return _Recipe(self._fixed(number, leg), connections.seen, cut, racks)
@@ -327,7 +331,8 @@ class InStepCalls:
                 continue
             first = many.slices[channel]
             many.slices[channel] += len(slices.sizes)
-            loads = slices.loads(first, many.pairs, settings.qp_policy, mtu_bytes, fabric.ack_every)
+            policy = settings.qp_policy
+            loads = slices.loads(first, many.pairs, many.spread, policy, mtu_bytes, fabric.ack_every)
             place = many.place(channel, 0)
             for at, load in enumerate(loads, place):
                 many.sent[at] = many.sent[at].plus(load)

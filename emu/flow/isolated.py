@@ -407,7 +407,7 @@ def _joined(part: Part, pairs: _Pairs) -> list[list[tuple[Side, Side]]]:
             send = side
             if part.job.settings.qp_policy == "round_robin" and side.pairs:
                 first = part.firsts.get((side.channel, place, places[peer], side.lane), part.turn)
-                turn = first % len(side.pairs)
+                turn = first * side.ports % len(side.pairs)
                 send, receive = (
                     one._replace(pairs=(*one.pairs[turn:], *one.pairs[:turn])) for one in (side, receive)
                 )

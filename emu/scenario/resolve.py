@@ -538,7 +538,7 @@ def tuned(
             return Choice("pxn")
     if algorithm != AUTO and not (by_table and algorithm in NCCL_ALGORITHMS):
         return Choice(algorithm)
-    turned = ncclx.ring_order == "by_channel"
+    turned = ncclx.ring_order != "same"
     shapes = [shape_of(topology, gpus, ncclx.channels or 0, turned=turned) for gpus in groups]
     nics = [nic for gpus in groups for gpu in gpus for nic in topology.nics_of_gpu(gpu)]
     nic_bps = tuner.nic_rate_bps or topology.ports(nics[0])[0].rate_bps

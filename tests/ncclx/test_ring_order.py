@@ -101,3 +101,41 @@ def test_every_channel_s_ring_brings_the_right_bytes(op: str, channels: int) -> 
 def test_a_split_communicator_has_rings_of_its_own() -> None:
     row = row_of("all_gather", "6KiB", 2, {"algorithm": "ring", "split": [0, 0, 0, 0, 0, 1, 1, 1, 1]})
     assert (row.status, row.wrong) == ("success", 0)
+
+
+def carried(order: str) -> tuple[dict[str, int], int]:
+    """Payload that each NIC of the first of two servers sends, and what crosses the spines of a fabric whose
+    leaves are rails. A ring on two channels, in two servers of four GPUs.
+    """
+    shape = {"segments_per_pod": 1, "hosts_per_segment": 2, "gpus_per_host": 4, "nic_ports": 1, "planes": 1}
+    given = {
+        "name": "rails",
+        "topology": {"kind": "hpn", **shape, "aggs_per_plane": 2},
+        "ncclx": {"channels": 2, "ring_order": order, "protocol": "simple", "admission": "none"},
+        "jobs": [
+            {
+                "name": "bench",
+                "workload": {
+                    "kind": "collective",
+                    "op": "all_gather",
+                    "algorithm": "ring",
+                    "sizes": ["8MiB"],
+                },
+            }
+        ],
+    }
+    links = api.run(given, local=True, diagnose=False).summary.fabric.links
+    sent = {one.source: one.data_bytes for one in links if one.source.startswith("nic-0-") and one.data_bytes}
+    return sent, sum(one.data_bytes for one in links if one.destination.startswith("agg-"))
+
+
+def test_nccl_cross_nic_0_1_and_2_are_three_behaviours() -> None:
+    """Each channel brings 7 of 8 blocks of half of 8 MiB out of a server, and as much out of the other.
+
+    2: a ring leaves by rail 3 and comes back by rail 0, its pair the other way round. 1: the rings leave by
+    rails 3 and 0 and come in by 0 and 1: all crosses the spines. 0: they leave and come in by 0 and by 1.
+    """
+    each = 7 * 2**19
+    assert carried("by_channel") == ({"nic-0-0": each, "nic-0-3": each}, 0)
+    assert carried("crossing") == ({"nic-0-3": each, "nic-0-0": each}, 4 * each)
+    assert carried("one_rail") == ({"nic-0-0": each, "nic-0-1": each}, 0)

@@ -116,20 +116,22 @@ def test_hpn_as_it_comes_fills_both_ports_of_every_nic() -> None:
     assert 0.75 * 16 * 200e9 < done.busbw < 16 * 200e9
 
 
-@pytest.mark.parametrize(("pairs", "slices"), [(1, 0.5), (2, 0)])
+@pytest.mark.parametrize(
+    ("pairs", "use", "slices"), [(1, "merged", 0), (2, "merged", 0), (1, "bonded", 0.5), (2, "bonded", 0)]
+)
 def test_a_pipeline_over_two_ports_begins_at_the_rate_of_the_ports_that_its_queue_pairs_have(
-    pairs: int, slices: float
+    pairs: int, use: str, slices: float
 ) -> None:
-    """A tree over two servers sends back what it has got. A channel with one queue pair has one port, so its
-    first slice of 1 MiB is there by 1 MiB / 25 GB/s in place of 50, and until then the other port waits.
-    Later both ports are as busy as one of 400G.
+    """A tree over two servers sends back what it has got. A slice is cut over the ports of a merged NIC. On a
+    bonded one a channel with one queue pair has one port, so its first slice of 1 MiB is there by 1 MiB / 25
+    GB/s in place of 50, and until then the other port waits. Later both ports are as busy as one of 400G.
     """
     took_ps = []
     for ports in (1, 2):
         given = {
             "name": "hpn",
             "topology": {"kind": "hpn", "segments_per_pod": 1, "hosts_per_segment": 2, "nic_ports": ports},
-            "ncclx": {"qps_per_connection": pairs},
+            "ncclx": {"qps_per_connection": pairs, "port_use": use},
             "gpu": {"channel_rate": "450GB/s"},
             "jobs": [{"name": "bench", "workload": ALL_REDUCE_64_MIB | {"algorithm": "nvls_tree"}}],
         }

@@ -1,4 +1,5 @@
-"""The tutorials: pages whose commands are executed as they stand, and whose output `make golden` writes.
+"""Pages whose commands are executed as they stand, and whose output `make golden` writes: the tutorials, and
+pages of reference whose figures come from such commands.
 
 A block of `console` has command lines after `$ ` and what they print; where one fails, what it says on
 standard error as well. A block of `python` that begins with the name of a file is that file from there on.
@@ -25,7 +26,14 @@ from unittest import mock
 from emu.cli.main import main
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGES: Final = {path.stem: path for path in sorted((ROOT / "docs").glob("tutorial_*.md"))}
+REFERENCE: Final = ("ncclx",)
+PAGES: Final = {
+    path.stem: path
+    for path in (
+        *sorted((ROOT / "docs").glob("tutorial_*.md")),
+        *(ROOT / "docs" / f"{page}.md" for page in REFERENCE),
+    )
+}
 _BLOCK: Final = re.compile(r"^```(console|python)( large)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND: Final = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 _FILE: Final = re.compile(r"# (\w+\.py)\n")

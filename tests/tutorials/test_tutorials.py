@@ -33,8 +33,11 @@ FAILING = {
     "tutorial_box": ["emu accept sonic --config-db unmarked.json", "emu accept sonic --config-db lossy.json"],
     "tutorial_buyer": ["emu accept bmwg --tests 9.9"],
     "tutorial_operator": ["emu fit cluster.yaml", "emu fit /dev/null"],
+    "ncclx": [],
 }
 """Commands that are shown with another exit status than 0: runs that part, a class that is not there."""
+LARGE = ("tutorial_loads", "ncclx")
+"""Pages whose large blocks run here, compiled."""
 
 
 def number(cell: str) -> float:
@@ -57,7 +60,7 @@ def ran(page: str, large: bool = False) -> tuple[str, list[str]]:
 
 def reported(page: str, run: bool) -> list[Shown]:
     """The commands of a page with their output: as it stands there, or of runs."""
-    large = page == "tutorial_loads" and emu.is_compiled()
+    large = page in LARGE and emu.is_compiled()
     return commands(ran(page, large)[0] if run else PAGES[page].read_text(encoding="utf-8"))
 
 
@@ -207,6 +210,19 @@ def operator(shown: Sequence[Shown]) -> None:
     assert shown[-1].output.count("\n") == shown[-2].output.count("\n") == 1
 
 
+def ports_of_nics(shown: Sequence[Shown]) -> None:
+    lost, planes = (one for one in shown if "emu sweep" in one.command)
+    (busbw,) = columns(lost, "jobs.train.collectives[0].busbw")
+    whole, halved = busbw[::2], busbw[1::2]
+    kept = [one / other for one, other in zip(halved, whole, strict=True)]
+    assert kept[:2] == pytest.approx([0.5, 0.5], abs=0.05), "a fixed part waits for the NIC with one port"
+    assert kept[2] == pytest.approx(15 / 16, rel=0.015)
+    (busbw,) = columns(planes, "jobs.train.collectives[0].busbw")
+    two, joined = busbw[:6], busbw[6:]
+    assert all(one > other for one, other in zip(two[:3], joined[:3], strict=True)), "merged"
+    assert all(merged > bonded for merged, bonded in zip(two[:3], two[3:], strict=True))
+
+
 CONCLUSIONS: dict[str, Callable[[Sequence[Shown]], None]] = {
     "tutorial_control": control,
     "tutorial_loads": loads,
@@ -215,6 +231,7 @@ CONCLUSIONS: dict[str, Callable[[Sequence[Shown]], None]] = {
     "tutorial_box": box,
     "tutorial_buyer": buyer,
     "tutorial_operator": operator,
+    "ncclx": ports_of_nics,
 }
 
 
@@ -226,7 +243,7 @@ def test_the_conclusions_of_a_tutorial_hold(page: str, run: bool) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_command_fails_only_where_the_page_says_so(page: str) -> None:
-    failed = ran(page, page == "tutorial_loads" and emu.is_compiled())[1]
+    failed = ran(page, page in LARGE and emu.is_compiled())[1]
     assert len(failed) == len(FAILING[page])
     assert all(line.startswith(begin) for line, begin in zip(failed, FAILING[page], strict=True))
 

@@ -3,7 +3,8 @@
 A connection is a few queue pairs from one rank to another. `Sender` is its end that writes, `Receiver` the
 other. Both count slices; where a slice's bytes are copied from and to is the channel's business.
 
-    round_robin    slice s goes whole to queue pair s modulo their number
+    round_robin    slice s goes whole to queue pair s modulo their number; over a merged NIC of n ports it is
+                   cut over the n queue pairs from s x n on, one on each port, as `split` cuts it over all
     split          every slice is cut over all queue pairs, in pieces of (size / pairs) rounded up to 128 B;
                    the last pieces may be shorter or empty
     dqplb          a slice is cut into segments of `segment_bytes`, each on the next queue pair in turn that
@@ -115,7 +116,7 @@ class Sender:
 
     `pairs` are queue pairs of the NICs behind `ports`, the host's, equally many on each, NIC by NIC. `loads`
     is shared by the job's ranks of the host, if slices choose among NICs. `most_bytes` bounds what is
-    outstanding, 0 does not.
+    outstanding, 0 does not. With `round_robin` a slice is cut over `spread` queue pairs in a row.
     """
 
     def __init__(
@@ -128,12 +129,16 @@ class Sender:
         segment_bytes: int,
         most_messages: int,
         most_bytes: int,
+        spread: int = 1,
     ) -> None:
+        assert len(pairs) % spread == 0, (pairs, spread)
         assert pairs and ports and len(pairs) % len(ports) == 0, (pairs, ports)
         self.policy: i64 = policy
         self.ports: vec[i64] = vec[i64](ports)
         self.pairs: vec[i64] = vec[i64](pairs)
         self.each: i64 = len(pairs) // len(ports)
+        self.spread: i64 = len(pairs) if policy == SPLIT else spread
+        """Queue pairs over which a slice is cut; 1 where it is not cut evenly."""
         self.loads: NicLoads | None = loads
         self.slots: i64 = slots
         self.segment_bytes: i64 = segment_bytes
@@ -187,11 +192,11 @@ class Sender:
         self.data = data
         slot: i64 = number % self.slots
         pairs: i64 = len(self.pairs)
-        if self.policy == ROUND_ROBIN:
+        if self.policy == ROUND_ROBIN and self.spread == 1:
             self.slot_pieces[slot] = 1
             self._write(host, program, number, number % pairs, size, number & IMMEDIATE_MASK, 0)
-        elif self.policy == SPLIT:
-            self.slot_pieces[slot] = pairs
+        elif self.policy == ROUND_ROBIN or self.policy == SPLIT:
+            self.slot_pieces[slot] = self.spread
             self._split(host, program, number, size)
         elif self.policy == LEAST_LOADED:
             self.slot_pieces[slot] = 1
@@ -231,12 +236,13 @@ class Sender:
         return 0
 
     def _split(self, host: Host, program: i64, number: i64, size: i64) -> None:
-        pairs: i64 = len(self.pairs)
-        piece: i64 = (size + pairs - 1) // pairs
+        pieces: i64 = self.spread
+        piece: i64 = (size + pieces - 1) // pieces
         piece = (piece + SPLIT_ALIGN_BYTES - 1) // SPLIT_ALIGN_BYTES * SPLIT_ALIGN_BYTES
         left: i64 = size
-        place: i64 = 0
-        while place < pairs:
+        place: i64 = number * pieces % len(self.pairs)
+        last: i64 = place + pieces
+        while place < last:
             if piece > left:
                 piece = left
             self._write(host, program, number, place, piece, number & IMMEDIATE_MASK, size - left)
@@ -327,10 +333,10 @@ class Receiver:
     what is in them. `pairs` are its queue pairs in the sender's order.
     """
 
-    def __init__(self, policy: int, pairs: Sequence[int]) -> None:
+    def __init__(self, policy: int, pairs: Sequence[int], spread: int = 1) -> None:
         self.policy: i64 = policy
         self.pairs = list(pairs)
-        self.needed: i64 = len(pairs) if policy == SPLIT else 1
+        self.needed: i64 = len(pairs) if policy == SPLIT else spread if policy == ROUND_ROBIN else 1
         """Pieces of a slice."""
         self.ready: i64 = 0
         """Slices that are here, with all before them."""
@@ -355,7 +361,7 @@ class Receiver:
         if self.policy == DQPLB:
             self.pieces[immediate & SEQUENCE_MASK] = [(immediate & NOTIFY, data)]
             return
-        place: int = self.pairs.index(pair) if self.policy == SPLIT else 0
+        place: int = self.pairs.index(pair) if self.needed > 1 else 0
         self.pieces.setdefault(immediate, []).append((place, data))
 
     def take(self, number: i64) -> bytes | None:

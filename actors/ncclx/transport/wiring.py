@@ -4,10 +4,16 @@ Every group has connections of its own, as a communicator of its own has: on eac
 those that its calls send to, whatever their algorithms (see `actors.ncclx.schedule`). A connection has the
 data queue pairs, then the control queue pair on which clear-to-sends travel back; each direction between two
 ranks has its own. Channel c of a rank uses the NIC c modulo the number of NICs of its GPU, in collectives and
-in transfers alike. Ranks of one server with an NVSwitch talk over NVLink: there a connection has a pair of
-the GPUs for data and one for clear-to-sends, and no queue pairs. With `qp_policy: least_loaded` over
-the NICs of a host, a connection to another host has data pairs on every NIC, each to the NIC of the same
-place (the same rail) there.
+in transfers alike; with `ring_order: one_rail` a collective leaves by the NIC on the receiver's rail. Ranks
+of one server with an NVSwitch talk over NVLink: there a connection has a pair of the GPUs for data and one
+for clear-to-sends, and no queue pairs. With `qp_policy: least_loaded` over the NICs of a host, a connection
+to another host has data pairs on every NIC, each to the NIC of the same place (the same rail) there.
+
+Ports. The library makes one device of a NIC with several ports (`port_use: merged`): a connection has
+`qps_per_connection` queue pairs for each port of the end that has more, queue pair k uses port k modulo the
+number of ports at either end, and a slice is cut over the ports. Where each port is a device (`apart`),
+channels take the ports in turn, with all their queue pairs. Where the NIC's driver made one device of them
+(`bonded`), each NIC deals its queue pairs over its ports (`actors.nic.bond`).
 
 Queue pairs. Connections are noted in the order in which the plan walks the scenario; a queue pair's *index*
 is its place at its NIC. Queue pair numbers and UDP source ports are drawn per NIC from the seed once all are
@@ -16,8 +22,9 @@ one NIC to another share a UDP source port, as they do where a driver derives it
 `disjoint` ports are searched for which paths share no link (`emu.devices.disjoint_paths`).
 Connections over NVLink are noted by the same book, by index at each GPU.
 
-Source: NCCL 2.30, `src/channel.cc` (a peer's connectors serve rings and trees; those of sends and receives
-are apart), `src/enqueue.cc` (a transfer is cut over channels).
+Source: NCCL 2.30.7, `src/transport/net_ib/connect.cc` (queue pairs over the devices of a merged NIC, at least
+one on each), `p2p.cc` (a request is cut over the devices), `src/channel.cc` (a peer's connectors serve rings
+and trees; those of sends and receives are apart), `src/enqueue.cc` (a transfer is cut over channels).
 
 Not modelled: connections made on demand, several ranks on one NIC that talk to each other through it.
 """
@@ -28,14 +35,21 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, overload
 
-from actors.fabric.model import Topology
+from actors.fabric.model import Role, Topology
 from actors.gpu.nvlink import SHARE
 from actors.ncclx.graph import NVLS_MULTICAST, NVLS_REDUCE
 from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import KnownPlans, Proofs, Schedule, operations_of
 from actors.ncclx.script import COLLECTIVE, Group, GroupCall, ScriptPlan
-from actors.ncclx.settings import Settings, channel_count, exchange_channels
-from actors.nic.queue_pair.pair_columns import PairColumns, QpPlan, connect
+from actors.ncclx.settings import (
+    APART,
+    MERGED,
+    Settings,
+    channel_count,
+    exchange_channels,
+    fabric_ports,
+)
+from actors.nic.queue_pair.pair_columns import DEALT, STRIPED, PairColumns, QpPlan, connect
 
 SourcePort = Callable[[int, int, int, int, int, int, bool], int]
 """The UDP source port of a queue pair: NIC, index there, its turn, the other NIC, the queue pair number
@@ -141,6 +155,7 @@ class ConnectionBook:
         *,
         log_deliveries: bool = False,
         flags: bool = False,
+        port: int = DEALT,
     ) -> tuple[int, int]:
         """Note a connection; returns its index at `nic` and at `peer`, which logs deliveries if asked to.
 
@@ -148,7 +163,7 @@ class ConnectionBook:
         turn round at the switch.
         """
         (index,), (peer_index,) = self.connect_many(
-            nic, peer, priority, job, 1, log_deliveries=log_deliveries, flags=flags
+            nic, peer, priority, job, 1, log_deliveries=log_deliveries, flags=flags, port=port
         )
         return index, peer_index
 
@@ -162,11 +177,13 @@ class ConnectionBook:
         *,
         log_deliveries: bool = False,
         flags: bool = False,
+        port: int = DEALT,
     ) -> tuple[range, range]:
-        """Note so many connections, as `connect` does: a large job has millions."""
+        """Note so many connections, as `connect` does: a large job has millions. `port` is the port of all at
+        both ends, or STRIPED over the ports."""
         ends, peer_ends = self._of(nic), self._of(peer)
         first, peer_first, step = len(ends), len(peer_ends) + (nic == peer), 1 + (nic == peer)
-        connect(ends, peer_ends, priority, job, count, log_deliveries, flags)
+        connect(ends, peer_ends, priority, job, count, log_deliveries, flags, port)
         made = range(first, first + count * step, step), range(peer_first, peer_first + count * step, step)
         self._connected(nic, peer, made)
         return made
@@ -241,6 +258,31 @@ def rails_between(topology: Topology, gpu: int, peer: int) -> list[tuple[int, in
     return list(zip(mine, theirs, strict=False))
 
 
+def nics_between(
+    settings: Settings, topology: Topology, gpus: tuple[int, int], channel: int, *, collective: bool
+) -> tuple[int, int]:
+    """The NICs by which a channel's messages leave one GPU's server and enter another's."""
+    leaves, enters = (of_gpu[channel % len(of_gpu)] for of_gpu in map(topology.nics_of_gpu, gpus))
+    if collective and settings.one_rail:
+        mine, theirs = (
+            [
+                end.peer
+                for end in topology.ports(topology.host_of(gpu))
+                if topology.nodes[end.peer].role is Role.NIC
+            ]
+            for gpu in gpus
+        )
+        leaves = mine[theirs.index(enters) % len(mine)]
+    return leaves, enters
+
+
+def merged_ports(settings: Settings, topology: Topology, nic: int, peer: int) -> int:
+    """Over how many ports a slice from one NIC to another is cut."""
+    if settings.port_use != MERGED:
+        return 1
+    return max(fabric_ports(topology, nic), fabric_ports(topology, peer))
+
+
 class Side(NamedTuple):
     """One side of a connection: data queue pairs by index at `nic`; control is -1 where there is none.
 
@@ -261,6 +303,8 @@ class Side(NamedTuple):
     inside: bool = False
     rails: tuple[tuple[int, int], ...] = ()
     """NICs here, each with the one that it reaches."""
+    ports: int = 1
+    """Ports of a merged NIC over which each slice is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,13 +371,17 @@ def connect_groups(
                     side = Side(number, channel, lane, place == 0, peer, other, mine, *ends_of, inside=True)
                     sides[ranks[place]].append(side)
                 continue
-            ends = [topology.nics_of_gpu(gpu) for gpu in both]
-            nics = [of_gpu[channel % len(of_gpu)] for of_gpu in ends]
+            nics = nics_between(settings, topology, both, channel, collective=group.kind == COLLECTIVE)
             rails: list[tuple[int, int]] = []
             if settings.over_nics:
                 rails = rails_between(topology, *both)
+            ports = merged_ports(settings, topology, *nics)
+            port = STRIPED if ports > 1 else DEALT
+            if settings.port_use == APART:
+                port = channel // len(topology.nics_of_gpu(both[0]))
+            many = settings.qps_per_connection * ports
             made = [
-                book.connect_many(here, there, data_class, job, settings.qps_per_connection)
+                book.connect_many(here, there, data_class, job, many, port=port)
                 for here, there in rails or [(nics[0], nics[1])]
             ]
             pairs: tuple[Sequence[int], Sequence[int]] = made[0]
@@ -341,12 +389,15 @@ def connect_groups(
                 pairs = list(chain(*(one for one, _ in made))), list(chain(*(other for _, other in made)))
             control = (-1, -1)
             if settings.admitted:
-                control = book.connect(nics[0], nics[1], control_class, job, flags=True)
+                where = DEALT if port == STRIPED else port
+                control = book.connect(nics[0], nics[1], control_class, job, flags=True, port=where)
             back = [(there, here) for here, there in rails]
             for place, ways in enumerate((tuple(rails), tuple(back))):
                 peer, other, mine = ranks[1 - place], nics[1 - place], nics[place]
                 pair, cts = pairs[place], control[place]
-                side = Side(number, channel, lane, place == 0, peer, other, mine, pair, cts, rails=ways)
+                side = Side(
+                    number, channel, lane, place == 0, peer, other, mine, pair, cts, rails=ways, ports=ports
+                )
                 sides[ranks[place]].append(side)
     return sides
 
@@ -380,7 +431,7 @@ def _schedule(
 
 def channels_of(settings: Settings, topology: Topology, kind: str, gpus: Sequence[int]) -> int:
     """How many channels a group of this kind has among GPUs."""
-    channels = channel_count(topology, gpus, settings.channels)
+    channels = channel_count(topology, gpus, settings.channels, port_use=settings.port_use)
     if kind == COLLECTIVE:
         return channels
     return exchange_channels(topology, gpus, channels, settings.channels_per_peer, settings.exchange_gbps)

@@ -38,8 +38,9 @@ class QpPlan(NamedTuple):
     """Whether the NIC notes when each message was delivered here."""
     job: int
     turn: int = 0
-    """Its place among the queue pairs of its kind at the NIC (data leaves, data arrives; the same two of
-    clear-to-sends): a bond deals each kind over its ports in turn."""
+    """A bond of n ports sends it by port `turn` modulo n. Where the library opens a queue pair on every port
+    it is the place in the connection, the same at both ends; else the place among the queue pairs of its kind
+    at the NIC (data leaves, data arrives; the same two of clear-to-sends)."""
     sends: bool = False
     """Whether data leaves here."""
 
@@ -95,16 +96,18 @@ class PairColumns:
         logs: bool,
         sends: bool,
         flags: bool,
+        turn: i64 = -1,
     ) -> None:
-        """Note a queue pair."""
+        """Note a queue pair; without a `turn` it gets the next of its kind."""
         kind: i64 = 0
         if sends:
             kind += _SENDS
         if flags:
             kind += _FLAGS
         place: i64 = kind >> 1
-        turn: i64 = self._next[place]
-        self._next[place] = turn + 1
+        if turn < 0:
+            turn = self._next[place]
+            self._next[place] = turn + 1
         if logs:
             kind += _LOGS
         self.remote_nics = append(self.remote_nics, remote_nic)
@@ -190,16 +193,36 @@ class PairColumns:
         self.udp_sources = vec[i64](ports)
 
 
+DEALT: Final = -1
+"""Each end deals its queue pairs over its ports by itself."""
+STRIPED: Final = -2
+"""The queue pairs of a connection go over the ports in turn, from the first one on, at both ends."""
+
+
 def connect(
-    own: PairColumns, peer: PairColumns, priority: i64, job: i64, count: i64, logs: bool, flags: bool
+    own: PairColumns,
+    peer: PairColumns,
+    priority: i64,
+    job: i64,
+    count: i64,
+    logs: bool,
+    flags: bool,
+    port: i64 = DEALT,
 ) -> None:
-    """Note so many connections from one NIC to another (or to itself), which logs deliveries if asked to."""
+    """Note so many queue pairs from one NIC to another (or to itself), which logs deliveries if asked to.
+
+    `port` is the port of all of them at both ends, or DEALT, or STRIPED.
+    """
     one: i64 = 0
     if own is peer:
         one = 1
-    while count > 0:
+    place: i64 = 0
+    while place < count:
         index: i64 = len(own)
         other: i64 = len(peer) + one
-        own.note(peer.nic, other, priority, job, logs=False, sends=True, flags=flags)
-        peer.note(own.nic, index, priority, job, logs=logs, sends=False, flags=flags)
-        count -= 1
+        turn: i64 = port
+        if port == STRIPED:
+            turn = place
+        own.note(peer.nic, other, priority, job, logs=False, sends=True, flags=flags, turn=turn)
+        peer.note(own.nic, index, priority, job, logs=logs, sends=False, flags=flags, turn=turn)
+        place += 1

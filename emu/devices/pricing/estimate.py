@@ -37,11 +37,11 @@ from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.operations import Operation
 from actors.ncclx.protocols import on_wire
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
-from actors.ncclx.script import COMPUTE, LINE, ScriptPlan
+from actors.ncclx.script import COLLECTIVE, COMPUTE, LINE, ScriptPlan
 from actors.ncclx.settings import Settings
 from actors.ncclx.transport.channel import SENDS
 from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
-from actors.ncclx.transport.wiring import WiredJob, rails_between, share_domain
+from actors.ncclx.transport.wiring import WiredJob, merged_ports, nics_between, rails_between, share_domain
 from actors.optional.storage_clients import answer_bytes, request_bytes
 from actors.wire.message import POST_READ
 from emu.devices.nics import acknowledged_every, recovery_of
@@ -132,6 +132,8 @@ class Messages(NamedTuple):
     destination: int
     channel: int
     sizes: Counter[int]
+    collective: bool = True
+    """Whether it is no transfer."""
 
 
 def estimate(
@@ -376,16 +378,17 @@ class _Count:
 
     def exchange(self, job: WiredJob, sent: Messages, times: int) -> None:
         """What goes from one rank to another in an operation, so many times."""
-        gpus = [job.gpus[rank] for rank in (sent.source, sent.destination)]
+        gpus = job.gpus[sent.source], job.gpus[sent.destination]
         if share_domain(self._topology, *gpus):
             self.inside += times * sent.sizes.total()
             return
-        nics = [self._topology.nics_of_gpu(gpu) for gpu in gpus]
-        source, destination = (of_gpu[sent.channel % len(of_gpu)] for of_gpu in nics)
+        ends = nics_between(job.settings, self._topology, gpus, sent.channel, collective=sent.collective)
+        source, destination = ends
         cut = self._cut(source, destination)
+        ports = merged_ports(job.settings, self._topology, source, destination)
         packets = 0
         for size, count in sent.sizes.items():
-            for piece, pieces in _pieces(job.settings, size):
+            for piece, pieces in _pieces(job.settings, size, ports):
                 data = cut.packets(piece)
                 packets += count * pieces * (data + cut.answers(data))
         control = 2 * sent.sizes.total() if job.settings.admitted else 0
@@ -420,7 +423,8 @@ def messages_of(job: WiredJob) -> Iterator[tuple[Messages, int]]:
         for operation, count in calls(job.script, number).items():
             for one in _sent(schedule, operation):
                 source, destination = group.members[one.source], group.members[one.destination]
-                yield one._replace(source=source, destination=destination), count
+                collective = group.kind == COLLECTIVE
+                yield one._replace(source=source, destination=destination, collective=collective), count
 
 
 def calls(script: ScriptPlan, number: int) -> Counter[Operation]:
@@ -490,18 +494,21 @@ def _walked(schedule: Schedule, operation: Operation, number: int) -> Iterator[M
                 yield Messages(rank, peer, channel, sizes)
 
 
-def _pieces(settings: Settings, size: int) -> Iterator[tuple[int, int]]:
-    """A slice as messages: their size, and how many."""
+def _pieces(settings: Settings, size: int, ports: int) -> Iterator[tuple[int, int]]:
+    """A slice as messages over NICs with so many merged ports: their size, and how many."""
+    among = ports if settings.qp_policy == "round_robin" else 1
+    if settings.qp_policy == "split":
+        among = settings.qps_per_connection * ports
     if settings.qp_policy == "dqplb":
         whole, rest = divmod(size, settings.segment_bytes)
         yield settings.segment_bytes, whole
         yield rest, int(rest > 0 or not whole)
-    elif settings.qp_policy == "split":
-        share = -(-size // settings.qps_per_connection)
+    elif among > 1:
+        share = -(-size // among)
         piece = max(-(-share // SPLIT_ALIGN_BYTES) * SPLIT_ALIGN_BYTES, SPLIT_ALIGN_BYTES)
         whole, rest = divmod(size, piece)
         yield piece, whole
         yield rest, int(rest > 0)
-        yield 0, settings.qps_per_connection - whole - int(rest > 0)
+        yield 0, among - whole - int(rest > 0)
     else:
         yield size, 1

@@ -176,9 +176,12 @@ class NcclxSection(Section):
     pxn: bool = True
     """Whether `algorithm: auto` of an all_to_all or all_to_allv is `pxn` where there are several servers with
     equally many GPUs, several each, on NVLink; otherwise `direct` (NCCL_PXN_DISABLE)."""
-    ring_order: Literal["by_channel", "same"] = "by_channel"
-    """Whether a ring goes through the GPUs of each server in another order on each channel, so that each
-    leaves by another NIC (NCCL_CROSS_NIC 2, NCCL's default), or in that of the ranks on all of them."""
+    ring_order: Literal["by_channel", "crossing", "one_rail", "same"] = "by_channel"
+    """Order of a ring through the GPUs of each server: another on each channel, turned round on every other
+    server so that the ring stays on a rail between them (NCCL_CROSS_NIC 2, NCCL's default); another on each
+    channel and alike on all servers, so that rings change rails (1); the same with messages that leave by the
+    NIC on the receiver's rail, over NVLink or PCIe, which costs nothing here (0); or that of the ranks on all
+    channels."""
     sms_per_channel: Annotated[int, Field(ge=0, le=1024)] = 0
     """SMs that a channel holds while its collective runs, and that computing lacks meanwhile; all channels
     together must leave one of `gpu.sms`. NCCL's kernel has a thread block per channel, so 1; 0: none are
@@ -212,7 +215,13 @@ class NcclxSection(Section):
     has a slot for each of `steps` (NCCL_P2P_NET_CHUNKSIZE); no more than one step of the buffer. `auto`:
     slices and slots as the others have."""
     qps_per_connection: Annotated[int, Field(ge=1, le=128)] = 1
-    """Queue pairs between two ranks and channel (NCCL_IB_QPS_PER_CONNECTION)."""
+    """Queue pairs between two ranks and channel (NCCL_IB_QPS_PER_CONNECTION); with `port_use: merged` so many
+    on each port."""
+    port_use: Literal["merged", "apart", "bonded"] = "merged"
+    """A NIC with several ports: one device with a queue pair of each connection on every port, over which
+    every slice is cut (NCCL_IB_MERGE_NICS 1, NCCL's default); a device for each port, which channels take in
+    turn (NCCL_IB_MERGE_NICS 0); or one device whose driver deals queue pairs over its ports. NICs with
+    `bond: first` and `transport.kind: multipath` are one device."""
     qp_policy: Literal["round_robin", "split", "dqplb", "least_loaded"] = "round_robin"
     """Whole slices to one queue pair after another; every slice split over all (NCCL_IB_SPLIT_DATA_ON_QPS);
     segments of slices to the next queue pair with room (NCCLX); or whole slices to the NIC of the host with
