@@ -169,6 +169,8 @@ def _nccl_us(
     # The first of its speeds that fits once for each head, and once more for the GPU that is the head
     # (`src/graph/search.cc`, ncclTopoSearchTryNvls).
     speed = next(one for one in (*search_speeds(rates.nvlink_bps), 0) if one * (inside + 1) <= nvlink_gbps)
+    if not speed:  # of so many heads none has a speed that the search tries, so NCCL finds no graph
+        return None
     own = speed * 1e3 * inside * limits.nvls_efficiency * (inside - 1) / inside
     own *= 2 if reduces else (inside - 1) / inside
     of_ring = n / _steps(op, n) if reduces else 1

@@ -101,3 +101,15 @@ def test_one_gpu_a_server_gathers_by_pat_and_nobody_else() -> None:
     servers = nccl_choice("all_gather", SERVERS, 1 << 20, RATES, nvls=True)
     assert servers is not None
     assert servers.algorithm == "ring"
+
+
+@pytest.mark.parametrize("gpus", [49, 50, 64, 72])
+def test_a_server_of_more_heads_than_nvls_has_a_speed_for_takes_another_algorithm(gpus: int) -> None:
+    """NCCL's search tries 18 GB/s a head at least, and a GPU needs it for each head and once more: 900 GB/s
+    hold 49 heads.
+    """
+    rates = Rates(nic_bps=400 * 10**9, nvlink_bps=7_200 * 10**9)
+    shape = Shape(gpus, gpus, 0, channels=32)
+    processors = Processors("blackwell")
+    found = _nccl_us("nvls", 2, "all_reduce", shape, 1 << 30, rates, True, processors)
+    assert (found is None) == (18 * (gpus + 1) > 900)
