@@ -5,6 +5,7 @@ The runs are those of `emu reproduce`; what may be outside its band is written h
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ import emu
 from emu import api
 from emu.cli.main import main
 from emu.doors.reproduce import published
-from emu.doors.reproduce.published import Figure
-from emu.doors.reproduce.reproduced import COLUMNS, ComparedFigure, Reproduced, draw, reproduce, table
+from emu.doors.reproduce.published import BUILT, FITTED, PREDICTED, ROWS, Figure, Row
+from emu.doors.reproduce.reproduced import (
+    COLUMNS,
+    ComparedFigure,
+    Reproduced,
+    closing,
+    counts,
+    draw,
+    reproduce,
+    table,
+)
 
-pytestmark = pytest.mark.skipif(
+needs_speed = pytest.mark.skipif(
     not emu.is_compiled(), reason="five million packet-hops take minutes interpreted"
 )
 
@@ -62,12 +72,14 @@ def quick() -> list[Reproduced]:
     return reproduce([row for row in published.ROWS if not row.long], 1, None)
 
 
+@needs_speed
 def test_quick_rows_are_in_their_bands_but_for_figures_that_say_why(quick: list[Reproduced]) -> None:
     assert outside(quick) == {}
     of_quick = {row.name for row, _, _ in quick}
     assert of_quick >= {"P3", "P4", "P6", "P12", "P13", "P15", "P16", "P17", "P18", "P19", "P21", "X1", "X2"}
 
 
+@needs_speed
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_long_rows_are_in_their_bands_but_for_figures_that_say_why() -> None:
@@ -78,6 +90,7 @@ def test_long_rows_are_in_their_bands_but_for_figures_that_say_why() -> None:
     assert ours["P9", "LAMB, batch 768"] == pytest.approx(ours["P7", "MegaScale's MFU"], rel=0.01)
 
 
+@needs_speed
 def test_a_table_fits_its_columns(quick: list[Reproduced]) -> None:
     lines = table(quick)
     assert max(map(len, lines)) <= COLUMNS
@@ -99,6 +112,7 @@ def test_every_row_has_a_reason_and_a_name_of_its_own() -> None:
     }
 
 
+@needs_speed
 def test_a_curve_is_drawn_with_the_published_one_beside_it(tmp_path: Path) -> None:
     """Of runs of 32 GPUs and small sizes: the lines, not the figures."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (the extra `plot`)")
@@ -133,6 +147,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     return status, json.loads(capsys.readouterr().out)
 
 
+@needs_speed
 def test_a_row_by_its_name_is_printed_as_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     status, found = printed(capsys, "P16")
     assert status == 0
@@ -144,3 +159,74 @@ def test_a_row_by_its_name_is_printed_as_numbers(capsys: pytest.CaptureFixture[s
 def test_a_row_that_is_not_there_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "Q"]) == 2
     assert "P1, P2" in capsys.readouterr().err
+
+
+NO_PREDICTIONS = {
+    "P3": 1,  # the round trip that sets the credit delay
+    "P6": 1,  # what leaves port 0 arrives at port 0
+    "P10": 2,  # an operation of the store, and its lanes
+    "P12": 2,  # causes strike at the rates of the table
+    "P13": 2,  # bytes over the rate of the disks
+    "P13 (whole)": 1,
+    "P16": 3,  # what go-back-0 and go-back-N are
+    "P17": 4,  # times that the scenario states, and the paper's restarts
+    "P18": 4,  # three unknowns of host, NIC and switch
+}
+"""Figures that are fitted, or come out by construction, by row."""
+
+
+def test_figures_that_set_a_constant_or_follow_from_the_scenario_are_no_predictions() -> None:
+    marked = {row.name: sum(one.basis != PREDICTED for one in row.figures) for row in ROWS}
+    assert {name: many for name, many in marked.items() if many} == NO_PREDICTIONS
+
+
+def test_each_basis_is_counted_apart_and_named_under_its_row() -> None:
+    figures = (
+        Figure("a", 1, "x", lambda _: 1.0, 1, 1),
+        Figure("b", 1, "x", lambda _: 2.0, 1, 1),
+        Figure("c", 1, "x", lambda _: 1.0, 1, 1, basis=FITTED),
+        Figure("d", 1, "x", lambda _: 1.0, basis=BUILT),
+    )
+    row = Row("P0", "four figures", "nobody", (), figures, "not known")
+    done = reproduce([row], 1, None)
+    assert {basis: dict(many) for basis, many in counts(done).items()} == {
+        "predicted": {"in band": 1, "outside": 1},
+        "fitted": {"in band": 1},
+        "by construction": {"shown": 1},
+    }
+    assert closing(done) == [
+        "predicted: 2 figures, 1 in band, 1 outside",
+        "fitted: 1 figure, 1 in band",
+        "by construction: 1 figure, 1 shown",
+    ]
+    assert "  fitted: c" in table(done)
+    assert "  by construction: d" in table(done)
+
+
+def test_the_page_counts_the_rows_and_figures_that_there_are() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs/reproduce.md").read_text("utf-8").split())
+    bare = [row for row in ROWS if all(one.least is None is one.most for one in row.figures)]
+    within = len(ROWS) - len(OUTSIDE) - len(bare)
+    assert (
+        f"Of the {len(ROWS)} rows below, {within} have every figure in its band, {len(OUTSIDE)} have" in text
+    )
+    quick = [row for row in ROWS if not row.long]
+    of_basis = Counter(one.basis for row in quick for one in row.figures)
+    said = f"{of_basis[PREDICTED]} are predicted, {of_basis[FITTED]} fitted and {of_basis[BUILT]} by"
+    assert f"runs {len(quick)} of these rows: of their {of_basis.total()} figures {said} construction" in text
+
+
+def test_credits_with_default_switches_and_cables_miss_infiniband_by_what_the_page_says() -> None:
+    """64 B from CPU to CPU; published 2.8 and 3.7 us (DeepSeek, arXiv 2505.09343)."""
+    changes: dict[str, Any] = {
+        "link.flow_control": "credits",
+        "switch.latency": "300ns",
+        "link.delay": "500ns",
+        "expect": [],
+    }
+    found = api.run("small_messages", overrides=changes, local=True, diagnose=False).summary
+    seen = [published._seen_us(found, job) for job in ("leaf", "across")]
+    assert seen == pytest.approx([3.41, 5.01], abs=0.005)
+    text = (Path(__file__).parents[2] / "docs/reproduce.md").read_text("utf-8")
+    more = [round(100 * (one / other - 1)) for one, other in zip(seen, (2.8, 3.7), strict=True)]
+    assert f"InfiniBand takes 3.41 and 5.01 us, {more[0]} and {more[1]} % more" in text

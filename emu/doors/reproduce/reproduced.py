@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from emu.api import run
 from emu.base.side_by_side import side_by_side
-from emu.base.units import aligned
-from emu.doors.reproduce.published import Answers, Case, Figure, Row
+from emu.base.units import aligned, counted
+from emu.doors.reproduce.published import BUILT, FITTED, Answers, Basis, Case, Figure, Row
 from emu.results.summary import Summary
 from emu.views.reports import plot
 
@@ -91,8 +92,38 @@ def table(rows: Iterable[Reproduced]) -> list[str]:
                     one.verdict,
                 ]
             )
-        lines += [*_head(row.name, row.title, row.source), *aligned(cells), *_why(row.reason), ""]
+        head = _head(row.name, row.title, row.source)
+        lines += [*head, *aligned(cells), *_bases(figures), *_why(row.reason), ""]
     return lines[:-1]
+
+
+def _bases(figures: Sequence[ComparedFigure]) -> list[str]:
+    """Which figures are no predictions."""
+    lines: list[str] = []
+    for basis in (FITTED, BUILT):
+        named = [one.figure.what for one in figures if one.figure.basis == basis]
+        if named:
+            said = "all" if len(named) == len(figures) else "; ".join(named)
+            lines += wrap(f"{basis}: {said}", COLUMNS, initial_indent="  ", subsequent_indent="  ")
+    return lines
+
+
+def counts(rows: Iterable[Reproduced]) -> dict[Basis, Counter[Verdict]]:
+    """How many figures of each basis have each verdict."""
+    found: dict[Basis, Counter[Verdict]] = {basis: Counter() for basis in get_args(Basis)}
+    for _, figures, _ in rows:
+        for one in figures:
+            found[one.figure.basis][one.verdict] += 1
+    return found
+
+
+def closing(rows: Iterable[Reproduced]) -> list[str]:
+    """A line for each basis: how many figures, and with which verdicts."""
+    lines = []
+    for basis, verdicts in counts(rows).items():
+        each = ", ".join(f"{verdicts[one]} {one}" for one in get_args(Verdict) if verdicts[one])
+        lines.append(f"{basis}: {counted(verdicts.total(), 'figure')}" + (f", {each}" if each else ""))
+    return lines
 
 
 def _why(reason: str) -> list[str]:
@@ -127,7 +158,7 @@ def _band(figure: Figure) -> str:
     return f"{_number(least)}..{_number(most)}"
 
 
-def plain(rows: Iterable[Reproduced]) -> dict[str, Any]:
+def plain(rows: Sequence[Reproduced]) -> dict[str, Any]:
     """The same as numbers, for JSON."""
     return {
         "rows": [
@@ -147,12 +178,14 @@ def plain(rows: Iterable[Reproduced]) -> dict[str, Any]:
                         "least": one.figure.least,
                         "most": one.figure.most,
                         "verdict": one.verdict,
+                        "basis": one.figure.basis,
                     }
                     for one in figures
                 ],
             }
             for row, figures, _ in rows
         ],
+        "counts": {basis: dict(verdicts) for basis, verdicts in counts(rows).items()},
     }
 
 

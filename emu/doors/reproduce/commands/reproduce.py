@@ -12,7 +12,7 @@ from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean
 from emu.doors.reproduce.published import ROWS
-from emu.doors.reproduce.reproduced import draw, plain, reproduce, table
+from emu.doors.reproduce.reproduced import closing, draw, plain, reproduce, table
 from emu.terminal.columns import say
 from emu.terminal.terminal import Paced
 
@@ -42,6 +42,8 @@ def command(
 ) -> int:
     """Run the cases of published figures, and print ours beside them, with verdict and reason.
 
+    Figures that are fitted, or come out by construction, are named under their row and counted apart.
+
     Without names, all rows. Exit status: 1 if a figure is outside its band, else 0.
     """
     known = [row.name for row in ROWS]
@@ -58,7 +60,7 @@ def command(
     if as_json:
         click.echo(json.dumps(plain(done), indent=2))
     else:
-        say("\n".join(table(done)))
+        say("\n".join([*table(done), "", *closing(done)]))
     for path in draw(done, pictures) if pictures is not None else ():
         click.echo(f"drew {path}", err=True)
     return int(any(one.verdict == "outside" for row in done for one in row.figures))
