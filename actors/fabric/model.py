@@ -343,9 +343,11 @@ class Topology:
             links = [self.links[link] for link in self._links_at[nic]]
             peers = {link.b if link.a == nic else link.a for link in links}
             around = tuple(sorted(peer for peer in peers if is_switch[peer]))
-            prefix = open_prefix.get(around)
+            cabled = sorted({nic, *(peer for peer in peers if self.nodes[peer].role is Role.NIC)})
+            ends = around or tuple(cabled)  # NICs that a cable joins have a prefix of their own
+            prefix = open_prefix.get(ends)
             if prefix is None or len(self._prefix_nics[prefix]) == NICS_PER_PREFIX:
-                prefix = open_prefix[around] = len(self._prefix_switches)
+                prefix = open_prefix[ends] = len(self._prefix_switches)
                 self._prefix_switches.append(around)
                 self._prefix_nics.append([])
                 for switch in around:

@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from actors.fabric.model import FABRIC, Topology, prefix_of
+from actors.fabric.model import FABRIC, Role, Topology, prefix_of
 from actors.fabric.routes import routes
 from actors.gpu.memory import ELEMENT_BYTES
 from actors.host.host import POSTED
@@ -215,7 +215,8 @@ def check_queue_pairs(scenario: Scenario, topology: Topology, plan: Plan) -> Non
 def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> None:
     """Raises ScenarioError with a problem for each job that connects NICs without a path between them."""
     found = routes(topology)
-    if found.all_reachable():
+    cabled = any(not topology.prefix_switches(prefix) for prefix in range(topology.prefixes))
+    if found.all_reachable() and not (cabled and topology.prefixes > 1):
         return
     reached: dict[int, int] = {}
     problems: dict[int, Problem] = {}
@@ -227,7 +228,10 @@ def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> Non
                 ports = [port for port in topology.ports(nic) if port.kind == FABRIC]
                 reached[nic] = 0
                 for port in ports:
-                    reached[nic] |= found.reached_from(port.peer)
+                    if topology.nodes[port.peer].role is Role.SWITCH:
+                        reached[nic] |= found.reached_from(port.peer)
+                    else:  # a cable to another NIC, which has the same prefix
+                        reached[nic] |= 1 << prefix_of(topology.address_of(port.peer))
             if not reached[nic] >> prefix_of(pair.remote_address) & 1:
                 names = topology.nodes[nic].name, topology.nodes[pair.remote_nic].name
                 reason = f"{names[0]} sends to {names[1]}, and the fabric has no path between them"

@@ -201,7 +201,9 @@ def delay_fault(path: tuple[str | int, ...], delay_ps: int) -> Fault:
 
 
 def _check_reachable(topology: Topology) -> None:
-    """Every NIC must reach every other NIC of its network from each of its ports; servers do not forward."""
+    """Every NIC must reach every other NIC of its network from each of its ports; servers do not forward. Two
+    NICs that a cable joins reach each other alone: whoever sends elsewhere is refused with its job.
+    """
     if not topology.nics:
         return
     found = routes(topology)
@@ -209,12 +211,15 @@ def _check_reachable(topology: Topology) -> None:
     for prefix in range(topology.prefixes):
         network = topology.nodes[topology.prefix_nics(prefix)[0]].network
         networks[network] = networks.get(network, 0) | 1 << prefix
+    cabled = 0
+    for prefix in range(topology.prefixes):
+        cabled |= _reached_by_wire(topology, prefix)
     for prefix in range(topology.prefixes):
         nic = topology.prefix_nics(prefix)[0]
-        wanted = networks[topology.nodes[nic].network]
+        wanted = networks[topology.nodes[nic].network] & ~cabled
         around = topology.prefix_switches(prefix)
-        if not around and wanted & ~_reached_by_wire(topology, prefix):
-            raise _not_connected(topology, nic, wanted & ~_reached_by_wire(topology, prefix), "")
+        if not around and not cabled >> prefix & 1 and wanted:
+            raise _not_connected(topology, nic, wanted, "")
         missing = [wanted & ~found.reached_from(switch) for switch in around]
         for switch, prefixes in zip(around, missing, strict=True):
             if prefixes:
@@ -224,7 +229,7 @@ def _check_reachable(topology: Topology) -> None:
 
 def _reached_by_wire(topology: Topology, prefix: int) -> int:
     """The prefix of NICs that hang on no switch reaches itself where it is two NICs joined by wire."""
-    nics = topology.prefix_nics(prefix)
+    nics = () if topology.prefix_switches(prefix) else topology.prefix_nics(prefix)
     wired = len(nics) == 2 and any(port.peer == nics[1] for port in topology.ports(nics[0]))
     return 1 << prefix if wired else 0
 
