@@ -7,6 +7,7 @@ Who builds devices hands the section to the policy, as the values of its knobs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from actors.kernel.knobs import AUTO, MTU, UNITS, Knob, Knobs, knobs_of
@@ -61,16 +62,20 @@ class PolicySection(Section, Knobs):
 class Policies(Mapping[str, type[PolicySection]]):
     """A table of policies, whose sections are made as each is asked for.
 
-    `policies` maps each kind to the base of its section, its class, and what it is.
+    `policies` maps each kind to the base of its section, its class, and what it is. A class written as
+    `module:Class` is loaded with its kind: what a plain RoCE fabric does without (`actors.optional`).
     """
 
-    def __init__(self, policies: Mapping[str, tuple[type[PolicySection], type[Any], str]]) -> None:
+    def __init__(self, policies: Mapping[str, tuple[type[PolicySection], type[Any] | str, str]]) -> None:
         self._policies = policies
         self._made: dict[str, type[PolicySection]] = {}
 
     def __getitem__(self, kind: str) -> type[PolicySection]:
         if kind not in self._made:
             base, policy, doc = self._policies[kind]
+            if isinstance(policy, str):
+                module, _, name = policy.partition(":")
+                policy = getattr(import_module(module), name)
             self._made[kind] = section_of(base, kind, policy, doc)
         return self._made[kind]
 
@@ -82,6 +87,11 @@ class Policies(Mapping[str, type[PolicySection]]):
 
     def __len__(self) -> int:
         return len(self._policies)
+
+
+def derives_from(policy: type[Any], *places: str) -> bool:
+    """Whether a class is, or derives from, one of these, which are written `module:Class` and not loaded."""
+    return any(f"{one.__module__}:{one.__qualname__}" in places for one in policy.__mro__)
 
 
 def section_of(base: type[PolicySection], kind: str, policy: type[Any], doc: str) -> type[Any]:

@@ -149,15 +149,15 @@ class OneOfOrPlugin(OneOf):
         base: type[PolicySection],
         parent: type[Any],
         methods: tuple[str, ...],
-        abstract: Mapping[type[Any], tuple[str, ...]] | None = None,
+        abstract: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__("kind", table, default)
         self.base = base
         self.parent = parent
         self.methods = methods
         self.abstract = abstract or {}
-        """Compiled bases that lack methods, which Python does not know as abstract: whoever derives from them
-        has these of its own."""
+        """Compiled bases, `module:Class`, that lack methods, which Python does not know as abstract: whoever
+        derives from them has these of its own."""
 
     def section(self, kind: str = "", **keys: object) -> Any:
         """The section of a kind, or of the default one, with these keys as a scenario has them."""
@@ -220,7 +220,7 @@ def check_class(
     plugin: type[Any],
     parent: type[Any],
     methods: tuple[str, ...],
-    abstract: Mapping[type[Any], tuple[str, ...]],
+    abstract: Mapping[str, tuple[str, ...]],
 ) -> None:
     """Raises RefusedError if a class cannot take the place of `parent`: it is no subclass, or has no method
     or only an abstract one where a hook is called, or one that takes other arguments."""
@@ -234,9 +234,9 @@ def check_class(
         raise RefusedError(f"{kind!r} does not load: it {reason}", f"a subclass of {base}")
     open_ones = sorted(getattr(plugin, "__abstractmethods__", ())) or [
         method
-        for lacking, lacks in abstract.items()
-        for method in lacks
-        if issubclass(plugin, lacking) and getattr(plugin, method) is getattr(lacking, method)
+        for lacking in plugin.__mro__
+        for method in abstract.get(f"{lacking.__module__}:{lacking.__qualname__}", ())
+        if getattr(plugin, method) is getattr(lacking, method)
     ]
     if open_ones:
         reason = f"{kind!r} does not load: it does not say what its `{open_ones[0]}` does"

@@ -65,6 +65,23 @@ BUILT = {
     "emu.scenario.live_changes",
 }
 """Rooms and modules that nothing needs but what builds devices, and what comes after."""
+APART = {
+    "emu.doors",
+    "emu.views.captures",
+    "emu.views.dashboard",
+    "emu.views.perfetto",
+    "emu.views.reports.page",
+    "actors.optional.cubic",
+    "actors.optional.engineered",
+    "actors.optional.flowlet",
+    "actors.optional.hpcc",
+    "actors.optional.hybrid",
+    "actors.optional.spray",
+    "actors.optional.swift",
+    "actors.optional.tcp",
+    "actors.optional.tcp_window",
+}
+"""Doors, views and mechanisms that a plain RoCE fabric does without."""
 QUICKSTART = "scenarios/start/quickstart.yaml"
 
 
@@ -89,7 +106,7 @@ def below(modules: set[str], rooms: set[str]) -> list[str]:
 
 
 def test_what_is_not_to_be_loaded_exists() -> None:
-    every = FOREIGN | RUNNING | READING | RARE | RATES | BUILT
+    every = FOREIGN | RUNNING | READING | RARE | RATES | BUILT | APART
     gone = [name for name in sorted(every) if importlib.util.find_spec(name) is None]
     assert gone == []
 
@@ -121,3 +138,6 @@ def test_a_run_in_packets_that_ends_well_loads_nothing_of_others(tmp_path: Path)
     arguments = ["run", "scenarios/start/tiny_all_reduce.yaml", "--local", "--out", str(tmp_path / "out")]
     modules = modules_of(tmp_path, *arguments)
     assert below(modules, FOREIGN | RARE | RATES | {"prometheus_client"}) == []
+    ours = below(modules, {"emu", "actors"})
+    sys.stdout.write(f"{len(ours)} modules of emu in a run of four hosts\n")
+    assert below(modules, APART) == []

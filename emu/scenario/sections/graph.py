@@ -35,7 +35,7 @@ def _read(value: object) -> str:
         return value
     if isinstance(value, str) and SEPARATOR in value:
         found = load_plugin(value)
-        check_class(value, found, Algorithm, ("steps",), {Algorithm: ("steps",)})
+        check_class(value, found, Algorithm, ("steps",), {"actors.ncclx.graph:Algorithm": ("steps",)})
         try:
             found()
         except SystemExit as error:

@@ -27,16 +27,9 @@ from actors.nic.congestion.control import CongestionControl
 from actors.nic.congestion.dcqcn import Dcqcn
 from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
 from actors.nic.transport import Transport
-from actors.optional.cubic import Cubic
-from actors.optional.hpcc import Hpcc
-from actors.optional.hybrid import Hybrid
-from actors.optional.multipath import Multipath
-from actors.optional.swift import Swift
-from actors.optional.tcp import Tcp
-from actors.optional.tcp_window import Reno, TcpWindow
 from emu.base.records import Field
 from emu.base.units import format_time, parse_rate, parse_size, parse_time
-from emu.scenario.knobs import Policies, PolicySection
+from emu.scenario.knobs import Policies, PolicySection, derives_from
 from emu.scenario.plugins import OneOfOrPlugin, ask
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.switch import SELECTED, PriorityToDscp, pause_response_ps
@@ -51,6 +44,11 @@ from emu.scenario.yaml.values import (
     RateBps,
     TimePs,
 )
+
+TCP: Final = "actors.optional.tcp:Tcp"
+TCP_WINDOW: Final = "actors.optional.tcp_window:TcpWindow"
+BY_DELAY: Final = ("actors.optional.hpcc:Hpcc", "actors.optional.swift:Swift")
+"""Controls that marks do not move."""
 
 
 class CongestionSection(PolicySection):
@@ -94,18 +92,38 @@ CONTROLS: Final = OneOfOrPlugin(
         {
             "none": (CongestionSection, CongestionControl, "Only pauses slow a queue pair down."),
             "dcqcn": (CongestionSection, Dcqcn, "The rate follows what switches mark."),
-            "swift": (CongestionSection, Swift, "The window follows the round-trip time."),
-            "hybrid": (CongestionSection, Hybrid, "DCQCN's answer to marks and Swift's to delay."),
-            "hpcc": (CongestionSection, Hpcc, "The window follows what links on the way say of themselves."),
-            "reno": (CongestionSection, Reno, "TCP's window by RFC 5681, for `recovery.kind: tcp`."),
-            "cubic": (CongestionSection, Cubic, "TCP's window by RFC 9438, for `recovery.kind: tcp`."),
+            "swift": (
+                CongestionSection,
+                "actors.optional.swift:Swift",
+                "The window follows the round-trip time.",
+            ),
+            "hybrid": (
+                CongestionSection,
+                "actors.optional.hybrid:Hybrid",
+                "DCQCN's answer to marks and Swift's to delay.",
+            ),
+            "hpcc": (
+                CongestionSection,
+                "actors.optional.hpcc:Hpcc",
+                "The window follows what links on the way say of themselves.",
+            ),
+            "reno": (
+                CongestionSection,
+                "actors.optional.tcp_window:Reno",
+                "TCP's window by RFC 5681, for `recovery.kind: tcp`.",
+            ),
+            "cubic": (
+                CongestionSection,
+                "actors.optional.cubic:Cubic",
+                "TCP's window by RFC 9438, for `recovery.kind: tcp`.",
+            ),
         }
     ),
     default="none",
     base=CongestionSection,
     parent=CongestionControl,
     methods=("on_send", "on_ack", "on_cnp"),
-    abstract={TcpWindow: ("avoid", "cut")},
+    abstract={TCP_WINDOW: ("avoid", "cut")},
 )
 
 
@@ -245,7 +263,7 @@ RECOVERIES: Final = OneOfOrPlugin(
             ),
             "tcp": (
                 RecoverySection,
-                Tcp,
+                TCP,
                 (
                     "TCP: delayed acknowledgements, SACK, fast retransmit and a timer that follows the "
                     "round trip."
@@ -291,7 +309,7 @@ TRANSPORTS: Final = OneOfOrPlugin(
         {
             "multipath": (
                 OwnTransportSection,
-                Multipath,
+                "actors.optional.multipath:Multipath",
                 "One queue pair over all ports, on paths that the NIC owns.",
             )
         }
@@ -300,7 +318,7 @@ TRANSPORTS: Final = OneOfOrPlugin(
     base=OwnTransportSection,
     parent=Transport,
     methods=("waits_at", "next_packet", "arrived"),
-    abstract={Transport: ("waits_at", "next_packet", "arrived")},
+    abstract={"actors.nic.transport:Transport": ("waits_at", "next_packet", "arrived")},
 )
 
 
@@ -425,12 +443,12 @@ class TransportSection(Section):
         control = self.congestion_control
         if not self.is_rc:
             return True
-        deaf = control.kind == "none" or issubclass(control.policy, (Hpcc, Swift))
+        deaf = control.kind == "none" or derives_from(control.policy, *BY_DELAY)
         return not deaf and bool(getattr(control, "ecn", True))
 
     def _not_tcp(self) -> Iterator[Refusal]:
         """Refuse half of a TCP, and a TCP with what only a queue pair has."""
-        window = issubclass(self.congestion_control.policy, TcpWindow)
+        window = derives_from(self.congestion_control.policy, TCP_WINDOW)
         if window and not self.is_tcp:
             kind = self.congestion_control.kind
             yield Refusal(
@@ -459,7 +477,7 @@ class TransportSection(Section):
     @property
     def is_tcp(self) -> bool:
         """Whether queue pairs are TCP connections."""
-        return issubclass(self.recovery.policy, Tcp)
+        return derives_from(self.recovery.policy, TCP)
 
     @property
     def out_of_order(self) -> bool:

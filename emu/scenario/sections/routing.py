@@ -12,9 +12,6 @@ flowlets of 128 to 512 us, were tried there. Withdrawal: RFC 4271, sections 4.2,
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
-from actors.optional.engineered import EngineeredRouting
-from actors.optional.flowlet import Adaptive, Flowlet
-from actors.optional.spray import Spray
 from actors.switch.routing.hashing import HashField
 from actors.switch.routing.policy import HashedRouting, PathPinning, RoutingPolicy
 from emu.base.records import Field
@@ -179,12 +176,20 @@ POLICIES: Final = OneOfOrPlugin(
                 PathPinning,
                 "By destination slice: the downlink of the destination's leaf chooses the path.",
             ),
-            "flowlet": (RoutingSection, Flowlet, "A flow may take another path after a gap."),
-            "spray": (RoutingSection, Spray, "Every packet its own way."),
-            "adaptive": (RoutingSection, Adaptive, "The member with the least waiting."),
+            "flowlet": (
+                RoutingSection,
+                "actors.optional.flowlet:Flowlet",
+                "A flow may take another path after a gap.",
+            ),
+            "spray": (RoutingSection, "actors.optional.spray:Spray", "Every packet its own way."),
+            "adaptive": (
+                RoutingSection,
+                "actors.optional.flowlet:Adaptive",
+                "The member with the least waiting.",
+            ),
             "traffic_engineering": (
                 RoutingSection,
-                EngineeredRouting,
+                "actors.optional.engineered:EngineeredRouting",
                 "A controller gives flows paths of their own, and the rest is hashed.",
             ),
         }
@@ -193,5 +198,5 @@ POLICIES: Final = OneOfOrPlugin(
     base=RoutingSection,
     parent=RoutingPolicy,
     methods=("choose",),
-    abstract={RoutingPolicy: ("choose",)},
+    abstract={"actors.switch.routing.policy:RoutingPolicy": ("choose",)},
 )
