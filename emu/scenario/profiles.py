@@ -143,8 +143,9 @@ COSTS: Final[tuple[Cost, ...]] = (
     ),
 )
 """In the order of the path of a slice."""
-LIBRARY: Final[Values] = {"ncclx.version": "2.30.7"}
-"""What `costs: default` sets besides: the rules of the library that it is the cost of."""
+LIBRARY: Final[Values] = {"ncclx.version": "2.30.7", "host.nvlink.nvls_latency": "20us"}
+"""What `costs: default` sets besides: the rules of the library that it is the cost of, and the 25 us that its
+table has for all of a small call of NVLS, less the launch."""
 ON_CHIP: Final[Values] = {"host.link_delay": "75ns"}
 """And the link between a GPU and its host, which over NVLink stands for a GPU's threads seeing a flag: half
 of an access to an H100's second cache, 150 ns."""

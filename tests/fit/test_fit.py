@@ -66,6 +66,13 @@ def test_what_the_log_cannot_tell_is_left_and_named(found: Fit) -> None:
     assert "told apart from ncclx.launch" in left["host.nic_link_delay"]
 
 
+def test_a_fit_that_ends_at_its_range_says_in_its_last_line_not_to_trust_it(found: Fit) -> None:
+    assert not any("do not trust" in line for line in report(found))
+    first, *others = found.knobs
+    ended = found._replace(knobs=(first._replace(value=first.knob.most), *others))
+    assert report(ended)[-1].startswith(f"do not trust this fit: it ends at the range of {first.knob.key}")
+
+
 def test_the_overlay_is_taken_by_set(found: Fit, scenario: Path, tmp_path: Path) -> None:
     file = tmp_path / "fitted.set"
     file.write_text(overlay(found))

@@ -11,6 +11,7 @@ from emu.api import prepare, run_prepared
 from emu.devices.plan import settings_of
 from emu.engine.outcome import Observer, RunOptions
 from emu.scenario.load import load_mapping
+from tests.ncclx import costs_rows
 
 KIB, MIB = 1 << 10, 1 << 20
 LL, LL128, SIMPLE = "ll", "ll128", "simple"
@@ -172,3 +173,28 @@ def test_rates_have_the_costs_that_packets_have() -> None:
     packets, rates = times_us(plain), times_us({**plain, "fidelity": "flow"})
     assert rates[0] == pytest.approx(packets[0], rel=0.1)
     assert rates[1] == pytest.approx(packets[1], rel=0.05)
+
+
+def test_sources_are_split_by_the_sha256_of_their_names_and_at_least_three_judge() -> None:
+    # By sha256sum ..ce17, ..c6c5, ..cac1, ..a225, ..2863, ..6df7 are odd, ..536a and ..2fb6 even.
+    odd = {
+        "kubernetes-sigs/dranet",
+        "microsoft/vidur",
+        "NVIDIA/dgx-spark-playbooks#103",
+        "NVIDIA/nccl#1244",
+        "NVIDIA/nccl-tests#150",
+        "oracle-quickstart/oci-hpc-oke",
+    }
+    found = {row.source for row in costs_rows.rows()}
+    assert odd == {source for source in found if costs_rows.judges(source)}
+    even = {"NVIDIA/nccl#1801", "local-inference-lab/b12x#294"}
+    assert even == {source for source in found if not costs_rows.judges(source)}
+
+
+def test_small_calls_of_a_cloud_that_judges_are_predicted() -> None:
+    table = [
+        row for row in costs_rows.rows() if row.source == "kubernetes-sigs/dranet" and row.size <= 4 * KIB
+    ]
+    errors = [found_us / row.measured_us - 1 for row, found_us in costs_rows.emulated(table)]
+    assert len(errors) == 8
+    assert max(abs(error) for error in errors) < 0.15

@@ -27,7 +27,17 @@ def report(fit: Fit) -> list[str]:
         *aligned([["knob", "scenario", "fitted", "misfit before", "after"], *_knobs(fit)]),
     ]
     lines += ["", "knobs left", *(f"  {one.knob.key}: {one.why}" for one in fit.left)]
-    return [*lines, *_counters(fit)]
+    return [*lines, *_counters(fit), *_distrust(fit)]
+
+
+def _distrust(fit: Fit) -> list[str]:
+    """Why a fit is not to be trusted, as the last line; nothing where no knob is at the end of its range."""
+    ended = [one.knob.key for one in fit.knobs if one.at_end]
+    if not ended:
+        return []
+    many = "each of which" if len(ended) > 1 else "which"
+    where = f"it ends at the range of {' and '.join(ended)}"
+    return ["", f"do not trust this fit: {where}, {many} stands for something else"]
 
 
 def _counters(fit: Fit) -> list[str]:
