@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology, TopologyError, format_address
 from actors.fabric.paths import count_paths, first_paths, path_text
@@ -19,6 +19,9 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.switch import GroupProfile
 from emu.topology.outline import about_rate
 from emu.topology.server_presets import described
+
+if TYPE_CHECKING:
+    from emu.devices.pricing.planned_traffic import PlannedTraffic
 
 PLACEMENTS = "a number of workers, or one of node, device"
 
@@ -163,19 +166,28 @@ def paths(topology: Topology, source: str, target: str, most: int) -> View:
     return View([text.split() for text in texts], "\n".join(lines))
 
 
-def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View:
-    """Which worker hosts how much of the fabric, and how many links that cuts.
+def placement(
+    topology: Topology, wanted: str, nodes: str | None = None, planned: PlannedTraffic | None = None
+) -> View:
+    """Which worker hosts how much of the fabric, how many links that cuts, and how much of what the jobs send
+    crosses, if that is known.
 
     `nodes` has the CPUs of each node of a cluster, with commas: then also on which node each worker lives.
     """
     from emu.cluster.ray.nodes import share_out  # noqa: PLC0415 - see above
-    from emu.engine.sync.placement import assign, cut_links, expected_loads, workers_of  # noqa: PLC0415 - see above
+    from emu.engine.sync.placement import (  # noqa: PLC0415 - see above
+        assign,
+        cut_links,
+        expected_loads,
+        planned_cut,
+        workers_of,
+    )
 
     loads = expected_loads(topology)
     if wanted in ("node", "device"):
         assignment = assign(topology, 1, "node" if wanted == "node" else "device", loads)
     elif wanted.isascii() and wanted.isdigit() and len(wanted) < 7:
-        assignment = assign(topology, int(wanted), "packed", loads)
+        assignment = assign(topology, int(wanted), "packed", loads, planned)
     else:
         raise UsageError(f"--placement {wanted[:40]}: is no placement; accepted: {PLACEMENTS}")
     workers: list[dict[str, Any]] = [
@@ -218,6 +230,15 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
         far = sum(len(links) for (a, b), links in cuts.items() if worker_nodes[a] != worker_nodes[b]) // 2
         value["cut_between_nodes"] = far
         lines.append(f"{far:,} of them between nodes")
+    if planned is not None and wanted not in ("node", "device"):
+        whole_cut = max(sum(planned.links), 1)
+        even = assign(topology, int(wanted), "packed", loads)
+        cut, even_cut = (100 * planned_cut(topology, one, planned) // whole_cut for one in (assignment, even))
+        value |= {"planned_cut_percent": cut, "uniform_planned_cut_percent": even_cut}
+        lines.append(
+            f"of what the jobs send over links, {cut} % crosses between workers; placed as for uniform"
+            f" traffic, {even_cut} %"
+        )
     return View(value, "\n".join(lines))
 
 

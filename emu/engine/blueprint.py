@@ -16,7 +16,7 @@ from emu.devices.devices import build_kernel, crossings
 from emu.devices.drawing import Blueprint
 from emu.devices.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.engine.sync.partition import Partition
-from emu.engine.sync.placement import Assignment, Placement, assign, cut_into_blocks, workers_of
+from emu.engine.sync.placement import Assignment, Placement, assign, cut_into_blocks, traffic_of, workers_of
 from emu.engine.sync.sync_points import SyncGrid
 from emu.engine.sync.window import WindowMachine
 from emu.scenario.fault_schedule import measured_hits, miscabled
@@ -113,7 +113,8 @@ def spread(
 
     Raises UsageError if there are more workers than devices.
     """
-    assignment = assign(blueprint.topology, workers, placement)
+    planned = traffic_of(blueprint, workers, placement)
+    assignment = assign(blueprint.topology, workers, placement, planned=planned)
     if moves:
         moved = dict(moves)
         assignment = tuple(moved.get(device, worker) for device, worker in enumerate(assignment))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +12,13 @@ from actors.fabric.model import Topology
 from emu.base.errors import ScenarioError, UsageError
 from emu.cli import topo_views as views
 from emu.scenario.resolve import build_topology
+from emu.scenario.schema import Scenario
 from emu.terminal.columns import say
 from emu.terminal.scenario_options import load_scenario, overriding, reading
 from emu.topology.outline import describe, outline, to_text
+
+if TYPE_CHECKING:
+    from emu.devices.pricing.planned_traffic import PlannedTraffic
 
 PATHS = 64
 
@@ -64,7 +69,7 @@ def command(
         if routes is not None:
             shown.append(views.paths(topology, *routes, limit))
         if placement is not None:
-            shown.append(views.placement(topology, placement, nodes))
+            shown.append(views.placement(topology, placement, nodes, _planned(loaded.scenario)))
         if bill or prices is not None:
             shown.append(views.bill(topology, prices))
         if buffers:
@@ -83,6 +88,17 @@ def command(
         figures += views.servers(loaded.scenario, topology)
         figures += views.overrides(loaded.scenario, topology)
         say("\n".join([*figures, "", outline(topology)]))
+
+
+def _planned(scenario: Scenario) -> PlannedTraffic | None:
+    """What the jobs of a scenario send, if it has any."""
+    from emu.devices.drawing import draw as blueprint_of  # noqa: PLC0415 - only for a placement
+    from emu.devices.pricing.planned_traffic import planned_traffic  # noqa: PLC0415 - as above
+
+    if not scenario.jobs:
+        return None
+    blueprint = blueprint_of(scenario)
+    return planned_traffic(blueprint.scenario, blueprint.topology, blueprint.plan)
 
 
 def _print_json(shown: list[views.View]) -> None:

@@ -200,6 +200,17 @@ def call_hops(
     return counted.hops
 
 
+def planned_bytes(
+    scenario: Scenario, topology: Topology, plan: Plan, most: int
+) -> dict[tuple[int, int], int] | None:
+    """How many bytes of data each NIC sends each other one; None where that is more than `most` exchanges."""
+    counted = _Count(scenario, topology)
+    for number, _ in enumerate(_counting(counted, plan)):
+        if number == most:
+            return None
+    return counted.between
+
+
 def _counting(counted: _Count, plan: Plan) -> Iterator[None]:
     """Count what the jobs of a plan do, bit by bit."""
     for work in plan.jobs:
@@ -294,6 +305,8 @@ class _Count:
         self.hops = 0
         self.inside = 0
         """Messages over NVLink."""
+        self.between: dict[tuple[int, int], int] = {}
+        """Bytes from one NIC to another."""
         self._loads: Counter[tuple[int, bool]] = Counter()
         """Bytes that a NIC sends, and that it receives."""
         self._scenario = scenario
@@ -315,6 +328,7 @@ class _Count:
         return size_bytes * 8 * 10**12 // sum(end.rate_bps for end in ends if end.kind == FABRIC)
 
     def _carried(self, source: int, destination: int, size_bytes: int) -> None:
+        self.between[source, destination] = self.between.get((source, destination), 0) + size_bytes
         self._loads[source, True] += size_bytes
         self._loads[destination, False] += size_bytes
 

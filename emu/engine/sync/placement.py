@@ -14,6 +14,11 @@ how long one takes.
 The controller always lives on worker 0, which spares `node` and `device` an actor. `--local --parts N`
 packs the same way.
 
+Where a plan says what its jobs send (`emu.devices.pricing.planned_traffic`), `packed` tries two packings: the
+one above, and one by the plan, which takes racks in the order in which they send to each other, counts what
+devices handle of it, and puts switches next to most of what their links carry. Of both that one is taken
+which costs less by the plan (`cost_of`): what the busiest worker handles, and what crosses.
+
 Packing goes twice over the racks: once as if they were all there is, then again with the room that the
 switches placed meanwhile have left; the better of the two stays.
 
@@ -26,8 +31,8 @@ work per message, a small fraction of that.
 Loads are integers without a unit, comparable within one fabric, at least 1 for every device but the
 controller.
 
-Not modelled: what jobs really send (pass other loads to placement), links between switches of the same
-tier, the cost of one kind of packet against another.
+Not modelled: what a hash makes of the paths of a plan, links between switches of the same tier, the cost of
+one kind of packet against another.
 
 Blocks (`actors.kernel.block`): one worker's devices are cut into parts that fit the cache, as `packed` cuts
 them between workers: racks whole, switches next to most of their links. A server with its NICs is never cut.
@@ -36,7 +41,7 @@ has fewer than `LEAST_FRAMES` frames in it: what changing blocks costs would not
 """
 
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from actors.fabric.model import FABRIC, Role, Topology
 from actors.kernel.event import NEVER_PS
@@ -44,6 +49,9 @@ from actors.kernel.units import serialisation_ps
 from emu.base.errors import UsageError
 from emu.devices.devices import Blocks, crossings
 from emu.devices.drawing import Blueprint
+
+if TYPE_CHECKING:
+    from emu.devices.pricing.planned_traffic import PlannedTraffic
 
 UNIT_BPS: Final = 10**6
 HOST_SHARE: Final = 8
@@ -104,19 +112,28 @@ Assignment = tuple[int, ...]
 
 
 def assign(
-    topology: Topology, workers: int, kind: Placement = "packed", loads: Sequence[int] | None = None
+    topology: Topology,
+    workers: int,
+    kind: Placement = "packed",
+    loads: Sequence[int] | None = None,
+    planned: "PlannedTraffic | None" = None,
 ) -> Assignment:
     """A worker for each node. Workers are numbered without gaps and each has a device.
 
     `workers` is for `packed`; the other kinds have as many as the fabric demands (`workers_of` counts them).
-    `loads` is a weight for each node; without it, what uniform traffic would load them with.
+    `loads` is a weight for each node; without it, what uniform traffic would load them with. `planned` is
+    what the jobs send, if that is known: a packing that costs less by it is taken.
 
     UsageError where there are more workers than devices.
     """
     if kind == "packed" and workers == 1:
         return (0,) * len(topology.nodes)
     if kind == "packed":
-        return _packed(topology, workers, expected_loads(topology) if loads is None else loads)
+        even = _packed(topology, workers, expected_loads(topology) if loads is None else loads)
+        if planned is None:
+            return even
+        by_plan = _packed(topology, workers, planned.loads, planned)
+        return min(even, by_plan, key=lambda one: cost_of(topology, one, planned))
     assigned = [0] * len(topology.nodes)
     if kind == "node":
         servers = [topology.server(host) for host in range(len(topology.hosts))]
@@ -127,6 +144,25 @@ def assign(
         assigned = list(range(len(topology.nodes)))
     assigned[topology.controller] = 0
     return tuple(assigned)
+
+
+CROSSING_SHARE: Final = 2
+"""A packet that crosses costs its two workers as much more as so much of a hop, the divisor of it."""
+
+
+def planned_cut(topology: Topology, assignment: Assignment, planned: "PlannedTraffic") -> int:
+    """How much of what is planned crosses between workers, in the unit of `planned`."""
+    return sum(
+        planned.links[link.number] for link in topology.links if assignment[link.a] != assignment[link.b]
+    )
+
+
+def cost_of(topology: Topology, assignment: Assignment, planned: "PlannedTraffic") -> int:
+    """How long the busiest worker takes for what is planned: what it handles, its share of what crosses."""
+    handled = [0] * workers_of(assignment)
+    for node, load in enumerate(planned.loads):
+        handled[assignment[node]] += load
+    return max(handled) + planned_cut(topology, assignment, planned) // (len(handled) * CROSSING_SHARE)
 
 
 def workers_of(assignment: Assignment) -> int:
@@ -149,6 +185,15 @@ def cut_links(topology: Topology, assignment: Assignment) -> dict[tuple[int, int
     return {pair: tuple(found[pair]) for pair in sorted(found)}
 
 
+def traffic_of(blueprint: Blueprint, workers: int, kind: Placement) -> "PlannedTraffic | None":
+    """What decides with the fabric where devices go; None where that is nothing."""
+    if workers == 1 or kind != "packed":
+        return None
+    from emu.devices.pricing.planned_traffic import planned_traffic  # noqa: PLC0415  a run in one part does without
+
+    return planned_traffic(blueprint.scenario, blueprint.topology, blueprint.plan)
+
+
 class _Piece(NamedTuple):
     """Devices that stay together."""
 
@@ -157,25 +202,30 @@ class _Piece(NamedTuple):
 
 
 class _Packing(NamedTuple):
-    """A part for each piece, racks first, then switches; the heaviest part's load; how many links are cut."""
+    """A part for each piece, racks first, then switches; the heaviest part's load; how many links are cut, or
+    how much of what is planned crosses."""
 
     parts: list[int]
     heaviest: int
     cut: int
 
 
-def _packed(topology: Topology, workers: int, loads: Sequence[int]) -> Assignment:
+def _packed(
+    topology: Topology, workers: int, loads: Sequence[int], planned: "PlannedTraffic | None" = None
+) -> Assignment:
     devices = len(topology.nodes) - 1
     if not 1 <= workers <= devices:
         accepted = f"from 1 to {devices}, the number of devices" if devices > 1 else "1"
         raise UsageError(f"{workers} workers for {devices} devices; accepted: {accepted}")
     assert len(loads) == len(topology.nodes), f"{len(loads)} loads for {len(topology.nodes)} nodes"
     racks, above = _pieces(topology, workers, loads)
+    if planned is not None:
+        racks = _by_affinity(racks, planned)
     share = -(-sum(piece.weight for piece in (*racks, *above)) // workers)
     best: _Packing | None = None
     room = [share] * workers
     for _ in range(2):
-        packing, room = _pack(topology, racks, above, room, share)
+        packing, room = _pack(topology, racks, above, room, share, planned)
         if best is None or (packing.heaviest, packing.cut) < (best.heaviest, best.cut):
             best = packing
     assert best is not None, "two rounds leave a packing"
@@ -233,8 +283,37 @@ def _racks(topology: Topology) -> list[tuple[int, ...]]:
     return [tuple(members) for members in found.values()]
 
 
+def _by_affinity(racks: list[_Piece], planned: "PlannedTraffic") -> list[_Piece]:
+    """Racks in such an order that each follows those with which it exchanges most; the first comes first."""
+    rack_of = {node: at for at, rack in enumerate(racks) for node in rack.nodes}
+    sent: list[dict[int, int]] = [{} for _ in racks]
+    for (one, other), size in planned.between.items():
+        a, b = rack_of[one], rack_of[other]
+        if a != b:
+            sent[a][b] = sent[a].get(b, 0) + size
+            sent[b][a] = sent[b].get(a, 0) + size
+    left = list(range(len(racks)))
+    order: list[int] = []
+    pulled = [0] * len(racks)
+    """What each exchanges with those that are in order already; with the last of them twice, so that
+    neighbours stay together."""
+    while left:
+        last = sent[order[-1]] if order else {}
+        following = max(left, key=lambda at: (pulled[at] + last.get(at, 0), -at))
+        left.remove(following)
+        order.append(following)
+        for other, size in sent[following].items():
+            pulled[other] += size
+    return [racks[at] for at in order]
+
+
 def _pack(
-    topology: Topology, racks: list[_Piece], above: list[_Piece], room: list[int], share: int
+    topology: Topology,
+    racks: list[_Piece],
+    above: list[_Piece],
+    room: list[int],
+    share: int,
+    planned: "PlannedTraffic | None" = None,
 ) -> tuple[_Packing, list[int]]:
     """One packing, and the room each part would have for racks with the switches as placed here."""
     parts = _in_order(racks, room)
@@ -245,14 +324,17 @@ def _pack(
         where.update(dict.fromkeys(piece.nodes, part))
     left = [share] * len(room)
     for piece in above:
-        part = _best_part(topology, piece, where, load, share)
+        part = _best_part(topology, piece, where, load, share, planned)
         parts.append(part)
         load[part] += piece.weight
         left[part] -= piece.weight
         where[piece.nodes[0]] = part
     _fill_empty(parts, [*racks, *above], load)
     assigned = _spread(topology, [*racks, *above], parts)
-    cut = sum(1 for link in topology.links if assigned[link.a] != assigned[link.b])
+    if planned is None:
+        cut = sum(1 for link in topology.links if assigned[link.a] != assigned[link.b])
+    else:
+        cut = planned_cut(topology, assigned, planned)
     return _Packing(parts, max(load), cut), [max(room, 0) for room in left]
 
 
@@ -274,12 +356,20 @@ def _in_order(pieces: list[_Piece], room: list[int]) -> list[int]:
     return parts
 
 
-def _best_part(topology: Topology, piece: _Piece, where: dict[int, int], load: list[int], share: int) -> int:
-    """Where a switch goes: of the parts with room the one with most of its links, else the least loaded."""
+def _best_part(
+    topology: Topology,
+    piece: _Piece,
+    where: dict[int, int],
+    load: list[int],
+    share: int,
+    planned: "PlannedTraffic | None",
+) -> int:
+    """Where a switch goes: of the parts with room the one with most of its links (of what these carry, where
+    that is planned), else the least loaded."""
     links = [0] * len(load)
     for port in topology.ports(piece.nodes[0]):
         if port.kind == FABRIC and port.peer in where:
-            links[where[port.peer]] += 1
+            links[where[port.peer]] += 1 if planned is None else planned.links[port.link]
     roomy = [part for part, carried in enumerate(load) if carried + piece.weight <= share]
     if roomy:
         return min(roomy, key=lambda part: (-links[part], load[part], part))
