@@ -33,7 +33,8 @@ from emu.cluster.ray.session import ray_session
 from emu.cluster.workers.idle_workers import worker_pool_of_session
 from emu.cluster.workers.peers import FORCING_TCP, SECRET_BYTES, Address
 from emu.cluster.workers.ray_lead import RayLead
-from emu.cluster.workers.worker import Place, Prepared, WorkerSpec, from_plain, host_identity
+from emu.cluster.workers.record_columns import merged
+from emu.cluster.workers.worker import Place, Prepared, WorkerSpec, host_identity
 from emu.cluster.workers.worker_group import (
     ASK_S,
     START,
@@ -477,5 +478,4 @@ class _RayRun:
         for worker in self._worker_group.living:
             if worker not in answers:
                 self._worker_group.gone[worker] = "it could not be collected from"
-        records = [from_plain(plain) for plains, _ in answers.values() for plain in plains]
-        return sorted(records, key=lambda one: one.number), sum(peak for _, peak in answers.values())
+        return merged(share for share, _ in answers.values()), sum(peak for _, peak in answers.values())

@@ -22,7 +22,8 @@ from emu.cluster.ray.lost_servers import ClusterWatch, WorkerFault, watch_of_clu
 from emu.cluster.ray.session import ray_session
 from emu.cluster.workers.idle_workers import worker_pool_of_session
 from emu.cluster.workers.peers import FORCING_TCP, SECRET_BYTES
-from emu.cluster.workers.worker import Order, WorkerSpec, from_plain
+from emu.cluster.workers.record_columns import merged
+from emu.cluster.workers.worker import Order, WorkerSpec
 from emu.cluster.workers.worker_group import (
     START,
     WorkerGone,
@@ -165,7 +166,7 @@ class RayEngine:
     def records(self) -> list[DeviceRecord]:
         """See `Engine`."""
         answers = self._call("records", self.through_ps, self.now_ps)
-        return [from_plain(plain) for plains in answers for plain in plains]
+        return merged(answers)
 
     def waits(self) -> list[Wait]:
         """See `Engine`."""

@@ -17,8 +17,7 @@ still runs.
 packet path is compiled or not. Two editions may answer differently, and the number of the version does not
 tell them apart between releases.
 
-What a device leaves behind travels to the coordinator as a `PlainRecord` of numbers, texts and lists: records
-hold compiled objects, which do not travel.
+What its devices leave behind travels to the coordinator as columns (`emu.cluster.workers.record_columns`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import outcome
 import trio
@@ -41,7 +40,6 @@ import trio
 import actors
 import emu
 from actors.fabric.model import Topology
-from actors.kernel.device import series_of
 from actors.kernel.event import NEVER_PS
 from emu.base.cores import usable_cores
 from emu.base.errors import EmuError, RuntimeFailure
@@ -49,8 +47,8 @@ from emu.cluster.pages.scrape import Scrape
 from emu.cluster.pages.state_series import StateReading
 from emu.cluster.workers.exchange import Exchange, SocketExchange
 from emu.cluster.workers.peers import Address, Peers, RunIdentity, StreamExchange
+from emu.cluster.workers.record_columns import RecordColumns, to_columns
 from emu.cluster.workers.simulation import Simulation
-from emu.counts.collected import CapturedRows, DeviceRecord
 from emu.devices.drawing import draw
 from emu.engine.blueprint import spread
 from emu.engine.live.changes import LOOK_S, Changes
@@ -68,57 +66,6 @@ from emu.engine.sync.sync_points import SyncPoint
 from emu.engine.waiting import waits_of
 from emu.scenario.load import load_text
 from emu.scenario.schema import Scenario
-
-
-class PlainRecord(NamedTuple):
-    """A `DeviceRecord` whose series are tuples: metric, port, priority, reason."""
-
-    number: int
-    mixes: tuple[int, ...]
-    executed: int
-    frames_received: int
-    data_frames_received: int
-    series: tuple[tuple[str, int, int, str], ...]
-    counters: tuple[int, ...]
-    end_states: tuple[int, ...]
-    results: dict[str, list[list[int]]]
-    shown: dict[str, list[list[int]]]
-    captured: tuple[tuple[int, int, int, tuple[bytes, ...]], ...]
-
-
-def to_plain(record: DeviceRecord) -> PlainRecord:
-    """A record as it travels."""
-    return PlainRecord(
-        record.number,
-        tuple(record.mixes),
-        record.executed,
-        record.frames_received,
-        record.data_frames_received,
-        tuple([one.place for one in record.series]),
-        tuple(record.counters),
-        tuple(record.end_states),
-        {name: [list(row) for row in rows] for name, rows in record.results.items()},
-        {name: [list(row) for row in rows] for name, rows in record.shown.items()},
-        tuple((one.capture, one.port, one.missed, tuple(one.rows)) for one in record.captured),
-    )
-
-
-def from_plain(plain: PlainRecord) -> DeviceRecord:
-    """The record that travelled."""
-    return DeviceRecord(
-        number=plain.number,
-        mixes=plain.mixes,
-        executed=plain.executed,
-        frames_received=plain.frames_received,
-        data_frames_received=plain.data_frames_received,
-        series=tuple(series_of(*one) for one in plain.series),
-        counters=plain.counters,
-        end_states=plain.end_states,
-        results=plain.results,
-        shown=plain.shown,
-        captured=tuple(CapturedRows(*one) for one in plain.captured),
-    )
-
 
 Result = TypeVar("Result")
 
@@ -399,7 +346,7 @@ class Worker:
         answer: Any = None
         for name, arguments in orders:
             answer = self._advance(part, *arguments) if name == "advance" else getattr(part, name)(*arguments)
-        return list(map(to_plain, answer)) if orders[-1][0] == "records" else answer
+        return to_columns(answer) if orders[-1][0] == "records" else answer
 
     def _advance(self, part: OpenPart, through_ps: int, limit_ps: int) -> tuple[int, Reports, Outlook]:
         """As `Engine.advance`: where the run stands, what came here, and what is pending. Raises
@@ -473,12 +420,12 @@ class Worker:
         if self._simulation is not None:
             self._simulation.stop_asked = True
 
-    async def collect(self) -> tuple[list[PlainRecord], int]:
+    async def collect(self) -> tuple[RecordColumns, int]:
         """What the devices leave behind, and the peak resident memory of this process in bytes."""
         assert self._hosted is not None, "prepare comes first"
         await asyncio.to_thread(self._hosted.saver.finish)
         self._hosted.scrape.publish()
-        records = [to_plain(record) for record in records_of(self._hosted.partition)]
+        records = to_columns(records_of(self._hosted.partition))
         return records, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     async def waits(self) -> list[tuple[int, int, str, bool]]:
