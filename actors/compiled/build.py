@@ -87,6 +87,11 @@ _FETCH: Final = (
 )
 _AT: Final = b"if (cpy_r_at < cpy_r_table.len) { char *frame = (char *)cpy_r_table.items[cpy_r_at]; %s }"
 _BEHIND: Final = b"char *frame = (char *)((actors___kernel___event___EventObject *)cpy_r_event)->_chain; %s"
+_PACKED: Final = b"""
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return PyBytes_FromStringAndSize((char *)(cpy_r_table.items + cpy_r_begin), cpy_r_count * 8);
+#endif
+"""
 BODIES: Final = {
     "actors.kernel.cache": {
         b"fetch_event": _AT % _FETCH,
@@ -94,8 +99,10 @@ BODIES: Final = {
         b"fetch_behind": _BEHIND % _FETCH,
     },
     "actors.kernel.event": {b"untrack": b"PyObject_GC_UnTrack(cpy_r_record);"},
+    "actors.wire.columns": {b"packed": _PACKED},
 }
-"""What Python has no words for: these functions, by module, get their bodies in C."""
+"""What Python has no words for: these functions, by module, get their bodies in C. That of `packed` says what
+its Python says, in one piece: word by word it took a third of what a packet to another worker costs."""
 RARE: Final = """
 typedef struct _object Object;
 __attribute__((cold)) void _Py_Dealloc(Object *);
@@ -130,7 +137,7 @@ INLINED: Final = {
         "Port.serve",
         "Port.transmit",
     ),
-    "actors.wire.frame": ("Spares.take",),
+    "actors.wire.frame": ("Frame.arrive", "Spares.take"),
     "actors.switch.buffer": ("Buffer.threshold_bytes",),
     "actors.switch.egress": ("SwitchPort.enqueue",),
     "actors.switch.switch": ("Switch._choice", "Switch._hold"),
@@ -387,7 +394,10 @@ def with_bodies(text: bytes, bodies: Mapping[bytes, bytes]) -> bytes:
     """A module's C with the bodies of these functions. Raises ValueError where one is not to be found."""
     for name, body in bodies.items():
         text, found = re.subn(
-            rb"^char CPyDef_\w+___" + name + rb"\(.*\) \{", rb"\g<0>\n" + body, text, flags=re.MULTILINE
+            rb"^(?:char |PyObject \*)CPyDef_\w+___" + name + rb"\(.*\) \{",
+            rb"\g<0>\n" + body,
+            text,
+            flags=re.MULTILINE,
         )
         if found != 1:
             raise ValueError(f"the compiled code has {found} functions {name.decode()}")

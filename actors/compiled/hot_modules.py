@@ -21,6 +21,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.wire.fault",
     "actors.wire.frame",
     "actors.wire.telemetry",
+    "actors.wire.columns",
     "actors.wire.batch",
     "actors.wire.codec",
     "actors.kernel.mixing",
@@ -121,6 +122,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "emu.engine.sync.rounds",
     "emu.engine.sync.window",
     "emu.engine.sync.logical_process",
+    "emu.engine.in_process",
     "emu.cluster.workers.exchange",
     "emu.cluster.workers.simulation",
 )

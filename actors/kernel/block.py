@@ -16,8 +16,8 @@ from actors.kernel.errors import ProtocolError
 from actors.kernel.event import NEVER_PS, Event, Message, describe_key
 from actors.kernel.queue import SLOTS, EventQueue
 from actors.kernel.vectors import append, vec
-from actors.wire.batch import BatchReader
-from actors.wire.frame import Frame
+from actors.wire.columns import WORDS, FrameColumns, Rows
+from actors.wire.frame import Frame, Spares
 
 
 def new_queue(slots: int = int(SLOTS)) -> EventQueue:
@@ -33,16 +33,16 @@ class Outbox:
     """The frames and messages of a window that leave for another worker."""
 
     def __init__(self) -> None:
-        self.frames: vec[Frame] = vec[Frame]()
+        self.frames: FrameColumns = FrameColumns()
         self.messages: vec[Message] = vec[Message]()
         self.least_ps: i64 = NEVER_PS
         """The earliest arrival among them; NEVER_PS if there is none."""
 
     def add_frame(self, frame: Frame) -> None:
-        """A frame whose time and key are those of its arrival."""
-        self.frames = append(self.frames, frame)
+        """A frame whose time and key are those of its arrival; nobody has it any more."""
         if frame.time_ps < self.least_ps:
             self.least_ps = frame.time_ps
+        self.frames.add(frame)
 
     def add_message(self, message: Message) -> None:
         """A message (or the content of a PFC frame) whose time and key are those of its arrival."""
@@ -52,20 +52,25 @@ class Outbox:
 
     def clear(self) -> None:
         """Empty the outbox after its content was sent."""
-        self.frames = vec[Frame]()
-        self.messages = vec[Message]()
+        self.frames.forget()
+        if len(self.messages) > 0:
+            self.messages = vec[Message]()
         self.least_ps = NEVER_PS
 
 
 class Inbox(Outbox):
-    """Those that leave for another block of the process. Its table keeps its places: growing anew for each
-    turn would cost more than all else that is done here."""
+    """Those that come from other blocks of the process, and from other workers. Its tables keep their places:
+    growing anew for each turn would cost more than all else that is done here."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: vec[Event | None] = vec[Event | None]()
         """Frames in the first `_count` places; the others are empty, for what comes."""
         self._count: i64 = 0
+        self.rows: Rows = Rows()
+        """What other workers have sent."""
+        self.spares: Spares = Spares()
+        """What these frames are made of."""
 
     def add_frame(self, frame: Frame) -> None:
         at: i64 = self._count
@@ -81,6 +86,7 @@ class Inbox(Outbox):
         super().clear()
         self._waiting = vec[Event | None]()
         self._count = 0
+        self.rows.forget()
 
     def empty_into(self, queue: EventQueue) -> None:
         """Make pending what is here."""
@@ -96,6 +102,14 @@ class Inbox(Outbox):
             queue.push(frame)
             at += 1
         self._count = 0
+        rows = self.rows
+        spares = self.spares
+        used: i64 = rows.used
+        at = 0
+        while at < used:
+            queue.push(rows.frame(at, spares))
+            at += WORDS
+        rows.forget()
         if len(self.messages) > 0:
             for message in self.messages:
                 queue.push(message)
@@ -104,18 +118,8 @@ class Inbox(Outbox):
 
     def events(self) -> list[Event]:
         """What is here."""
-        return [*[frame for frame in self._waiting if frame is not None], *self.messages]
-
-
-class Post:
-    """Frames that another worker has sent to one block, as they travelled: where each begins in a batch."""
-
-    __slots__ = ("integers", "places", "reader")
-
-    def __init__(self, reader: BatchReader, integers: bytes) -> None:
-        self.reader = reader
-        self.integers = integers
-        self.places: vec[i64] = vec[i64]()
+        rows = [self.rows.frame(at, Spares()) for at in range(0, self.rows.used, WORDS)]
+        return [*[frame for frame in self._waiting if frame is not None], *rows, *self.messages]
 
 
 class Block:
@@ -124,9 +128,7 @@ class Block:
     def __init__(self, slots: int) -> None:
         self.queue: EventQueue = new_queue(slots)
         self.inbox: Inbox = Inbox()
-        """What other blocks have sent; in the queue at a sync point, a snapshot and the end."""
-        self.posts: list[Post] = []
-        """What other workers have sent, likewise; the earliest is not before `inbox.least_ps`."""
+        """What other blocks and workers have sent; in the queue at a sync point, a snapshot and the end."""
         self.lookahead_ps: i64 = NEVER_PS
         """The least time from an event here to its effect on another block; NEVER_PS where there is none."""
         self.next_ps: i64 = 0
@@ -153,12 +155,6 @@ class Block:
             return
         if inbox.least_ps < self.reached_ps:
             self._refuse()
-        for post in self.posts:
-            reader = post.reader
-            integers = post.integers
-            for place in post.places:
-                queue.push(reader.frame(integers, place))
-        self.posts.clear()
         inbox.empty_into(queue)
 
     def _refuse(self) -> None:

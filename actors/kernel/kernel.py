@@ -29,10 +29,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from librt.strings import read_i64_le
 from mypy_extensions import i64, mypyc_attr
 
-from actors.kernel.block import Block, Post
+from actors.kernel.block import Block
 from actors.kernel.device import Device, Series
 from actors.kernel.event import (
     ARRIVAL,
@@ -55,9 +54,10 @@ from actors.kernel.event import (
 )
 from actors.kernel.queue import SLOTS, EventQueue
 from actors.kernel.readings import counted_from_zero
-from actors.kernel.vectors import append, vec
+from actors.kernel.vectors import vec
 from actors.kernel.watch import Watch
-from actors.wire.batch import FRAME_BYTES, Batch, BatchReader
+from actors.wire.batch import Batch, BatchReader
+from actors.wire.columns import Rows
 from actors.wire.fault import PORT_FAULTS
 from actors.wire.frame import Frame
 from actors.wire.train import Train
@@ -105,6 +105,7 @@ class Kernel:
         if blocks > 1:
             for block in self.blocks:
                 block.queue.share(first.queue)
+        self._rows: list[Rows] = [block.inbox.rows for block in self.blocks]
         self.queue: EventQueue = first.queue
         """That of the first block: of all devices where there is one."""
         self.events: i64 = 0
@@ -217,31 +218,20 @@ class Kernel:
             block.queue.watch = watch
         return watch
 
-    def post(self, reader: BatchReader, batch: Batch) -> None:
-        """Let the frames of a batch, which was checked, arrive at their blocks.
+    def post(self, reader: BatchReader, batch: Batch, since_ps: i64) -> None:
+        """Let the frames of a batch arrive, which may not be before `since_ps`. Raises ProtocolError.
 
-        Each is made as the turn of its block begins, while what it touches comes into the cache; where there
-        is one block, at once. No window between blocks is open.
+        Where there are blocks, each is made as the turn of its block begins, while what it touches comes into
+        the cache; where there is one, at once. No window between blocks is open.
         """
-        blocks = self.blocks
-        integers = batch.integers
-        at: i64 = batch.before
-        end: i64 = at + batch.frames * FRAME_BYTES
-        if len(blocks) == 1:
-            while at < end:
-                self.queue.push(reader.frame(integers, at))
-                at += FRAME_BYTES
-            return
-        while at < end:
-            time: i64 = read_i64_le(integers, at)
-            block = blocks[self._block_of[read_i64_le(integers, at + 8) >> DEVICE_SHIFT]]
-            if len(block.posts) == 0 or block.posts[-1].integers is not integers:
-                block.posts.append(Post(reader, integers))
-            post = block.posts[-1]
-            post.places = append(post.places, at)
-            if time < block.inbox.least_ps:
-                block.inbox.least_ps = time
-            at += FRAME_BYTES
+        if len(self.blocks) == 1:
+            reader.take_frames(batch, since_ps, self.queue)
+        else:
+            reader.sort_frames(batch, since_ps, self._block_of, self._rows)
+            for block in self.blocks:
+                inbox = block.inbox
+                if inbox.rows.least_ps < inbox.least_ps:
+                    inbox.least_ps = inbox.rows.least_ps
 
     def pending(self) -> list[Event]:
         """Every pending event in order, deferred ones included; no window between blocks is open."""
@@ -264,7 +254,6 @@ class Kernel:
         for block in self.blocks:
             block.queue.clear()
             block.inbox.clear()
-            block.posts.clear()
             block.reached_ps = 0
         for device in self.built():
             device.forget_deferred()

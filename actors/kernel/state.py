@@ -18,7 +18,7 @@ from actors.kernel.cache import fetch_behind
 from actors.kernel.device import Plain
 from actors.kernel.event import Event, Message
 from actors.kernel.vectors import vec
-from actors.wire.batch import read_frame, write_frame
+from actors.wire.columns import read_frame, write_frame
 from actors.wire.frame import Frame
 
 _TABLE: Final[type] = type(vec[i64]([0]))

@@ -1,23 +1,13 @@
 """Batches: how the packets of a window cross from one worker to another.
 
-As one flat run of signed 64-bit little-endian integers and one blob. First every frame, `FRAME_INTEGERS`
-each; then every message, `MESSAGE_INTEGERS` each; then, for each frame that carries bytes, its place among
-the frames and how many bytes of the blob are its tail (INT) and its payload, and likewise for each message
-that carries bytes, its place counted behind the frames. Building an object per packet on the wire would cost
-more than forwarding the packet does; this costs about a fifth of it. What is short in a frame's headers
-shares an integer, as it does in the headers (bits, lowest first):
+As columns, each a named field of the map that travels (`actors.wire.codec`) and a run of signed 64-bit
+little-endian integers: eight of the frames, as `actors.wire.columns` has them; nine of the messages, their
+time, key, operation and six integers; and, for each packet that carries bytes, its place among the frames
+(of a message, its place counted behind them), how many bytes of the blob are its tail (INT), and how many
+behind these are its payload; -1 where there is none.
 
-    frame    time
-             key
-             sent
-             opcode 8, priority 3, ecn 2, ack_request 1, syndrome 8, udp_source 16,
-             ttl 8, dscp 6, corrupt 1
-             src 24, dst 24, wire_bytes 14
-             qpn 24, psn 24, payload_bytes 14
-             immediate 32
-             message_bytes 32
-    message  time, key, op, a, b, c, d, e, f
-    tail     place, length of the tail, length of the data; -1 where there is none
+Building an object per packet on the wire would cost more than forwarding the packet does. A frame is written
+into its columns as it leaves, and made of a used one as it comes.
 
 Reading trusts nothing. A batch is decoded for one partition, which says what it hosts and before which time
 it takes nothing; every field is held against its range, the size of a packet against its headers, and the
@@ -30,12 +20,10 @@ from __future__ import annotations
 from typing import Final, cast
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
-from mypy_extensions import i32, i64, u8
+from mypy_extensions import i64
 
-from actors.kernel.cache import AHEAD, fetch_frame
 from actors.kernel.errors import ProtocolError
 from actors.kernel.event import (
-    ARRIVAL,
     DEVICE_SHIFT,
     KIND_MASK,
     KIND_SHIFT,
@@ -49,17 +37,20 @@ from actors.kernel.event import (
     Message,
     describe_key,
 )
+from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import append, vec
+from actors.wire.columns import FRAME_COLUMNS, WORDS, FrameColumns, Rows
 from actors.wire.frame import (
     ACKNOWLEDGE,
     CNP,
-    FRAME_INTEGERS,
+    MOST_CROSSED,
     PATH_PROBE,
     PATHED,
     PSN_MASK,
     READ_REQUEST,
     WRITE_ONLY_IMM,
     Frame,
+    Spares,
     pathed_size,
     wire_size,
 )
@@ -72,157 +63,259 @@ from actors.wire.message import (
     speaks_of,
 )
 
-MESSAGE_INTEGERS: Final[i64] = 9
-FRAME_BYTES: Final[i64] = 64
-MESSAGE_RECORD_BYTES: Final[i64] = 72
-TAIL_BYTES: Final[i64] = 24
+MESSAGE_COLUMNS: Final = (
+    *("message_time_ps", "message_key", "message_op", "message_a", "message_b", "message_c"),
+    *("message_d", "message_e", "message_f"),
+)
+CARRIED_COLUMNS: Final = ("carried_place", "carried_tail_bytes", "carried_data_bytes")
+COLUMNS: Final = (*FRAME_COLUMNS, *MESSAGE_COLUMNS, *CARRIED_COLUMNS)
+"""Of a batch, in the order in which they travel."""
+_NAMES: Final = [bytes((0xA0 | len(name),)) + name.encode() for name in (*COLUMNS, "blob")]
+"""As msgpack has them."""
+_NAMES_BYTES: Final[vec[i64]] = vec[i64]([sum(map(len, _NAMES[:at])) for at in range(len(_NAMES) + 1)])
+"""How many bytes those in front of each take together."""
+MESSAGES_AT: Final[i64] = 8
+CARRIED_AT: Final[i64] = 17
+BLOB_AT: Final[i64] = 20
+"""The first column of messages and of what packets carry, and how many there are."""
+_NAME_WORDS: Final[vec[i64]] = vec[i64](
+    [int.from_bytes(name.ljust(8, b"\0"), "little", signed=True) for name in _NAMES[: len(FRAME_COLUMNS)]]
+)
+_NAME_MASKS: Final[vec[i64]] = vec[i64](
+    [(1 << 8 * len(name)) - 1 if len(name) < 8 else -1 for name in _NAMES[: len(FRAME_COLUMNS)]]
+)
+"""The names of the columns of frames, none longer than eight bytes, as numbers, and which bytes of these."""
+_NOTHING_MORE: Final = b"".join(name + b"\xc4\x00" for name in _NAMES[len(FRAME_COLUMNS) :])
+"""What follows the columns of frames where there are neither messages nor bytes that packets carry."""
 
 MOST_PACKETS: Final[i64] = 1 << 20
 """More frames, or more messages, than that in one batch are refused."""
+_HEADER_WIDTHS: Final = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4}
+"""How many bytes tell the length, by msgpack's mark of bytes."""
 LARGEST_PAYLOAD_BYTES: Final[i64] = 4096
 """The largest MTU of the InfiniBand architecture."""
 
 _INDEX_BITS: Final[i64] = 10
 _INDEX_MASK: Final[i64] = 0x3FF
 """An address is a prefix and an index below it (`actors.fabric.model`)."""
-_HEADER_BITS: Final[i64] = 0x1FFFFFFFFFFFFF
+_NO_NUMBERS: Final[i64] = -0xFFFFFF01000000
+_NO_HEADERS: Final[i64] = -0x307FFFF01000000
+_NO_SOURCE: Final[i64] = -0xFFFF01000000
+_NO_SIZES: Final[i64] = 0x8000FEC000FE
+"""Bits of a frame's words that no field has; of sizes, the highest besides."""
+_PORT_FIELD: Final[i64] = 0x7FF0000000
+"""The port in a key."""
+_ARRIVAL_FIELD: Final[i64] = 0x18000000000
+"""The kind of an arrival in a key."""
 _LARGEST: Final[i64] = 0x3FFFFFFFFFFFFFFF
 _OPERATIONS: Final[i64] = len(OPERATIONS)
 
 
 class Batch:
-    """What one partition sends another in one window: counts, the flat integers, and the bytes of frames and
-    messages; `tails` is how many of these carry any. Of the bytes that hold the integers, `before` stand
-    before them and `behind` follow: those of a body that was received are not copied out of it.
+    """What one partition sends another in one window: how many frames, how many messages, how many of both
+    carry bytes, and its fields as they travel: those of `COLUMNS` and `blob` (what packets carry), from
+    `begin` on to the end of `data`. Nothing is copied out of a body that was received. Of one that is to be
+    sent there are the `pieces` of that, which are joined once, with what goes before.
     """
 
-    __slots__ = ("before", "behind", "blob", "frames", "integers", "messages", "tails")
+    __slots__ = ("begin", "data", "frames", "messages", "pieces", "tails")
 
     def __init__(
         self,
         frames: i64,
         messages: i64,
         tails: i64,
-        integers: bytes,
-        blob: bytes,
-        before: i64 = 0,
-        behind: i64 = 0,
+        data: bytes,
+        begin: i64 = 0,
+        pieces: list[bytes] | None = None,
     ) -> None:
         self.frames: i64 = frames
         self.messages: i64 = messages
         self.tails: i64 = tails
-        self.integers: bytes = integers
-        self.blob: bytes = blob
-        self.before: i64 = before
-        self.behind: i64 = behind
+        self.data: bytes = data
+        self.begin: i64 = begin
+        self.pieces: list[bytes] = [data] if pieces is None else pieces
+
+    def column(self, number: i64) -> i64:
+        """Where the content of a column begins; of `BLOB_AT`, where its header does."""
+        at: i64 = self.begin + _NAMES_BYTES[number + 1]
+        if number < MESSAGES_AT:
+            return at + number * 8 * self.frames + (number + 1) * header_bytes(8 * self.frames)
+        at += MESSAGES_AT * (8 * self.frames + header_bytes(8 * self.frames))
+        rest: i64 = number - MESSAGES_AT
+        if number < CARRIED_AT:
+            return at + rest * 8 * self.messages + (rest + 1) * header_bytes(8 * self.messages)
+        at += (CARRIED_AT - MESSAGES_AT) * (8 * self.messages + header_bytes(8 * self.messages))
+        rest = number - CARRIED_AT
+        if number == BLOB_AT:
+            return at + rest * (8 * self.tails + header_bytes(8 * self.tails))
+        return at + rest * 8 * self.tails + (rest + 1) * header_bytes(8 * self.tails)
+
+    def length(self, number: i64) -> i64:
+        """How many bytes a column has."""
+        if number < MESSAGES_AT:
+            return 8 * self.frames
+        return 8 * self.messages if number < CARRIED_AT else 8 * self.tails
 
 
-def encode_batch(frames: vec[Frame], messages: vec[Message], writer: BytesWriter | None = None) -> Batch:
-    """The batch of these frames and messages; they are not changed.
+def header_bytes(size: i64) -> i64:
+    """How many bytes msgpack writes before so many."""
+    if size <= 0xFF:
+        return 2
+    return 3 if size <= 0xFFFF else 5
 
-    Who has many batches to write keeps a writer for the integers: it has room for as many as it had before.
-    """
-    if writer is None:
-        writer = BytesWriter()
-    else:
-        writer.truncate(0)
-    tails = BytesWriter()
+
+_HEADERS: Final[dict[int, bytes]] = {}
+"""Those of up to 64 KiB that were asked for."""
+
+
+def header_of(size: int) -> bytes:
+    """What msgpack writes before so many bytes."""
+    found = _HEADERS.get(size)
+    if found is not None:
+        return found
+    if size > 0xFFFF:
+        return b"\xc6" + size.to_bytes(4, "big")
+    found = b"\xc4" + size.to_bytes(1, "big") if size <= 0xFF else b"\xc5" + size.to_bytes(2, "big")
+    _HEADERS[size] = found
+    return found
+
+
+def bytes_at(data: bytes, at: int) -> tuple[int, int]:
+    """Where the bytes begin and end whose header stands there; the end is -1 where there are none."""
+    width = _HEADER_WIDTHS.get(data[at : at + 1], 0)
+    begin = at + 1 + width
+    if width == 0 or begin > len(data):
+        return at, -1
+    end = begin + int.from_bytes(data[at + 1 : begin], "big")
+    return begin, end if end <= len(data) else -1
+
+
+def layout_fault(batch: Batch) -> str:
+    """What is wrong with the counts of a batch, or with where its columns are: each in its place, by its
+    name, and as long as the counts say. Empty where nothing is: then every column may be read."""
+    frames: i64 = batch.frames
+    messages: i64 = batch.messages
+    tails: i64 = batch.tails
+    if not (0 <= frames <= MOST_PACKETS and 0 <= messages <= MOST_PACKETS):
+        return f"a batch of {frames} frames and {messages} messages"
+    if tails < 0 or tails > frames + messages:
+        return f"a batch of {frames} frames, {messages} messages and {tails} tails"
+    data = batch.data
+    if messages == 0 and tails == 0 and _frames_fit(batch):
+        return ""
+    place: i64 = 0
+    while place < BLOB_AT:
+        size: i64 = batch.length(place)
+        before = _NAMES[place] + header_of(int(size))
+        at: i64 = batch.column(place)
+        if at + size > len(data) or not data.startswith(before, at - len(before)):
+            return f"a batch has no {size} bytes of {COLUMNS[place]}, which its counts ask for"
+        place += 1
+    blob: i64 = batch.column(BLOB_AT)
+    if not data.startswith(_NAMES[BLOB_AT], blob - len(_NAMES[BLOB_AT])):
+        return "a batch has no blob"
+    if bytes_at(data, int(blob))[1] != len(data):
+        return "a batch does not end with its blob"
+    return ""
+
+
+def _frames_fit(batch: Batch) -> bool:
+    """The same of a batch that has frames and nothing else, as most have: whether each column is in its
+    place. Names of at most eight bytes are compared as numbers, and so are headers."""
+    data = batch.data
+    size: i64 = 8 * batch.frames
+    end: i64 = batch.column(MESSAGES_AT - 1) + size
+    if end + len(_NOTHING_MORE) != len(data) or not data.endswith(_NOTHING_MORE):
+        return False
+    wide: i64 = header_bytes(size)
+    before: i64 = 0xFFFF
+    header: i64 = 0xC4 | (size << 8)
+    if wide == 3:
+        before = 0xFFFFFF
+        header = 0xC5 | (size & 0xFF00) | ((size & 0xFF) << 16)
+    elif wide == 5:
+        before = 0xFFFFFFFFFF
+        header = 0xC6 | ((size >> 24) << 8) | (((size >> 16) & 0xFF) << 16) | (((size >> 8) & 0xFF) << 24)
+        header |= (size & 0xFF) << 32
+    at: i64 = batch.begin
+    place: i64 = 0
+    while place < MESSAGES_AT:
+        if read_i64_le(data, at) & _NAME_MASKS[place] != _NAME_WORDS[place]:
+            return False
+        at += _NAMES_BYTES[place + 1] - _NAMES_BYTES[place]
+        if read_i64_le(data, at) & before != header:
+            return False
+        at += wide + size
+        place += 1
+    return True
+
+
+def encode_batch(frames: FrameColumns, messages: vec[Message]) -> Batch:
+    """The batch of these frames and messages."""
+    header = header_of(8 * int(frames.count))
+    parts: list[bytes] = []
+    place: i64 = 0
+    for column in frames.columns():
+        parts.append(_NAMES[place])
+        parts.append(header)
+        parts.append(column)
+        place += 1
+    if len(messages) == 0 and len(frames.carrying) == 0:
+        parts.append(_NOTHING_MORE)
+        return Batch(frames.count, 0, 0, b"", 0, parts)
+    carried = _carried_columns(frames, messages)
+    for column in _message_columns(messages) + carried:
+        parts.append(_NAMES[place])
+        parts.append(header_of(len(column)))
+        parts.append(column)
+        place += 1
+    return Batch(frames.count, len(messages), len(carried[0]) >> 3, b"", 0, parts)
+
+
+def _carried_columns(frames: FrameColumns, messages: vec[Message]) -> list[bytes]:
+    """The columns of what packets carry, and the blob."""
+    place = BytesWriter()
+    tail_bytes = BytesWriter()
+    data_bytes = BytesWriter()
     blob = BytesWriter()
-    tailed: i64 = 0
-    count: i64 = len(frames)
-    at: i64 = 0
-    while at < count:
-        fetch_frame(frames, at + AHEAD)
-        frame = frames[at]
-        write_frame(writer, frame)
-        if frame.carried is not None:
-            _write_tail(tails, blob, at, frame.tail, frame.payload)
-            tailed += 1
-        at += 1
-    place: i64 = len(frames)
+    for at, tail, payload in frames.carrying:
+        write_i64_le(place, at)
+        _write_carried(tail_bytes, blob, tail)
+        _write_carried(data_bytes, blob, payload)
+    behind: i64 = frames.count
     for message in messages:
-        write_i64_le(writer, message.time_ps)
-        write_i64_le(writer, message.key)
-        write_i64_le(writer, message.op)
-        write_i64_le(writer, message.a)
-        write_i64_le(writer, message.b)
-        write_i64_le(writer, message.c)
-        write_i64_le(writer, message.d)
-        write_i64_le(writer, message.e)
-        write_i64_le(writer, message.f)
         carried = message.data
         if carried is not None:
-            _write_tail(tails, blob, place, None, carried)
-            tailed += 1
-        place += 1
-    if tailed > 0:
-        writer.write(tails.getvalue())
-    return Batch(len(frames), len(messages), tailed, writer.getvalue(), blob.getvalue())
+            write_i64_le(place, behind)
+            write_i64_le(tail_bytes, -1)
+            _write_carried(data_bytes, blob, carried)
+        behind += 1
+    return [place.getvalue(), tail_bytes.getvalue(), data_bytes.getvalue(), blob.getvalue()]
 
 
-def write_frame(writer: BytesWriter, frame: Frame) -> None:
-    """Write a frame's `FRAME_INTEGERS`: all that travels with it but tail and data."""
-    write_i64_le(writer, frame.time_ps)
-    write_i64_le(writer, frame.key)
-    write_i64_le(writer, frame.sent_ps)
-    header: i64 = i64(frame.opcode) | (i64(frame.priority) << 8) | (i64(frame.ecn) << 11)
-    header |= (i64(frame.ack_request) << 13) | (i64(frame.syndrome) << 14) | (i64(frame.udp_source) << 22)
-    header |= (i64(frame.ttl) << 38) | (i64(frame.dscp) << 46) | (i64(frame.corrupt) << 52)
-    write_i64_le(writer, header)
-    write_i64_le(writer, i64(frame.src) | (i64(frame.dst) << 24) | (i64(frame.wire_bytes) << 48))
-    numbers: i64 = i64(frame.qpn) | (i64(frame.psn) << 24) | (i64(frame.payload_bytes) << 48)
-    write_i64_le(writer, numbers)
-    write_i64_le(writer, frame.immediate)
-    write_i64_le(writer, frame.message_bytes)
+def _message_columns(messages: vec[Message]) -> list[bytes]:
+    writers = [BytesWriter() for _ in MESSAGE_COLUMNS]
+    for message in messages:
+        write_i64_le(writers[0], message.time_ps)
+        write_i64_le(writers[1], message.key)
+        write_i64_le(writers[2], message.op)
+        write_i64_le(writers[3], message.a)
+        write_i64_le(writers[4], message.b)
+        write_i64_le(writers[5], message.c)
+        write_i64_le(writers[6], message.d)
+        write_i64_le(writers[7], message.e)
+        write_i64_le(writers[8], message.f)
+    return [writer.getvalue() for writer in writers]
 
 
-def read_frame(frame: Frame, integers: bytes, at: i64) -> None:
-    """Have a frame be the one whose integers stand at that byte; nothing is checked."""
-    header: i64 = read_i64_le(integers, at + 24)
-    addresses: i64 = read_i64_le(integers, at + 32)
-    numbers: i64 = read_i64_le(integers, at + 40)
-    frame.become(
-        u8(header & 0xFF),
-        u8((header >> 8) & 7),
-        i32(addresses & PSN_MASK),
-        i32((addresses >> 24) & PSN_MASK),
-        i32((header >> 22) & 0xFFFF),
-        i32(numbers & PSN_MASK),
-        i32((numbers >> 24) & PSN_MASK),
-        i32(numbers >> 48),
-        addresses >> 48,
-    )
-    frame.time_ps = read_i64_le(integers, at)
-    frame.key = read_i64_le(integers, at + 8)
-    frame.sent_ps = read_i64_le(integers, at + 16)
-    frame.ecn = u8((header >> 11) & 3)
-    frame.ack_request = u8((header >> 13) & 1)
-    frame.syndrome = u8((header >> 14) & 0xFF)
-    frame.ttl = u8((header >> 38) & 0xFF)
-    frame.dscp = u8((header >> 46) & 0x3F)
-    frame.corrupt = u8((header >> 52) & 1)
-    immediate: i64 = read_i64_le(integers, at + 48)
-    message_bytes: i64 = read_i64_le(integers, at + 56)
-    if immediate != 0:
-        frame.immediate = immediate
-    if message_bytes != 0:
-        frame.message_bytes = message_bytes
-
-
-def _write_tail(
-    tails: BytesWriter, blob: BytesWriter, place: i64, tail: bytes | None, data: bytes | None
-) -> None:
-    write_i64_le(tails, place)
-    if tail is None:
-        write_i64_le(tails, -1)
+def _write_carried(sizes: BytesWriter, blob: BytesWriter, carried: bytes | None) -> None:
+    """What a packet carries goes into the blob, and how long it is into its column."""
+    if carried is None:
+        write_i64_le(sizes, -1)
     else:
-        write_i64_le(tails, len(tail))
-        blob.write(tail)
-    if data is None:
-        write_i64_le(tails, -1)
-    else:
-        write_i64_le(tails, len(data))
-        blob.write(data)
+        write_i64_le(sizes, len(carried))
+        blob.write(carried)
 
 
 class BatchReader:
@@ -256,105 +349,151 @@ class BatchReader:
         self._fabric_ports: vec[i64] = vec[i64](ports if fabric_ports is None else fabric_ports)
         self._split: bool = fabric_ports is not None
         self._prefix_nics: vec[i64] = vec[i64](prefix_nics or [])
+        self._anywhere: bool = not prefix_nics
         self._loaded: bool = loaded
-        self._used: vec[Frame] = vec[Frame]()
-        self._used_again: i64 = 0
+        self._shapes: vec[i64] = vec[i64]([-1] * 256)
+        """The sizes of the last packet of each opcode that was found to be right: most are like it."""
+        self.spares: Spares = Spares(MOST_CROSSED)
+        """Frames that have left for another partition: those that come are made of them."""
 
-    def use_again(self, frames: vec[Frame]) -> None:
-        """These frames have left for another partition: those that come may be made of them."""
-        self._used = frames
-        self._used_again = 0
-
-    def _blank(self) -> Frame:
-        """A frame that is to `become` another."""
-        at: i64 = self._used_again
-        if at == len(self._used):
-            return Frame(0, 0, 0, 0, 0, 0, 0, 0, 0)
-        fetch_frame(self._used, at + AHEAD)
-        self._used_again = at + 1
-        return self._used[at]
-
-    def check(self, batch: Batch, since_ps: i64) -> None:
-        """Hold a batch's size against its counts, and its frames against what they may be. Raises
-        ProtocolError.
-        """
-        frames: i64 = batch.frames
-        messages: i64 = batch.messages
-        tails: i64 = batch.tails
-        integers = batch.integers
-        given: i64 = len(integers) - batch.before - batch.behind
-        if not (0 <= frames <= MOST_PACKETS and 0 <= messages <= MOST_PACKETS):
-            raise ProtocolError(f"a batch of {frames} frames and {messages} messages")
-        if tails < 0 or tails > frames + messages:
-            raise ProtocolError(f"a batch of {frames} frames, {messages} messages and {tails} tails")
-        size: i64 = frames * FRAME_BYTES + messages * MESSAGE_RECORD_BYTES + tails * TAIL_BYTES
-        if given != size:
-            raise ProtocolError(f"a batch of {given} bytes of integers whose counts ask for {size}")
-        at: i64 = batch.before
-        end: i64 = at + frames * FRAME_BYTES
+    def take_frames(self, batch: Batch, since_ps: i64, queue: EventQueue) -> None:
+        """Make the frames of a batch pending; none may be before `since_ps`. Raises ProtocolError."""
+        data = batch.data
+        begin: i64 = batch.column(0)
+        key_at: i64 = batch.column(1)
+        sent_at: i64 = batch.column(2)
+        numbers_at: i64 = batch.column(3)
+        headers_at: i64 = batch.column(4)
+        source_at: i64 = batch.column(5)
+        sizes_at: i64 = batch.column(6)
+        reth_at: i64 = batch.column(7)
+        spares = self.spares
+        at: i64 = 0
+        end: i64 = batch.frames * 8
         while at < end:
-            self._check_frame(integers, at, since_ps)
-            at += FRAME_BYTES
+            time: i64 = read_i64_le(data, begin + at)
+            key: i64 = read_i64_le(data, key_at + at)
+            sent_ps: i64 = read_i64_le(data, sent_at + at)
+            numbers: i64 = read_i64_le(data, numbers_at + at)
+            headers: i64 = read_i64_le(data, headers_at + at)
+            source: i64 = read_i64_le(data, source_at + at)
+            sizes: i64 = read_i64_le(data, sizes_at + at)
+            self._check_frame(time, key, sent_ps, numbers, headers, source, sizes, since_ps)
+            frame = spares.take()
+            reth: i64 = read_i64_le(data, reth_at + at)
+            frame.arrive(time, key, sent_ps, numbers, headers, source, sizes, reth)
+            queue.push(frame)
+            at += 8
 
-    def frame(self, integers: bytes, at: i64) -> Frame:
-        """The frame whose integers stand at that byte of a batch that was checked, without tail and data."""
-        frame = self._blank()
-        read_frame(frame, integers, at)
-        return frame
+    def sort_frames(self, batch: Batch, since_ps: i64, block_of: vec[i64], rows: list[Rows]) -> None:
+        """Give the words of each frame of a batch to its block, by its number; none may be before `since_ps`.
+        Raises ProtocolError."""
+        data = batch.data
+        begin: i64 = batch.column(0)
+        key_at: i64 = batch.column(1)
+        sent_at: i64 = batch.column(2)
+        numbers_at: i64 = batch.column(3)
+        headers_at: i64 = batch.column(4)
+        source_at: i64 = batch.column(5)
+        sizes_at: i64 = batch.column(6)
+        reth_at: i64 = batch.column(7)
+        at: i64 = 0
+        end: i64 = batch.frames * 8
+        while at < end:
+            time: i64 = read_i64_le(data, begin + at)
+            key: i64 = read_i64_le(data, key_at + at)
+            sent_ps: i64 = read_i64_le(data, sent_at + at)
+            numbers: i64 = read_i64_le(data, numbers_at + at)
+            headers: i64 = read_i64_le(data, headers_at + at)
+            source: i64 = read_i64_le(data, source_at + at)
+            sizes: i64 = read_i64_le(data, sizes_at + at)
+            self._check_frame(time, key, sent_ps, numbers, headers, source, sizes, since_ps)
+            reth: i64 = read_i64_le(data, reth_at + at)
+            block: i64 = block_of[key >> DEVICE_SHIFT]
+            rows[block].add(time, key, sent_ps, numbers, headers, source, sizes, reth)
+            at += 8
 
     def messages(self, batch: Batch, since_ps: i64) -> vec[Message]:
-        """The messages in a batch that was checked, without data. Raises ProtocolError."""
+        """The messages in a batch, without data. Raises ProtocolError."""
         messages = vec[Message]()
-        at: i64 = batch.before + batch.frames * FRAME_BYTES
-        count: i64 = 0
-        while count < batch.messages:
-            messages = append(messages, self._message(batch.integers, at, since_ps))
-            at += MESSAGE_RECORD_BYTES
-            count += 1
+        at: i64 = 0
+        while at < batch.messages:
+            messages = append(messages, self._message(batch, at * 8, since_ps))
+            at += 1
         return messages
 
     def decode(self, batch: Batch, since_ps: i64) -> vec[Event]:
-        """The events in a batch, in its order; none may be before `since_ps`. Raises ProtocolError."""
-        self.check(batch, since_ps)
+        """The events in a batch, in its order, with what they carry; none may be before `since_ps`. Raises
+        ProtocolError."""
+        fault = layout_fault(batch)
+        if fault:
+            raise ProtocolError(fault)
+        rows = Rows()
+        self.sort_frames(batch, since_ps, vec[i64]([0] * len(self._ports)), [rows])
         events = vec[Event]()
-        at: i64 = batch.before
-        end: i64 = at + batch.frames * FRAME_BYTES
-        while at < end:
-            events = append(events, self.frame(batch.integers, at))
-            at += FRAME_BYTES
+        at: i64 = 0
+        while at < rows.used:
+            events = append(events, rows.frame(at, self.spares))
+            at += WORDS
         for message in self.messages(batch, since_ps):
             events = append(events, message)
-        self._attach_tails(events, batch, end + batch.messages * MESSAGE_RECORD_BYTES)
+        self._attach(events, batch)
         return events
 
-    def _check_frame(self, integers: bytes, at: i64, since_ps: i64) -> None:
-        time: i64 = read_i64_le(integers, at)
-        key: i64 = read_i64_le(integers, at + 8)
+    def _check_frame(
+        self,
+        time: i64,
+        key: i64,
+        sent_ps: i64,
+        numbers: i64,
+        headers: i64,
+        source: i64,
+        sizes: i64,
+        since_ps: i64,
+    ) -> None:
+        """Hold a frame's words against what they may be. Raises ProtocolError."""
+        device: i64 = key >> DEVICE_SHIFT
+        if time < since_ps or time >= NEVER_PS or key < 0 or device >= len(self._ports):
+            self._check_target(time, key, since_ps)
+        port: i64 = (key >> PORT_SHIFT) & PORT_MASK
+        if (
+            key & ~_PORT_FIELD != (device << DEVICE_SHIFT) | _ARRIVAL_FIELD
+            or port >= self._fabric_ports[device]
+        ):
+            self._refuse_target(time, key, since_ps)
+        unknown: i64 = (numbers & _NO_NUMBERS) | (headers & _NO_HEADERS) | (source & _NO_SOURCE)
+        if unknown | (sizes & _NO_SIZES) != 0 or sizes < 0:
+            raise ProtocolError(
+                f"a frame's numbers {numbers}, headers {headers}, source {source} or sizes {sizes} have bits"
+                " that no field has"
+            )
+        if sent_ps < 0 or sent_ps >= time:
+            raise ProtocolError(f"a frame's sent_ps {sent_ps} (arrival {time}) is out of range")
+        opcode: i64 = (headers >> 32) & 0xFF
+        shape: i64 = sizes >> 32
+        if self._shapes[opcode] != shape:
+            self._check_sizes(opcode, shape >> 16, shape & 0xFFFF)
+            self._shapes[opcode] = shape
+        if self._anywhere:
+            return
+        src: i64 = source & PSN_MASK
+        dst: i64 = headers & PSN_MASK
+        prefix: i64 = src >> _INDEX_BITS
+        if prefix >= len(self._prefix_nics) or src & _INDEX_MASK >= self._prefix_nics[prefix]:
+            raise ProtocolError(f"a frame's address {src} is of no NIC in this fabric")
+        prefix = dst >> _INDEX_BITS
+        if prefix >= len(self._prefix_nics) or dst & _INDEX_MASK >= self._prefix_nics[prefix]:
+            raise ProtocolError(f"a frame's address {dst} is of no NIC in this fabric")
+
+    def _refuse_target(self, time: i64, key: i64, since_ps: i64) -> None:
+        """Raise ProtocolError for a frame that is none for a fabric port here."""
         self._check_target(time, key, since_ps)
-        if (key >> KIND_SHIFT) & KIND_MASK != ARRIVAL or (key & SUBJECT_MASK) != 0:
-            raise ProtocolError(f"a frame is no arrival: {describe_key(key)}")
-        sent_ps: i64 = read_i64_le(integers, at + 16)
-        # `Frame` packs its fields so: the highest 16 bits of addresses and numbers are the two sizes.
-        header: i64 = read_i64_le(integers, at + 24)
-        addresses: i64 = read_i64_le(integers, at + 32)
-        numbers: i64 = read_i64_le(integers, at + 40)
-        immediate: i64 = read_i64_le(integers, at + 48)
-        message_bytes: i64 = read_i64_le(integers, at + 56)
-        if (header & ~_HEADER_BITS) != 0 or addresses < 0 or numbers < 0:
-            raise ProtocolError(
-                f"a frame's headers {header}, {addresses} or {numbers} have bits that none has"
-            )
-        if (immediate | message_bytes) & ~0xFFFFFFFF != 0 or sent_ps < 0 or sent_ps >= time:
-            raise ProtocolError(
-                f"a frame's immediate {immediate}, message_bytes {message_bytes} or sent_ps {sent_ps} "
-                f"(arrival {time}) is out of range"
-            )
-        opcode: i64 = header & 0xFF
-        payload_bytes: i64 = numbers >> 48
-        wire_bytes: i64 = addresses >> 48
+        raise ProtocolError(f"a frame is no arrival: {describe_key(key)}")
+
+    def _check_sizes(self, opcode: i64, payload_bytes: i64, wire_bytes: i64) -> None:
+        """Hold a packet's size on the wire against its opcode and payload. Raises ProtocolError."""
         if opcode > ACKNOWLEDGE and opcode != CNP:
             self._check_pathed(opcode, payload_bytes, wire_bytes)
-            self._check_addresses(addresses)
             return
         if payload_bytes > 0 and (opcode == READ_REQUEST or opcode >= ACKNOWLEDGE):
             raise ProtocolError(f"a frame of opcode {opcode} has {payload_bytes} bytes, and no payload")
@@ -368,7 +507,6 @@ class BatchReader:
                 f"a frame of opcode {opcode} with {payload_bytes} bytes of payload is "
                 f"{wire_size(opcode, payload_bytes)} bytes on the wire, not {wire_bytes}"
             )
-        self._check_addresses(addresses)
 
     def _check_pathed(self, opcode: i64, payload_bytes: i64, wire_bytes: i64) -> None:
         """What is no packet of a transport with paths is refused."""
@@ -383,22 +521,18 @@ class BatchReader:
                 f"{pathed_size(own, payload_bytes)} bytes on the wire, not {wire_bytes}"
             )
 
-    def _check_addresses(self, addresses: i64) -> None:
-        if len(self._prefix_nics) > 0:
-            self._check_address(addresses & PSN_MASK)
-            self._check_address((addresses >> 24) & PSN_MASK)
-
-    def _message(self, integers: bytes, at: i64, since_ps: i64) -> Message:
-        time: i64 = read_i64_le(integers, at)
-        key: i64 = read_i64_le(integers, at + 8)
+    def _message(self, batch: Batch, at: i64, since_ps: i64) -> Message:
+        data = batch.data
+        time: i64 = read_i64_le(data, batch.column(MESSAGES_AT) + at)
+        key: i64 = read_i64_le(data, batch.column(MESSAGES_AT + 1) + at)
         self._check_target(time, key, since_ps)
-        op: i64 = read_i64_le(integers, at + 16)
-        a: i64 = read_i64_le(integers, at + 24)
-        b: i64 = read_i64_le(integers, at + 32)
-        c: i64 = read_i64_le(integers, at + 40)
-        d: i64 = read_i64_le(integers, at + 48)
-        e: i64 = read_i64_le(integers, at + 56)
-        f: i64 = read_i64_le(integers, at + 64)
+        op: i64 = read_i64_le(data, batch.column(MESSAGES_AT + 2) + at)
+        a: i64 = read_i64_le(data, batch.column(MESSAGES_AT + 3) + at)
+        b: i64 = read_i64_le(data, batch.column(MESSAGES_AT + 4) + at)
+        c: i64 = read_i64_le(data, batch.column(MESSAGES_AT + 5) + at)
+        d: i64 = read_i64_le(data, batch.column(MESSAGES_AT + 6) + at)
+        e: i64 = read_i64_le(data, batch.column(MESSAGES_AT + 7) + at)
+        f: i64 = read_i64_le(data, batch.column(MESSAGES_AT + 8) + at)
         # These bytes are from a socket, and no device looks at them again: a field out of range would index a
         # table of another size, or overflow in compiled code, long after the message came.
         kind: i64 = (key >> KIND_SHIFT) & KIND_MASK
@@ -443,24 +577,23 @@ class BatchReader:
         if self._split and message == (port < self._fabric_ports[device]):
             raise ProtocolError(f"port {port} of device {device} does not take that: {describe_key(key)}")
 
-    def _check_address(self, address: i64) -> None:
-        prefix: i64 = address >> _INDEX_BITS
-        if prefix >= len(self._prefix_nics) or address & _INDEX_MASK >= self._prefix_nics[prefix]:
-            raise ProtocolError(f"a frame's address {address} is of no NIC in this fabric")
-
-    def _attach_tails(self, events: vec[Event], batch: Batch, at: i64) -> None:
+    def _attach(self, events: vec[Event], batch: Batch) -> None:
+        """Give the packets of a batch what they carry. Raises ProtocolError."""
+        data = batch.data
         count: i64 = 0
-        offset: i64 = 0
+        begin, end = bytes_at(data, int(batch.column(BLOB_AT)))
+        offset: i64 = begin
+        blob_end: i64 = end
         before: i64 = -1
         packets: i64 = len(events)
         while count < batch.tails:
-            place: i64 = read_i64_le(batch.integers, at)
-            tail_bytes: i64 = read_i64_le(batch.integers, at + 8)
-            data_bytes: i64 = read_i64_le(batch.integers, at + 16)
+            place: i64 = read_i64_le(data, batch.column(CARRIED_AT) + 8 * count)
+            tail_bytes: i64 = read_i64_le(data, batch.column(CARRIED_AT + 1) + 8 * count)
+            data_bytes: i64 = read_i64_le(data, batch.column(CARRIED_AT + 2) + 8 * count)
             # Ascending places: each packet has one tail at most, and a batch cannot be read twice over.
             if place <= before or place >= packets:
                 raise ProtocolError(f"a tail belongs to packet {place} of {packets}, after packet {before}")
-            left: i64 = len(batch.blob) - offset
+            left: i64 = blob_end - offset
             if tail_bytes < -1 or tail_bytes > left:
                 raise ProtocolError(f"a tail of {tail_bytes} bytes; {left} are left")
             if data_bytes < -1 or data_bytes > left - (max(0, tail_bytes)):
@@ -471,10 +604,10 @@ class BatchReader:
             self._check_data(event, data_bytes)
             if isinstance(event, Frame):
                 if tail_bytes >= 0:
-                    event.tail = batch.blob[offset : offset + tail_bytes]
+                    event.tail = data[offset : offset + tail_bytes]
                     offset += tail_bytes
                 if data_bytes >= 0:
-                    event.payload = batch.blob[offset : offset + data_bytes]
+                    event.payload = data[offset : offset + data_bytes]
                     offset += data_bytes
             else:
                 message = cast(Message, event)
@@ -482,13 +615,12 @@ class BatchReader:
                     raise ProtocolError(
                         f"a message of operation {message.op} has a tail of {tail_bytes} bytes"
                     )
-                message.data = batch.blob[offset : offset + data_bytes]
+                message.data = data[offset : offset + data_bytes]
                 offset += data_bytes
             before = place
-            at += TAIL_BYTES
             count += 1
-        if offset != len(batch.blob):
-            raise ProtocolError(f"a blob of {len(batch.blob)} bytes of which {offset} are used")
+        if offset != blob_end:
+            raise ProtocolError(f"a blob of {end - begin} bytes of which {offset - begin} are used")
 
     def _check_data(self, event: Event, size: i64) -> None:
         """Whether a packet may carry so many bytes; a frame may carry none."""
@@ -510,6 +642,3 @@ class BatchReader:
         spoken: i64 = speaks_of(message.op, message.b, message.c)
         if spoken < 0 or (size > spoken if message.op == COPY else size != spoken):
             raise ProtocolError(f"a message of operation {message.op} carries {size} bytes, not {spoken}")
-
-
-assert FRAME_BYTES == 8 * FRAME_INTEGERS and MESSAGE_RECORD_BYTES == 8 * MESSAGE_INTEGERS

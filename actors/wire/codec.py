@@ -6,8 +6,12 @@ in this order, no more and no fewer, each of its declared type. Integers travel 
 missing, surplus or mistyped field) raises `ProtocolError`, and nothing else. How long a body may be is
 bounded by whoever reads the socket, before it is read.
 
-    batch   head: round, frames, messages, tails, values of the reduction...; integers; blob
-            (see `actors.wire.batch`)
+    batch   head: round, frames, messages, tails, values of the reduction...
+            time_ps, key, sent_ps, numbers, headers, source, sizes, reth: an integer for each frame
+            message_time_ps, message_key, message_op, message_a to message_f: one for each message
+            carried_place, carried_tail_bytes, carried_data_bytes: one for each tail
+            blob: what the tails are of (see `actors.wire.batch`)
+    quiet   head: round, values...    a batch without packets
     gather  head: round, values...    towards the root of the reduction
     spread  head: round, values...    from the root of the reduction
     leave   reason                    the sender gives up, and says why
@@ -24,8 +28,9 @@ from mypy_extensions import i64
 
 from actors.kernel.errors import ProtocolError
 from actors.kernel.vectors import vec
+from actors.wire.batch import COLUMNS, Batch, bytes_at, header_of, layout_fault
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_INTEGERS: Final = 1 << 16
 """More packed integers than that in one field are refused."""
 BATCH_HEAD: Final = 4
@@ -33,13 +38,15 @@ BATCH_HEAD: Final = 4
 LONGEST_REASON: Final = 2000
 
 BATCH: Final = "batch"
+QUIET: Final = "quiet"
 GATHER: Final = "gather"
 SPREAD: Final = "spread"
 LEAVE: Final = "leave"
 
 Field = str | bytes
 _FIELDS: Final[dict[str, dict[str, type]]] = {
-    BATCH: {"head": bytes, "integers": bytes, "blob": bytes},
+    BATCH: {"head": bytes, **dict.fromkeys(COLUMNS, bytes), "blob": bytes},
+    QUIET: {"head": bytes},
     GATHER: {"head": bytes},
     SPREAD: {"head": bytes},
     LEAVE: {"reason": str},
@@ -51,12 +58,12 @@ _SHAPES: Final = {
 
 
 def _quiet_parts() -> dict[int, tuple[bytes, bytes]]:
-    """What stands before and after the head in a batch without packets, by the length of the head."""
-    names, _ = _SHAPES[BATCH]
+    """What stands before and after the head of a quiet round, by the length of the head."""
+    names, _ = _SHAPES[QUIET]
     parts: dict[int, tuple[bytes, bytes]] = {}
-    for length in range(8 * BATCH_HEAD, 256, 8):
+    for length in range(8, 256, 8):
         head = b"\xff" * length
-        packed: bytes = msgpack.packb(dict(zip(names, (VERSION, BATCH, head, b"", b""), strict=True)))
+        packed: bytes = msgpack.packb(dict(zip(names, (VERSION, QUIET, head), strict=True)))
         before, _, after = packed.partition(head)
         parts[length] = (before, after)
     return parts
@@ -69,13 +76,9 @@ _QUIET_BODIES: Final = {
 }
 
 
-_BEFORE_HEAD: Final[bytes] = msgpack.Packer().pack_map_header(5) + b"".join(
+_BEFORE_HEAD: Final[bytes] = msgpack.Packer().pack_map_header(len(_SHAPES[BATCH][0])) + b"".join(
     msgpack.packb(one) for one in ("version", VERSION, "kind", BATCH, "head")
 )
-_BEFORE_INTEGERS: Final[bytes] = msgpack.packb("integers")
-_BEFORE_BLOB: Final[bytes] = msgpack.packb("blob")
-_HEADER_WIDTHS: Final = {b"\xc4": 1, b"\xc5": 2, b"\xc6": 4}
-"""How many bytes tell the length, by msgpack's mark of bytes."""
 
 
 def encode(kind: str, *values: Field) -> bytes:
@@ -87,14 +90,12 @@ def encode(kind: str, *values: Field) -> bytes:
 
 def encode_quiet(round_: i64, values: vec[i64]) -> bytes:
     """The body of a batch without packets: what `encode` makes of it, sooner."""
-    around = _QUIET.get(8 * (BATCH_HEAD + len(values)))
+    around = _QUIET.get(8 * (1 + len(values)))
     if around is None:
-        return encode(BATCH, pack_integers((round_, 0, 0, 0), values), b"", b"")
+        return encode(QUIET, pack_integers((round_,), values))
     writer = BytesWriter()
     writer.write(around[0])
     write_i64_le(writer, round_)
-    for _ in range(BATCH_HEAD - 1):
-        write_i64_le(writer, 0)
     for value in values:
         write_i64_le(writer, value)
     writer.write(around[1])
@@ -132,71 +133,50 @@ def decode_quiet(body: bytes) -> vec[i64]:
     return head
 
 
-class Packed:
-    """A batch that was sent as `encode_batch_body` writes it: its head, its blob, and where its integers
-    begin and end in the body."""
+class Received:
+    """A batch as it came: its head, and its packets."""
 
-    __slots__ = ("begin", "blob", "end", "head")
+    __slots__ = ("batch", "head")
 
-    def __init__(self, head: vec[i64], begin: i64, end: i64, blob: bytes) -> None:
+    def __init__(self, head: vec[i64], batch: Batch) -> None:
         self.head: vec[i64] = head
-        self.begin: i64 = begin
-        self.end: i64 = end
-        self.blob: bytes = blob
+        self.batch: Batch = batch
 
 
-def encode_batch_body(head: bytes, integers: bytes, blob: bytes) -> bytes:
-    """The body of a batch: what `encode` makes of it, with one copy of the integers."""
-    return b"".join(
-        (
-            _BEFORE_HEAD,
-            _bytes_header(len(head)),
-            head,
-            _BEFORE_INTEGERS,
-            _bytes_header(len(integers)),
-            integers,
-            _BEFORE_BLOB,
-            _bytes_header(len(blob)),
-            blob,
-        )
-    )
+def encode_batch_body(head: bytes, batch: Batch) -> bytes:
+    """The body of a batch: what `encode` makes of its fields."""
+    return b"".join([_BEFORE_HEAD, header_of(len(head)), head, *batch.pieces])
 
 
-def decode_batch_body(body: bytes) -> Packed | None:
-    """A batch whose body is as `encode_batch_body` writes it; None for every other body. The integers are
-    not copied. Raises ProtocolError for a head that is none.
+def decode_batch_body(body: bytes) -> Received | None:
+    """A batch whose body begins as `encode_batch_body` has it: nothing is copied. None for every other body.
+    Raises ProtocolError for one whose head or columns are not those of a batch.
     """
     if not body.startswith(_BEFORE_HEAD):
         return None
-    at, head_end = _bytes_at(body, len(_BEFORE_HEAD))
-    if head_end < 0 or not body.startswith(_BEFORE_INTEGERS, head_end):
+    begin, end = bytes_at(body, len(_BEFORE_HEAD))
+    if end < 0:
         return None
-    begin, end = _bytes_at(body, head_end + len(_BEFORE_INTEGERS))
-    if end < 0 or not body.startswith(_BEFORE_BLOB, end):
-        return None
-    blob_at, blob_end = _bytes_at(body, end + len(_BEFORE_BLOB))
-    if blob_end != len(body):
-        return None
-    return Packed(unpack_integers(body[at:head_end]), begin, end, body[blob_at:blob_end])
+    head = unpack_integers(body[begin:end])
+    if len(head) < BATCH_HEAD:
+        raise ProtocolError(
+            f"a batch frame whose head has {len(head)} integers; it has at least {BATCH_HEAD}"
+        )
+    batch = Batch(head[1], head[2], head[3], body, end)
+    fault = layout_fault(batch)
+    if fault:
+        plain = as_encoded(body)
+        if plain != body:
+            return decode_batch_body(plain)
+        raise ProtocolError(fault)
+    return Received(head, batch)
 
 
-def _bytes_header(size: int) -> bytes:
-    """What msgpack writes before so many bytes."""
-    if size <= 0xFF:
-        return b"\xc4" + size.to_bytes(1, "big")
-    if size <= 0xFFFF:
-        return b"\xc5" + size.to_bytes(2, "big")
-    return b"\xc6" + size.to_bytes(4, "big")
-
-
-def _bytes_at(body: bytes, at: int) -> tuple[int, int]:
-    """Where the bytes begin and end whose header stands there; the end is -1 where there are none."""
-    width = _HEADER_WIDTHS.get(body[at : at + 1], 0)
-    begin = at + 1 + width
-    if width == 0 or begin > len(body):
-        return at, -1
-    end = begin + int.from_bytes(body[at + 1 : begin], "big")
-    return begin, end if end <= len(body) else -1
+def as_encoded(body: bytes) -> bytes:
+    """The same map as `encode` writes it: another msgpack may write lengths in more bytes than they need.
+    Raises ProtocolError."""
+    kind, fields = decode(body)
+    return encode(kind, *fields)
 
 
 def _fault(record: dict[str, object]) -> str:

@@ -97,12 +97,26 @@ QPN_SHIFT: Final[i64] = 14
 PSN_MASK: Final[i64] = 0xFFFFFF
 PSN_HALF: Final[i64] = 0x800000
 LARGEST_32: Final[i64] = 0xFFFFFFFF
+_LARGEST_16: Final[i64] = 0xFFFF
+_SIGN_32: Final[i64] = 0x80000000
 
 MOST_SPARES: Final[i64] = 64
 """Frames come and go by turns: few wait."""
+MOST_CROSSED: Final = 1 << 16
+"""Of those that left for other workers: as many come in a window as leave in one."""
 
-FRAME_INTEGERS: Final[i64] = 8
-"""How many integers a frame is on a socket between workers: see `actors.wire.batch`."""
+_HALF: Final[i64] = 32
+_OPCODE_AT: Final[i64] = 32
+_TTL_AT: Final[i64] = 40
+_PRIORITY_AT: Final[i64] = 48
+_ECN_AT: Final[i64] = 56
+_SYNDROME_AT: Final[i64] = 8
+_DSCP_AT: Final[i64] = 16
+_CORRUPT_AT: Final[i64] = 24
+_WIRE_AT: Final[i64] = 32
+_PAYLOAD_AT: Final[i64] = 48
+_QUARTER: Final[i64] = 16
+"""The lowest bits of a packet's fields in its words (`numbers_word` and those behind it)."""
 
 
 class Load:
@@ -187,9 +201,9 @@ class Frame(Event):
         self.psn: i32 = psn
         self.dst: i32 = dst
         self.opcode: u8 = opcode
+        self.ttl: u8 = FIRST_TTL
         self.priority: u8 = priority
         self.ecn: u8 = 0
-        self.ttl: u8 = FIRST_TTL
         self.src: i32 = src
         self.udp_source: i32 = udp_source
         self.cut: i32 = 0
@@ -235,6 +249,49 @@ class Frame(Event):
         self._immediate = 0
         self._message_bytes = 0
         self.carried = None
+
+    def arrive(
+        self,
+        time_ps: i64,
+        key: i64,
+        sent_ps: i64,
+        numbers: i64,
+        headers: i64,
+        source: i64,
+        sizes: i64,
+        reth: i64,
+    ) -> None:
+        """Be the packet whose words these are (`numbers_word` and those behind it), without tail and payload:
+        this one is done with, and waits nowhere."""
+        self.time_ps = time_ps
+        self.key = key
+        self.sent_ps = sent_ps
+        self.whence = 0
+        self.wire_bytes = i16((sizes >> _WIRE_AT) & _LARGEST_16)
+        self.payload_bytes = i16(sizes >> _PAYLOAD_AT)
+        self.qpn = i32(numbers & LARGEST_32)
+        self.psn = i32(numbers >> _HALF)
+        self.dst = i32(headers & LARGEST_32)
+        self.opcode = u8((headers >> _OPCODE_AT) & 0xFF)
+        self.ttl = u8((headers >> _TTL_AT) & 0xFF)
+        self.priority = u8((headers >> _PRIORITY_AT) & 0xFF)
+        self.ecn = u8((headers >> _ECN_AT) & 0xFF)
+        self.src = i32(source & LARGEST_32)
+        self.udp_source = i32(source >> _HALF)
+        self.cut = 0
+        self.ack_request = u8(sizes & 0xFF)
+        self.syndrome = u8((sizes >> _SYNDROME_AT) & 0xFF)
+        self.dscp = u8((sizes >> _DSCP_AT) & 0xFF)
+        self.corrupt = u8((sizes >> _CORRUPT_AT) & 0xFF)
+        self._immediate = i32(signed_32(reth))
+        self._message_bytes = i32(reth >> _HALF)
+        self.carried = None
+
+    def reth_word(self) -> i64:
+        """A packet's immediate, and the length in RETH: 32 bits each."""
+        immediate: int = self._immediate
+        length: int = self._message_bytes
+        return (signed_32(length) << _HALF) | (immediate & LARGEST_32)
 
     @property
     def immediate(self) -> i64:
@@ -286,13 +343,14 @@ class Spares:
     """Frames that nobody needs any more. They become the next packets of NICs: a new frame costs more, and
     what was used last is in the cache, so that all NICs of a queue of events share them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = int(MOST_SPARES)) -> None:
         self._first: Frame | None = None
         self.count: i64 = 0
+        self._most: i64 = most
 
     def keep(self, frame: Frame) -> None:
         """Nobody needs this frame any more."""
-        if self.count < MOST_SPARES:
+        if self.count < self._most:
             frame.chain = self._first
             self._first = frame
             self.count += 1
@@ -328,6 +386,53 @@ def packet_word(frame: Frame) -> i64:
     qpn: int = frame.qpn
     size: int = frame.wire_bytes
     return (psn << PSN_SHIFT) ^ (qpn << QPN_SHIFT) ^ size
+
+
+def signed_32(value: i64) -> i64:
+    """The lowest 32 bits, as a number with a sign: of four bytes the upper half of a word has its sign from
+    them, compiled and interpreted."""
+    return ((value & LARGEST_32) ^ _SIGN_32) - _SIGN_32
+
+
+def numbers_word(frame: Frame) -> i64:
+    """The number of a packet's queue pair and its own: from the lowest bit on qpn 32, psn 32. In a word,
+    fields stand as they do in memory, which compiled code copies in one piece then."""
+    qpn: int = frame.qpn
+    psn: int = frame.psn
+    word: i64 = psn << _HALF
+    return word | (qpn & LARGEST_32)
+
+
+def headers_word(frame: Frame) -> i64:
+    """Where a packet goes and how: dst 32, opcode 8, ttl 8, priority 8, ecn 8."""
+    dst: int = frame.dst
+    opcode: int = frame.opcode
+    ttl: int = frame.ttl
+    priority: int = frame.priority
+    ecn: int = frame.ecn
+    word: i64 = (opcode << _OPCODE_AT) | (ttl << _TTL_AT) | (priority << _PRIORITY_AT) | (ecn << _ECN_AT)
+    return word | (dst & LARGEST_32)
+
+
+def source_word(frame: Frame) -> i64:
+    """Where a packet comes from: src 32, udp_source 32."""
+    src: int = frame.src
+    udp_source: int = frame.udp_source
+    word: i64 = udp_source << _HALF
+    return word | (src & LARGEST_32)
+
+
+def sizes_word(frame: Frame) -> i64:
+    """A packet's ack_request 8, syndrome 8, dscp 8, corrupt 8, wire_bytes 16, payload_bytes 16."""
+    asks: int = frame.ack_request
+    syndrome: int = frame.syndrome
+    dscp: int = frame.dscp
+    corrupt: int = frame.corrupt
+    wire: int = frame.wire_bytes
+    payload: int = frame.payload_bytes
+    word: i64 = (syndrome << _SYNDROME_AT) | (dscp << _DSCP_AT) | (corrupt << _CORRUPT_AT) | asks
+    both: i64 = (payload << _QUARTER) | (wire & _LARGEST_16)
+    return word | (both << _HALF)
 
 
 def wire_size(opcode: i64, payload_bytes: i64) -> i64:

@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.kernel.event import ARRIVAL, MESSAGE, PAUSE, Message, pack_key
-from actors.kernel.vectors import append, vec
-from actors.wire.batch import encode_batch
 from actors.wire.frame import WRITE_ONLY, Frame, wire_size
 from actors.wire.message import (
     BEGIN,
@@ -36,6 +34,7 @@ from emu.devices.drawing import blueprint_of
 from emu.engine.blueprint import RunPlan, spread
 from emu.engine.sync.partition import Partition
 from tests.scenario.plain import plain
+from tests.wire.batches import batch_of
 
 MANAGEMENT = 2047
 BEYOND = 1 << 40
@@ -95,7 +94,7 @@ def sends(partition: Partition, device: int, port: int, subject: int, *numbers: 
     op, *values = numbers
     message = Message(op, *values, *[0] * (6 - len(values)))
     message.time_ps, message.key = next(MOMENTS), pack_key(device, MESSAGE, port, subject)
-    partition.deliver(encode_batch(vec[Frame](), append(vec[Message](), message)), 0)
+    partition.deliver(batch_of(message), 0)
 
 
 def frame(plan: RunPlan, key: int, src: int, dst: int) -> Frame:
@@ -154,7 +153,7 @@ def test_frame_has_addresses_of_the_fabric_and_comes_by_a_fabric_port(
     other = plan.topology.address_of(plan.topology.nics[-1])
 
     def deliver(one: Frame) -> None:
-        partition.deliver(encode_batch(append(vec[Frame](), one), vec[Message]()), 0)
+        partition.deliver(batch_of(one), 0)
 
     deliver(frame(plan, pack_key(leaf, ARRIVAL, 0, 0), known, other))
     wrong: dict[str, Callable[[], Frame]] = {
@@ -174,7 +173,7 @@ def test_pause_comes_by_a_fabric_port(plan: RunPlan, partition: Partition) -> No
     pause = Message(PAUSE_FRAME, 8, 0, 65535, 0, 0, 0)
     pause.time_ps, pause.key = 1000, pack_key(number_of(plan, "nic"), PAUSE, host_link(plan, "nic"), 0)
     with pytest.raises(ProtocolError):
-        partition.deliver(encode_batch(vec[Frame](), append(vec[Message](), pause)), 0)
+        partition.deliver(batch_of(pause), 0)
 
 
 @given(

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from actors.kernel.event import ARRIVAL, MESSAGE, NEVER_PS, Message, key_device, pack_key
 from actors.kernel.kernel import Kernel
 from actors.kernel.mixing import Stream
-from actors.kernel.vectors import append, vec
-from actors.wire.batch import encode_batch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from emu import api
 from emu.base.errors import ProtocolError
@@ -22,6 +20,7 @@ from emu.scenario.resolve import build_topology
 from tests.conftest import SOAK
 from tests.engine.spread_runs import SpreadRun, plan_of
 from tests.engine.toys import ToyNetwork, ToyRun, build_part, finished_run, part_of, random_network
+from tests.wire.batches import batch_of
 
 SEEDS = 2000 if SOAK else 100
 US = 10**6
@@ -139,12 +138,12 @@ def test_a_hop_is_one_event_of_a_queue_whether_or_not_it_crosses(workers: int, b
 def test_what_another_worker_sent_is_pending_before_its_block_has_a_turn() -> None:
     network = ToyNetwork(4, ((0, 1, 300_000), (1, 2, 300_000), (2, 3, 300_000)), seed=1)
     partition = build_part(network, [0] * 4, 0, Blocks((0, 0, 1, 1), (300_000, 300_000)))
-    frames = vec[Frame]()
+    frames = []
     for device, at_ps in ((3, 5 * US), (1, 4 * US), (2, 6 * US)):
         frame = Frame(WRITE_MIDDLE, 0, 1, 2, 50_000, 0, device, 1024, wire_size(WRITE_MIDDLE, 1024))
         frame.time_ps, frame.key, frame.sent_ps = at_ps, pack_key(device, ARRIVAL, 0, 0), at_ps - 300_000
-        frames = append(frames, frame)
-    partition.deliver(encode_batch(frames, vec[Message]()), 4 * US)
+        frames.append(frame)
+    partition.deliver(batch_of(*frames), 4 * US)
     assert partition.next_time_ps() == 4 * US
     assert [key_device(event.key) for event in partition.kernel.pending()] == [1, 3, 2]
     assert partition.outlook() == (3, 0)

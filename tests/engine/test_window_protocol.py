@@ -42,7 +42,7 @@ def one_round(group: list[WindowMachine], mine: list[Contribution]) -> list[Step
     sync_messages: list[tuple[int, int, SyncMessage]] = []
     for at, machine in enumerate(group):
         batches: list[Batch | None] = [
-            None if least == NEVER_PS else Batch(0, 0, 0, b"", b"") for least in mine[at].sent_ps
+            None if least == NEVER_PS else Batch(0, 0, 0, b"") for least in mine[at].sent_ps
         ]
         sync_messages += [(at, peer, sync_message) for peer, sync_message in machine.open(mine[at], batches)]
     while sync_messages:

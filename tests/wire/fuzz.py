@@ -17,9 +17,10 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.event import ARRIVAL, MESSAGE, PAUSE, Message, pack_key
-from actors.kernel.vectors import append, vec
-from actors.wire.batch import BatchReader, encode_batch
+from actors.kernel.block import new_queue
+from actors.kernel.event import ARRIVAL, MESSAGE, NEVER_PS, PAUSE, Event, Message, pack_key
+from actors.kernel.vectors import vec
+from actors.wire.batch import BatchReader
 from actors.wire.codec import BATCH, GATHER, SPREAD
 from actors.wire.frame import ACKNOWLEDGE, CNP, WRITE_LAST_IMM, WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import COMPLETION, PAUSE_FRAME, REPORT
@@ -32,11 +33,14 @@ from emu.engine.sync.rounds import (
     encode_leave,
     encode_sync_message,
 )
+from tests.wire.batches import batch_of
 
 COUNT: Final = 10_000_000
 SEED: Final = 1
 MOST_GROWTH_BYTES: Final = 16 << 20
 MANAGEMENT: Final = 2047
+PENDING: Final = new_queue(1024)
+"""Where frames that are taken wait, as in a worker of one block."""
 EDGES: Final = tuple(
     edge.to_bytes(8, "little", signed=True)
     for power in (0, 7, 8, 15, 16, 20, 31, 32, 61, 62, 63)
@@ -53,7 +57,7 @@ def corpus() -> list[bytes]:
         encode_leave("a device failed"),
     ]
     for count in (1, 2, 8):
-        frames, messages = vec[Frame](), vec[Message]()
+        packets: list[Event] = []
         for place in range(count):
             for opcode, payload in ((WRITE_MIDDLE, 4096), (WRITE_LAST_IMM, 100), (ACKNOWLEDGE, 0), (CNP, 0)):
                 size = wire_size(opcode, payload)
@@ -64,7 +68,7 @@ def corpus() -> list[bytes]:
                     900_000,
                 )
                 frame.tail = b"telemetry" if place % 2 else None
-                frames = append(frames, frame)
+                packets.append(frame)
             for op, device, kind, port in (
                 (COMPLETION, 2, MESSAGE, 5),
                 (REPORT, 5, MESSAGE, MANAGEMENT),
@@ -72,11 +76,9 @@ def corpus() -> list[bytes]:
             ):
                 message = Message(op, 1, 2, 3, 0, 0, 6)
                 message.time_ps, message.key = 2_000_000 + place, pack_key(device, kind, port, 0)
-                messages = append(messages, message)
+                packets.append(message)
         bodies.append(
-            encode_sync_message(
-                SyncMessage(BATCH, 10, vec[i64]([1, 2, 3, 4, 5]), encode_batch(frames, messages))
-            )
+            encode_sync_message(SyncMessage(BATCH, 10, vec[i64]([1, 2, 3, 4, 5]), batch_of(*packets)))
         )
     return bodies
 
@@ -116,8 +118,12 @@ def feed(body: bytes, batches: BatchReader) -> bool:
             sync_message = decode_sync_message(one)
             if sync_message.batch is not None:
                 batches.decode(sync_message.batch, 1_000_000)
+                batches.take_frames(sync_message.batch, 1_000_000, PENDING)
     except (ProtocolError, PeerLeft):
         return False
+    finally:
+        if PENDING.next_time_ps() < NEVER_PS:
+            PENDING.clear()
     return True
 
 

@@ -45,7 +45,7 @@ from emu.engine.sync.logical_process import LogicalProcess
 from emu.scenario.dump import canonical_bytes
 from emu.scenario.schema import Scenario
 
-VERSION: Final = 7
+VERSION: Final = 8
 _KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}
 
 

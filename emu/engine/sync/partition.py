@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from actors.kernel.block import Outbox
@@ -56,8 +55,12 @@ class Partition:
         end of each."""
         self._outboxes = outboxes
         self._reader = reader
-        self._writer = BytesWriter()
-        """Writer of the batches' integers, one batch after the other."""
+        # What leaves becomes what comes: one heap of used frames, the last on top.
+        for outbox in outboxes:
+            if outbox is not None:
+                outbox.frames.spares = reader.spares
+        for block in kernel.blocks:
+            block.inbox.spares = reader.spares
 
     @property
     def devices(self) -> list[Device]:
@@ -110,11 +113,10 @@ class Partition:
         """What is in each outbox, encoded; the outboxes are empty then."""
         batches: list[Batch | None] = []
         for outbox in self._outboxes:
-            if outbox is None or (len(outbox.frames) == 0 and len(outbox.messages) == 0):
+            if outbox is None or (outbox.frames.count == 0 and len(outbox.messages) == 0):
                 batches.append(None)
             else:
-                batches.append(encode_batch(outbox.frames, outbox.messages, self._writer))
-                self._reader.use_again(outbox.frames)
+                batches.append(encode_batch(outbox.frames, outbox.messages))
                 outbox.clear()
         return batches
 
@@ -127,12 +129,11 @@ class Partition:
                     self._admit(cast(Message, event))
                 self.kernel.push(event)
             return
-        reader.check(batch, since_ps)
         for message in reader.messages(batch, since_ps):
             if key_kind(message.key) == MESSAGE:
                 self._admit(message)
             self.kernel.push(message)
-        self.kernel.post(reader, batch)
+        self.kernel.post(reader, batch, since_ps)
 
     def _admit(self, message: Message) -> None:
         key: i64 = message.key

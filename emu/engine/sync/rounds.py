@@ -20,6 +20,8 @@ from actors.wire.codec import (
     BATCH_HEAD,
     LEAVE,
     LONGEST_REASON,
+    QUIET,
+    as_encoded,
     bytes_of,
     decode,
     decode_batch_body,
@@ -172,7 +174,7 @@ def encode_sync_message(sync_message: SyncMessage) -> bytes:
     if batch is None:
         return encode_quiet(sync_message.round, sync_message.values)
     head = (sync_message.round, batch.frames, batch.messages, batch.tails)
-    return encode_batch_body(pack_integers(head, sync_message.values), batch.integers, batch.blob)
+    return encode_batch_body(pack_integers(head, sync_message.values), batch)
 
 
 def encode_leave(reason: str) -> bytes:
@@ -182,31 +184,20 @@ def encode_leave(reason: str) -> bytes:
 
 def decode_sync_message(body: bytes) -> SyncMessage:
     """The sync message in a frame's body. Raises ProtocolError, or PeerLeft."""
-    integers, blob = b"", b""
-    before: i64 = 0
-    behind: i64 = 0
     head = decode_quiet(body)
-    if len(head) == 0:
-        packed = decode_batch_body(body)
-        if packed is not None:
-            head, integers, blob = packed.head, body, packed.blob
-            before, behind = packed.begin, len(body) - packed.end
-        else:
-            kind, fields = decode(body)
-            if kind == LEAVE:
-                raise PeerLeft(text_of(fields[0])[:LONGEST_REASON])
+    if len(head) > 0:
+        return SyncMessage(BATCH, head[0], head[1:], None)
+    received = decode_batch_body(body)
+    if received is None:
+        kind, fields = decode(body)
+        if kind == LEAVE:
+            raise PeerLeft(text_of(fields[0])[:LONGEST_REASON])
+        if kind != BATCH:
             head = unpack_integers(bytes_of(fields[0]))
-            if kind != BATCH:
-                if len(head) == 0:
-                    raise ProtocolError(f"a {kind} frame without a round")
-                return SyncMessage(kind, head[0], head[1:], None)
-            integers, blob = bytes_of(fields[1]), bytes_of(fields[2])
-        if len(head) < BATCH_HEAD:
-            count = len(head)
-            raise ProtocolError(
-                f"a batch frame whose head has {count} integers; it has at least {BATCH_HEAD}"
-            )
-    batch: Batch | None = None
-    if len(integers) > before + behind or blob or head[1] or head[2] or head[3]:
-        batch = Batch(head[1], head[2], head[3], integers, blob, before, behind)
-    return SyncMessage(BATCH, head[0], head[BATCH_HEAD:], batch)
+            if len(head) == 0:
+                raise ProtocolError(f"a {kind} frame without a round")
+            return SyncMessage(BATCH if kind == QUIET else kind, head[0], head[1:], None)
+        received = decode_batch_body(as_encoded(body))
+        assert received is not None, len(body)
+    head = received.head
+    return SyncMessage(BATCH, head[0], head[BATCH_HEAD:], received.batch)
