@@ -99,7 +99,7 @@ BODIES: Final = {
         b"fetch_behind": _BEHIND % _FETCH,
     },
     "actors.kernel.event": {b"untrack": b"PyObject_GC_UnTrack(cpy_r_record);"},
-    "actors.wire.columns": {b"packed": _PACKED},
+    "actors.wire.frame_columns": {b"packed": _PACKED},
 }
 """What Python has no words for: these functions, by module, get their bodies in C. That of `packed` says what
 its Python says, in one piece: word by word it took a third of what a packet to another worker costs."""

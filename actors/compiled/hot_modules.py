@@ -21,7 +21,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.wire.fault",
     "actors.wire.frame",
     "actors.wire.telemetry",
-    "actors.wire.columns",
+    "actors.wire.frame_columns",
     "actors.wire.batch",
     "actors.wire.codec",
     "actors.kernel.mixing",

@@ -16,8 +16,8 @@ from actors.kernel.errors import ProtocolError
 from actors.kernel.event import NEVER_PS, Event, Message, describe_key
 from actors.kernel.queue import SLOTS, EventQueue
 from actors.kernel.vectors import append, vec
-from actors.wire.columns import WORDS, FrameColumns, Rows
 from actors.wire.frame import Frame, Spares
+from actors.wire.frame_columns import WORDS, FrameColumns, Rows
 
 
 def new_queue(slots: int = int(SLOTS)) -> EventQueue:

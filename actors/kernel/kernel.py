@@ -57,9 +57,9 @@ from actors.kernel.readings import counted_from_zero
 from actors.kernel.vectors import vec
 from actors.kernel.watch import Watch
 from actors.wire.batch import Batch, BatchReader
-from actors.wire.columns import Rows
 from actors.wire.fault import PORT_FAULTS
 from actors.wire.frame import Frame
+from actors.wire.frame_columns import Rows
 from actors.wire.train import Train
 
 

@@ -18,8 +18,8 @@ from actors.kernel.cache import fetch_behind
 from actors.kernel.device import Plain
 from actors.kernel.event import Event, Message
 from actors.kernel.vectors import vec
-from actors.wire.columns import read_frame, write_frame
 from actors.wire.frame import Frame
+from actors.wire.frame_columns import read_frame, write_frame
 
 _TABLE: Final[type] = type(vec[i64]([0]))
 """The class of a table of integers; interpreted it is `list`."""

@@ -1,10 +1,10 @@
 """Batches: how the packets of a window cross from one worker to another.
 
 As columns, each a named field of the map that travels (`actors.wire.codec`) and a run of signed 64-bit
-little-endian integers: eight of the frames, as `actors.wire.columns` has them; nine of the messages, their
-time, key, operation and six integers; and, for each packet that carries bytes, its place among the frames
-(of a message, its place counted behind them), how many bytes of the blob are its tail (INT), and how many
-behind these are its payload; -1 where there is none.
+little-endian integers: eight of the frames, as `actors.wire.frame_columns` has them; nine of the messages,
+their time, key, operation and six integers; and, for each packet that carries bytes, its place among the
+frames (of a message, its place counted behind them), how many bytes of the blob are its tail (INT), and how
+many behind these are its payload; -1 where there is none.
 
 Building an object per packet on the wire would cost more than forwarding the packet does. A frame is written
 into its columns as it leaves, and made of a used one as it comes.
@@ -39,7 +39,6 @@ from actors.kernel.event import (
 )
 from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import append, vec
-from actors.wire.columns import FRAME_COLUMNS, WORDS, FrameColumns, Rows
 from actors.wire.frame import (
     ACKNOWLEDGE,
     CNP,
@@ -54,6 +53,7 @@ from actors.wire.frame import (
     pathed_size,
     wire_size,
 )
+from actors.wire.frame_columns import FRAME_COLUMNS, WORDS, FrameColumns, Rows
 from actors.wire.message import (
     COPY,
     CREDIT_UPDATE,

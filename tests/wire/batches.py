@@ -9,8 +9,8 @@ from actors.kernel.event import Event, Message
 from actors.kernel.vectors import append, vec
 from actors.wire.batch import Batch, encode_batch
 from actors.wire.codec import decode_batch_body, encode_batch_body, pack_integers
-from actors.wire.columns import FrameColumns
 from actors.wire.frame import Frame
+from actors.wire.frame_columns import FrameColumns
 
 
 def batch_of(*events: Event) -> Batch:
