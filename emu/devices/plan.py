@@ -58,6 +58,7 @@ from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.base.errors import Problem, ScenarioError
 from emu.devices.buffer_sizes import is_deep
 from emu.devices.disjoint_paths import DisjointPaths
+from emu.devices.gpu_speeds import at_own_speeds
 from emu.devices.proofs import KeptProofs
 from emu.results.job_facts import NO_FACTS, JobFacts
 from emu.results.planned_rows import CallPlan, CollectivePlan
@@ -387,6 +388,8 @@ def _scripted(
     work: Scripts,
 ) -> JobWork:
     script = work.plan
+    if scenario.gpu.speed_spread:
+        script = at_own_speeds(script, job.gpus, scenario.seed, scenario.gpu.speed_spread)
     nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
     settings = settings_of(scenario, topology, job.section)
     schedules = schedules_of(settings, topology, script, job.gpus)

@@ -9,6 +9,7 @@ carries 32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s (NVIDIA, H
 2.30's constants (`src/graph/topo.h`, `src/graph/tuning.cc`); docs/servers.md has them beside measurements.
 """
 
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from emu.base.records import Field
@@ -21,6 +22,7 @@ from emu.scenario.yaml.values import (
     DelayPs,
     PositiveSizeBytes,
     RateBps,
+    Share,
     TimePs,
 )
 
@@ -130,3 +132,7 @@ class GpuSection(Section):
     sms: Annotated[int, Field(ge=1, le=1024)] = 132
     """Streaming multiprocessors, which channels and computing share (`ncclx.sms_per_channel`). An H100
     SXM's."""
+    speed_spread: Share = Fraction(0)
+    """Standard deviation of the speeds of GPUs, drawn once for each: what computes takes as much longer or
+    shorter. 0.02 makes the slowest of 128 GPUs 2.4 % slower than the slowest of 8, which is what torchtitan
+    loses from 8 to 128 GPUs (97.7 %, December 2024). 0: all are alike."""
