@@ -20,8 +20,10 @@ What follows an alarm, one after the other:
     stop      all hosts end the job's processes: two management delays
     check     the self-check suite, on all hosts of the job and all spare ones that are not evicted, test
               after test, each until everybody has answered or for `deadline_ps`. A host whose process does
-              not answer, or fails, does not pass. A test of several hosts counts only where each of them
-              passed those before; if it fails then, none of them passes
+              not answer, or fails, does not pass; with `check_permille` nor does one that takes by so much
+              longer than the median of the hosts in a test that each does by itself (a NIC on 4 lanes). A
+              test of several hosts counts only where each of them passed those before; if it fails then, none
+              of them passes
     place     each host that did not pass is evicted, and a spare one that did takes its place
     launch    `launch_ps`
     meet      the ranks meet at the store (`actors.control.store`)
@@ -128,6 +130,8 @@ _FIELDS: Final = (
     "stalls",
     "most",
     "reported",
+    "began_ps",
+    "took_ps",
 )
 
 
@@ -179,6 +183,8 @@ class OperatorPlan(NamedTuple):
     staged_ps: int
     launch_ps: int
     deadline_ps: int
+    check_permille: int
+    """How much longer than the median a test may take on a host; 0: until `deadline_ps`."""
     stop_ps: int
     """What processes are given to end."""
     start_ps: int
@@ -291,6 +297,10 @@ class Operator:
         """Hosts where a process of the present test failed."""
         self.unfit: list[int] = []
         """Hosts that did not pass the present suite."""
+        self.began_ps: int = 0
+        """When the present test began."""
+        self.took_ps: dict[int, int] = {}
+        """By host, how long the present test has taken there, until its last answer."""
         self.evicted: list[int] = []
         self.rows: list[list[int]] = []
 
@@ -508,6 +518,8 @@ class Operator:
         test = suite[self.test]
         self.silent_answers = list(test.host_of)
         self.failed = []
+        self.began_ps = now
+        self.took_ps = {}
         hosts = tuple([host for host in tending.every_host(test.job) if host not in self.evicted])
         tending.begin_owned(test.job, 0, hosts, tended=False)
         self._stage(tending, CHECKS, now + self.plan.deadline_ps)
@@ -518,6 +530,7 @@ class Operator:
             return
         self.silent_answers.remove(who)
         test = self._suite()[self.test]
+        self.took_ps[test.host_of[who]] = now - self.began_ps - 2 * self.delay_ps
         if not passed:
             self.failed.append(test.host_of[who])
         if all(test.host_of[one] in self.evicted for one in self.silent_answers):
@@ -528,6 +541,7 @@ class Operator:
         test = self._suite()[self.test]
         named = [*self.failed, *(test.host_of[one] for one in self.silent_answers)]
         failed = [host for host in dict.fromkeys(named) if host not in self.evicted]
+        failed += [host for host in self._slow(test) if host not in failed]
         for group in test.groups:
             gone = [host for host in group if self.heard[host][3] == STATUS_GPU_LOST]
             if any(host in self.unfit or host in self.evicted for host in group):
@@ -540,6 +554,14 @@ class Operator:
         self.unfit += [host for host in failed if host not in self.unfit]
         self.test += 1
         self._begin_test(tending, now)
+
+    def _slow(self, test: Test) -> list[int]:
+        """Hosts on which a test that each does by itself took much longer than on most."""
+        if not self.plan.check_permille or test.groups or not self.took_ps:
+            return []
+        times = sorted(self.took_ps.values())
+        most_ps = times[(len(times) - 1) // 2] * (1000 + self.plan.check_permille) // 1000
+        return [host for host, took_ps in self.took_ps.items() if took_ps > most_ps]
 
     def _place(self, tending: Tending, now: int) -> None:
         """Evict, put spare hosts in place, and find the incarnation that runs so."""

@@ -181,6 +181,7 @@ def operated(
         staged_ps=serialisation_ps(size_bytes, min(rates_bps)),
         launch_ps=operator.launch_ps,
         deadline_ps=operator.self_check.deadline_ps,
+        check_permille=int(operator.self_check.slower_by * 1000),
         stop_ps=2 * scenario.control.management_delay_ps,
         start_ps=job.start_ps,
         steps=steps,
