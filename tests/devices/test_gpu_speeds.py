@@ -34,8 +34,9 @@ def test_a_step_waits_for_the_slowest_gpu(fidelity: str) -> None:
     """Eight GPUs compute 10 ms and meet in an all_reduce of some 20 us, which others begin before."""
     steps = [{"do": "compute", "time": "10ms"}, {"do": "all_reduce", "size": "4KiB"}]
     took: dict[float, int] = {}
+    given: dict[str, Any] = {}
     for spread in (0, 0.02):
-        given: dict[str, Any] = {
+        given = {
             "name": "spread",
             "fidelity": fidelity,
             "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 4, "gpus_per_host": 1, "spines": 2},

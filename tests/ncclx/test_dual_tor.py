@@ -26,9 +26,11 @@ needs_speed = pytest.mark.skipif(not emu.is_compiled(), reason="a million packet
 
 @cache
 def dual(
-    policy: str, lost_at: str = "", channels: int = 4, size: str = "16MiB", pairs: int = 2, seed: int = 1
+    policy: str, lost_at: str = "", channels: int = 4, size: str = "16MiB", pairs: int = 1, seed: int = 1
 ) -> Summary:
-    """As the library of HPN: queue pairs whose paths share no link, so that no draw of a hash decides."""
+    """As the library of HPN: a queue pair on each port, whose paths share no link, so that no draw of a hash
+    decides. `pairs` are those of a port.
+    """
     faults = [{**LOST, "at": lost_at}] if lost_at else []
     changes: dict[str, Any] = {
         "seed": seed,
