@@ -58,7 +58,6 @@ from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.base.errors import Problem, ScenarioError
 from emu.devices.buffer_sizes import is_deep
 from emu.devices.disjoint_paths import DisjointPaths
-from emu.devices.gpu_speeds import at_own_speeds
 from emu.devices.proofs import KeptProofs
 from emu.results.job_facts import NO_FACTS, JobFacts
 from emu.results.planned_rows import CallPlan, CollectivePlan
@@ -68,6 +67,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.ncclx import OutstandingSection
 from emu.scenario.workloads.workload import Clients, Copying, Flows, Scripts
 from emu.topology.front_end import front_end_nic, metadata_hosts, storage_hosts
+from emu.workload.gpu_speeds import at_own_speeds
 
 
 def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:

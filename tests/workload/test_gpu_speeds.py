@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emu import api
-from emu.devices.gpu_speeds import slowdown
+from emu.workload.gpu_speeds import slowdown
 
 SPREAD = Fraction(1, 50)
 
