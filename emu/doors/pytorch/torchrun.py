@@ -10,16 +10,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from emu.base.errors import EmuError, UsageError
+from emu.base.short_paths import private_directory, remove_private, run_for
 from emu.doors.pytorch.kernels import Gpu, KernelTimes
 from emu.doors.pytorch.player.mail import FAILED, WANTED
 from emu.doors.pytorch.record import Call, Record
@@ -71,11 +71,7 @@ class Recording:
 
     def roles(self, asked: Sequence[int], reported: Callable[[str], None]) -> list[Role]:
         """Play rank 0, or the ranks asked for, and what rank 0's record shows to differ."""
-        with (
-            tempfile.TemporaryDirectory(prefix="emu-mail-") as folder,
-            ThreadPoolExecutor(MOST_ROLES) as pool,
-        ):
-            mail = Path(folder)
+        with self._place() as mail, ThreadPoolExecutor(MOST_ROLES) as pool:
             playing: dict[int, Future[Record]] = {}
 
             def play_beside(ranks: Iterable[int]) -> None:
@@ -101,14 +97,31 @@ class Recording:
                 records = [playing[rank].result() for rank in roles or [lead]]
             except BaseException:
                 (mail / FAILED).touch()
+                remove_private(mail)  # which ends those that still play
                 raise
         if len(records) == 1:
             return [Role(records[0])]
         reported(f"ranks {', '.join(str(one.rank) for one in records)} stand for {self.world}")
         return dealt(records, self.world)
 
+    @contextmanager
+    def _place(self) -> Iterator[Path]:
+        """A directory for records and what ranks send each other. Processes that play end with it, and with
+        this process, however that ends."""
+        place = private_directory(inhabited=True)
+        try:
+            yield place
+        finally:
+            remove_private(place)
+
     def play(self, rank: int, mail: Path | None = None) -> Record:
         """Play a rank. Raise ScriptError with the line of the script that could not be played."""
+        if mail is None:
+            with self._place() as place:
+                return self._play(rank, place, [])
+        return self._play(rank, mail, ["--mail", str(mail)])
+
+    def _play(self, rank: int, place: Path, more: Sequence[str]) -> Record:
         gpu = self.gpu
         facts = {
             "name": gpu.name,
@@ -117,60 +130,33 @@ class Recording:
             "total_memory": gpu.memory_bytes,
             "multi_processor_count": gpu.multiprocessors,
         }
-        with tempfile.TemporaryDirectory(prefix="emu-torch-") as place:
-            out = Path(place) / "record.json"
-            words = [
-                sys.executable,
-                "-m",
-                "emu.doors.pytorch.player.play",
-                "--rank",
-                str(rank),
-                "--world",
-                str(self.world),
-            ]
-            words += [
-                "--gpus-per-host",
-                str(self.gpus_per_host),
-                "--steps",
-                str(self.steps),
-                "--out",
-                str(out),
-            ]
-            words += ["--gpu", json.dumps(facts), *(["--fake"] if self.fake else [])]
-            words += ["--mail", str(mail)] if mail is not None else []
-            words += [*(["--module"] if self.module else []), "--", *self.script]
-            # Ranks are played side by side, one thread each; CUDA is pretended, so a GPU of this machine
-            # must not be seen.
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-            try:
-                done = subprocess.run(  # noqa: S603  this interpreter
-                    words,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    check=False,
-                    timeout=self.timeout_s,
-                )
-            except subprocess.TimeoutExpired:
-                raise ScriptError(
-                    f"{self.script[0]}: rank {rank} was not recorded within {self.timeout_s} s; accepted: "
-                    "fewer --record-steps, --fake for a large model, or a longer --timeout"
-                ) from None
-            lines = done.stdout.splitlines()
-            if rank == 0:
-                self.said = lines
-            if not out.exists():
-                last = lines[-1] if lines else "it printed nothing"
-                raise ScriptError(
-                    f"{self.script[0]}: rank {rank} ended with status {done.returncode}: {last}"
-                )
-            facts = json.loads(out.read_text("utf-8"))
-            if "failed" in facts:
-                where = f"{self.script[0]}:{facts['line']}" if facts["line"] else self.script[0]
-                raise ScriptError(f"{where}: rank {rank} cannot be recorded: {facts['failed']}")
-            record = Record.read(out)
+        out = place / f"record_{rank}.json"
+        words = [sys.executable, "-m", "emu.doors.pytorch.player.play"]
+        words += ["--rank", str(rank), "--world", str(self.world)]
+        words += ["--gpus-per-host", str(self.gpus_per_host), "--steps", str(self.steps)]
+        words += ["--out", str(out), "--gpu", json.dumps(facts), *(["--fake"] if self.fake else [])]
+        words += [*more, *(["--module"] if self.module else []), "--", *self.script]
+        # Ranks are played side by side, one thread each; CUDA is pretended, so a GPU of this machine must
+        # not be seen.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        try:
+            status, printed = run_for(place, words, environment, self.timeout_s)
+        except TimeoutError:
+            raise ScriptError(
+                f"{self.script[0]}: rank {rank} was not recorded within {self.timeout_s} s; accepted: "
+                "fewer --record-steps, --fake for a large model, or a longer --timeout"
+            ) from None
+        lines = printed.splitlines()
+        if rank == 0:
+            self.said = lines
+        if not out.exists():
+            last = lines[-1] if lines else "it printed nothing"
+            raise ScriptError(f"{self.script[0]}: rank {rank} ended with status {status}: {last}")
+        facts = json.loads(out.read_text("utf-8"))
+        if "failed" in facts:
+            where = f"{self.script[0]}:{facts['line']}" if facts["line"] else self.script[0]
+            raise ScriptError(f"{where}: rank {rank} cannot be recorded: {facts['failed']}")
+        record = Record.read(out)
         if not any(True for _ in record.steps()):
             raise ScriptError(
                 f"{self.script[0]}: no optimizer made a step, so nobody knows where a step ends"
