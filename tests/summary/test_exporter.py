@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPConnection
@@ -151,6 +152,67 @@ def test_clients_that_trickle_keep_nobody_waiting_for_long(
         thread.join()
         for client in slow:
             client.close()
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /metrics HTTP/1.1\r\n"])
+def test_a_scrape_waits_for_no_client_that_trickles(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    """Sixty of them, which nobody closes meanwhile: their time is not up."""
+    monkeypatch.setattr(pages, "TIMEOUT_S", 10 * PATIENCE_S)
+    address = exporter.start()
+    exporter.publish(1, tally_of([[84, 5]]))
+    host, port = address.split(":")
+    slow = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(60)]
+    try:
+        for client in slow:
+            client.sendall(first + b"x")
+        for _ in range(3):
+            assert "emu_port_transmit_bytes_total" in scrape(address)
+        for client in slow:
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1)
+        slow[0].setblocking(True)
+        slow[0].sendall(b" /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" if not first else b"\r\n\r\n")
+        assert slow[0].recv(12) in (b"HTTP/1.1 405", b"HTTP/1.1 200")
+    finally:
+        for client in slow:
+            client.close()
+
+
+def test_a_client_that_does_not_read_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "TIMEOUT_S", 10 * PATIENCE_S)
+
+    class Large:
+        content_type = "text/plain"
+        told = 0
+
+        def body(self) -> bytes:
+            return b"x" * 50_000_000
+
+        def sent(self) -> None:
+            self.told += 1
+
+    large = Large()
+    server = pages.PageServer({"/large": large}, "large")
+    host, port = server.address.split(":")
+    deaf = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(2 * pages.THREADS)]
+    for client in deaf:
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    with pytest.raises(HTTPError, match="404"):
+        fetched(f"http://{server.address}/small")
+    found = b""
+    while more := deaf[0].recv(1 << 20):
+        found += more
+    assert len(found.partition(b"\r\n\r\n")[2]) == 50_000_000
+    for client in deaf:
+        client.close()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while large.told < len(deaf) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert large.told == len(deaf)
+    server.close()
 
 
 def test_closed_exporter_can_be_closed_again_and_publishes_to_nobody() -> None:
