@@ -110,7 +110,7 @@ image: setup ## do the Dockerfile's steps without Docker, and run emu there (nee
 fuzz: setup ## ten million spoilt frames at the decoder: only the protocol error, memory flat (ARGS=COUNT)
 	@$(BIN)/python -m tests.wire.fuzz $(ARGS)
 
-mutants: setup ## break seventy-five lines, one at a time: does a test see each? (ARGS="WORD ..." of a file or rule)
+mutants: setup ## break one line after another: does a test see each? (ARGS="WORD ..." of a file or rule)
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 schema: setup ## print the JSON Schema of a scenario, for editors

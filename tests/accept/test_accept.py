@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from emu.base.errors import EmuError, UsageError
+from emu.cli.main import main
 from emu.doors.accept import bmwg, sonic
 from emu.doors.accept.answers import Answer, Check, compared, junit, text_of, write
 from emu.doors.accept.bench import TOPOLOGIES, Bench, Site, figure
@@ -243,3 +244,23 @@ def _of_two_suites(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_is_refused(asked: Callable[[Path], None], said: str, tmp_path: Path) -> None:
     with pytest.raises(EmuError, match=said):
         asked(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--link", "0G"], "--link 0G: no frame would leave; accepted: a rate above 0, like 400G"),
+        (["--out", "FILE"], "Directory 'FILE' is a file"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_a_test_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    file = tmp_path / "report.html"
+    file.touch()
+    given = [word.replace("FILE", str(file)) for word in words]
+    assert main(["accept", "sonic", "--config-db", str(CONFIG), *given]) == 2
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert said.replace("FILE", str(file)) in line
+    assert out == ""

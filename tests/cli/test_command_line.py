@@ -515,3 +515,18 @@ def test_time_and_busbw_are_printed_wherever_a_collective_ran(
         took_ps = [one["end_ps"] - one["start_ps"] for one in collectives if one["bytes"] == size]
         assert float(row[5]) == pytest.approx(sum(took_ps) / len(took_ps) / 1e6, abs=0.01)
         assert float(row[7]) == pytest.approx(2 * 3 / 4 * size / float(row[5]) / 1e3, rel=0.01)
+
+
+def test_the_package_is_the_command() -> None:
+    """`python -m emu` is `emu`."""
+    words = ["--version"], ["validate", "no_such_scenario"]
+    for given in words:
+        module, command = (
+            subprocess.run([sys.executable, "-m", name, *given], capture_output=True, text=True, check=False)
+            for name in ("emu", "emu.cli.main")
+        )
+        assert (module.returncode, module.stdout, module.stderr) == (
+            command.returncode,
+            command.stdout,
+            command.stderr,
+        )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from emu.base.errors import UsageError
+from emu.cli.main import main
 from emu.doors.fit.read_logs import Log, read_log
 
 ROOT = Path(__file__).parents[2]
@@ -161,3 +162,20 @@ def test_a_damaged_time_in_json_is_refused_with_its_place(tmp_path: Path, time: 
         UsageError, match=r"results\[1\] has the size 8 and the time|is no JSON of nccl-tests"
     ):
         read_log(tmp_path / "a.json", "", "in-place")
+
+
+@pytest.mark.parametrize(("size", "sizes"), [("4K", 8), ("4KiB", 8), ("0.001M", 6), ("1GiB", 26), ("1G", 26)])
+def test_largest_takes_sizes_as_nccl_tests_does(
+    monkeypatch: pytest.MonkeyPatch, size: str, sizes: int
+) -> None:
+    """K, M and G are powers of 1024. The log has the sizes 32 B, 64 B and so on."""
+    found: list[int] = []
+
+    def stop(logs: list[Log]) -> None:
+        found.extend(len(log.rows) for log in logs)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("emu.doors.fit.commands.fit.check_alike", stop)
+    log = str(ROOT / "scenarios/fit/gke_b200.log")
+    assert main(["fit", "--largest", size, log, "fit_gke_b200"]) == 2
+    assert found == [sizes]

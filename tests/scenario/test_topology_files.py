@@ -119,7 +119,7 @@ def test_line_breaks_mean_nothing(tmp_path: Path) -> None:
         (4, "1 3 100Gbps", "5: topology.path: an error rate of '4' is not part of a fabric"),
         (4, "1 3 100 1us 0", "4: topology.links[1].rate: '100' is a bare number"),
         (4, "1 3 100Gbps 0ns 0", "4: topology.links[1].delay: '0ns' is too small; accepted: at least 1ns"),
-        (4, "3 3 100Gbps 1us 0", "4: topology.links[1]: a link from 'switch-3' to itself"),
+        (4, "3 3 100Gbps 1us 0", "4: topology.path: a link from 3 to itself; accepted: two different"),
         (6, "3 4 400Gbps 2us", "6: topology.path: the file ends before a link's error rate"),
         (6, "3 4 400Gbps 2us 0 7", "6: topology.path: '7' follows the last of 4 links"),
         (6, "0 3 400Gbps 2us 0", "topology.links: the fabric is not connected"),

@@ -81,6 +81,7 @@ def test_a_step_computes_all_times_and_sends_all_bytes() -> None:
         (HEAD + "3\n" + TEXT.partition("2\n")[2], "line 2: says 3 layers, and 2 follow"),
         (HEAD + "99999999\n", "line 2: 99999999 is out of range"),
         (HEAD + "1\na b c\n", "line 3: 3 words"),
+        (TEXT.replace("all_gpus: 8", "all_gpus: 0"), "line 1: all_gpus: 0"),
         (TEXT.replace("ALLGATHER", "ALLGATTER"), "line 3: 'ALLGATTER' is no collective"),
         (TEXT.replace("4096", "-4096"), "line 3: '-4096' is not a whole number"),
         (TEXT.replace(" 100 ", " 1" + "0" * 30 + " "), "is not a whole number"),

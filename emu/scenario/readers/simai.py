@@ -140,6 +140,8 @@ def read_simai(text: str) -> Simai:
         text = words[1].removesuffix(".0") if key == "pp_comm" else words[1]  # AICB divides
         named[key] = _number(1, text, MOST_BYTES if key == "pp_comm" else 2**20)
         del words[: 2 + (named[key] if key in _LISTS else 0)]
+    if named.get("all_gpus") == 0:
+        raise SimaiError(1, "all_gpus: 0", "all_gpus: how many there are, or without it")
     if named.get("checkpoints"):
         raise SimaiError(1, "recomputation is not modelled here", "checkpoints: 0")
     count = _number(2, lines[1].strip(), MOST_LAYERS)

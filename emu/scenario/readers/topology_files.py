@@ -253,6 +253,8 @@ def _link(words: _Words, nodes: int) -> tuple[ReadLink, tuple[int, int]]:
     first = words.number("a link's source", 0, nodes - 1)
     line = words.line
     second = words.number("a link's destination", 0, nodes - 1)
+    if first == second:
+        raise EdgeListError(line, f"a link from {first} to itself", "two different nodes")
     rate = words.word("a link's rate, such as 400Gbps")
     if not rate.strip("0123456789.") and len(rate.partition(".")[0]) >= _LEAST_DIGITS:
         rate += "bps"

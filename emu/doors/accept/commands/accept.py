@@ -50,7 +50,9 @@ _jobs = click.option(
     "--jobs", type=click.IntRange(1, 1024), metavar="N", help="At a time  [one for each core]."
 )
 _out = click.option(
-    "--out", type=click.Path(path_type=Path), help="Write report.html, answers.json, junit.xml."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write report.html, answers.json, junit.xml.",
 )
 _quiet = click.option("--quiet", is_flag=True, help="Print no progress on standard error.")
 
@@ -100,7 +102,10 @@ def of_sonic(
         if one not in sonic.names():
             hint = did_you_mean(one, sonic.names()) or f"; accepted: {', '.join(sonic.names())}"
             raise UsageError(f"--tests: there is no test case {one!r}{hint}")
-    boxes = [sonic.box_of(file, parse_rate(link) if link else None) for file in files]
+    rate_bps = parse_rate(link) if link else None
+    if rate_bps == 0:
+        raise UsageError(f"--link {link}: no frame would leave; accepted: a rate above 0, like 400G")
+    boxes = [sonic.box_of(file, rate_bps) for file in files]
     status = 0
     for number, box in enumerate(boxes):
         answers = sonic.answer(box, wanted, jobs or usable_cores(), Paced(quiet), topology)

@@ -20,6 +20,7 @@ from emu.doors.fit.read_logs import check_alike, of_size, read_log
 from emu.scenario.set_options import parse_override
 from emu.terminal.columns import say
 from emu.terminal.scenario_options import load_scenario, overriding
+from emu.workload.perf_scan import parse_size as size_of_scan
 
 EXAMPLES: Final = """\b
 Examples:
@@ -50,7 +51,9 @@ Examples:
     metavar="FILE",
     help="Counters of the NICs; twice: before and after.",
 )
-@click.option("--largest", default="1GiB", metavar="SIZE", help="Leave out sizes above it  [1GiB].")
+@click.option(
+    "--largest", default="1GiB", metavar="SIZE", help="Leave out sizes above it, as 64M or 64MiB  [1GiB]."
+)
 @click.option(
     "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Runs at a time  [one for each core]."
 )
@@ -81,7 +84,7 @@ def command(
     if output is not None and output.exists():
         raise UsageError(f"{output}: exists and is not replaced; accepted: the name of a new file")
     *names, scenario = files
-    most_bytes = parse_size(largest)
+    most_bytes = size_of_scan(largest, "--largest") if largest[-1:] in "kKmMgG" else parse_size(largest)
     logs = [of_size(read_log(Path(name), operation, column), most_bytes) for name in names]
     check_alike(logs)
     counted = read_counters(counters)
