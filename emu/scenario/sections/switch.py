@@ -307,7 +307,8 @@ class WatchdogSection(Section):
     enabled: bool = False
     """Whether switches watch."""
     detection_ps: PositiveTimePs = parse_time("200ms")
-    """A queue stopped for so long, with frames waiting, is in a storm. Meta alarms at 200 ms."""
+    """A queue stopped for so long, with frames waiting, is in a storm. Meta alarms at 200 ms.
+    Boxes poll, and find a storm up to one poll later; here it is found at this time exactly."""
     restoration_ps: PositiveTimePs = parse_time("200ms")
     """Without a pause for so long it is as before."""
     action: Literal["drop", "forward"] = "drop"
