@@ -92,6 +92,9 @@ class Counterfactual(Part):
     """Jobs that did not run."""
     shared: dict[str, float] = Field(default_factory=dict)
     """The busiest ports that it shared with others, and its share of the payload there."""
+    around: str = ""
+    """The operation around which a stretch of the run was emulated in place of the whole; its time stands in
+    `jobs`. Empty: the whole run."""
 
 
 class Judged(NamedTuple):

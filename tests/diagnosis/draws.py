@@ -101,6 +101,8 @@ class Answer(NamedTuple):
     places: tuple[str, ...]
     words: str = ""
     """What the sentence has to contain."""
+    time: bool = False
+    """Whether it has to say what time, or which job, a repair gives back."""
 
 
 class Drawn(NamedTuple):

@@ -2,27 +2,35 @@
 
     python -m tests.diagnosis.scores [--share 1/10] [--seed 500000] [KIND ...]
 
-Six tables: single faults, pairs of faults, pairs with a harmless oddity beside them, contention between jobs,
-healthy runs with a harmless oddity, and live runs that are broken from outside. What is right to say is
+Eight tables: single faults, pairs of faults, pairs of faults that each suffice, pairs with a harmless oddity
+beside them, contention between jobs, healthy runs with a harmless oddity and without, and live runs that are
+broken from outside. What is right to say is
 worked out from what was done to a run, by leaving it out; the diagnosis does not see that. `--share` is of
 the counts that docs/diagnosis.md gives.
 
 A line for each run in which something was missed, or an innocent accused, follows each table. Rules are made
-with the seeds from `RULES_SEEDS` on; those from `FIRST_SEED` on are only for scores.
+with the seeds from `RULES_SEEDS` on; scores are of those that follow from the hash of the last commit that
+changed the diagnosis (`first_seed`).
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
 from math import comb
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import emu.views.diagnosis.finding
+import emu.views.repairs.counterfactual
+import emu.views.repairs.run_diagnosis
+from emu import api
 from emu.base.cores import usable_cores
 from emu.base.errors import ScenarioError
 from emu.results.summary import Diagnosed
@@ -33,8 +41,6 @@ from tests.diagnosis.scoring import Run, answers_of, begins_ps, mattered, right,
 from tests.diagnosis.scoring import healthy as well
 from tests.scenario.plain import plain
 
-FIRST_SEED = 1_700_000
-"""Of the runs that are scored. No rule was made, or changed, after a look at one of them."""
 RULES_SEEDS = (500_000, 900_000, 1_300_000)
 """The first of runs that were looked at while rules were made."""
 NOTHING: dict[str, Any] = {}
@@ -109,6 +115,21 @@ def at_most_percent(count: int, runs: int) -> float:
     return 100 * high
 
 
+def first_seed() -> int:
+    """The first seed of the runs that are scored: it follows from the hash of the last commit that changed
+    the diagnosis, so that no rule can have been made after a look at one of them.
+    """
+    diagnosis = Path(emu.views.diagnosis.finding.__file__).parent
+    places = [
+        str(diagnosis),
+        emu.views.repairs.counterfactual.__file__,
+        emu.views.repairs.run_diagnosis.__file__,
+    ]
+    words = ["git", "log", "-1", "--format=%H", "--", *places]
+    found = subprocess.run(words, cwd=diagnosis, capture_output=True, text=True, check=True).stdout.strip()
+    return 2_000_000 + int(found[:8], 16) % 1_000_000 * 1_000
+
+
 def scores(cases: list[Case]) -> tuple[Score, Score]:
     """By symptoms alone, and after healing."""
     asked = [one for one in cases if one.answers]
@@ -128,17 +149,30 @@ def scores(cases: list[Case]) -> tuple[Score, Score]:
     )
 
 
+def patient(broken: Run, mapping: dict[str, Any]) -> tuple[Answer, ...]:
+    """That timers are too short may be said where longer ones alone let the failed job end."""
+    if not broken.failed:
+        return ()
+    longer = mapping | {"transport": mapping.get("transport", {}) | {"timeout": 20}}
+    if set(broken.failed) <= set(run(longer).failed):
+        return ()
+    nics = tuple(node.name for node in api.prepare(mapping).topology.nodes if node.name.startswith("nic-"))
+    return (Answer("timeout_short", nics),)
+
+
 def single(seed: int) -> Case | None:
     """A run with one fault; None if that does not fit its fabric."""
     one = drawn(seed, span_ps)
     if one is None:
         return None
+    mapping = base_scenario(one.base) | {"faults": [one.fault]}
     try:
-        broken = run(base_scenario(one.base) | {"faults": [one.fault]})
+        broken = run(mapping)
     except ScenarioError:
         return None
     answers = [answers_of(one)] if mattered(broken, well(one.base)) else []
-    return Case(f"seed {seed}, base {one.base}, {one.fault}", answers, broken.symptoms, broken.found)
+    what = f"seed {seed}, base {one.base}, {one.fault}"
+    return Case(what, answers, broken.symptoms, broken.found, patient(broken, mapping))
 
 
 def pair_of(seed: int) -> tuple[Drawn, Drawn] | None:
@@ -149,6 +183,71 @@ def pair_of(seed: int) -> tuple[Drawn, Drawn] | None:
         if first and second and second.fault["kind"] != first.fault["kind"]:
             return first, second
     return None
+
+
+def alike(seed: int) -> tuple[Drawn, Drawn] | None:
+    """Two faults of one kind, as large and at the same time, at two places of one fabric: mostly each of them
+    is enough to cost what both do.
+    """
+    first = drawn(seed, span_ps)
+    if first is None or first.fault["kind"] not in ALIKE:
+        return None
+    for other in range(seed * 100, seed * 100 + 400):
+        second = drawn(other, span_ps) if base_of(other) == first.base else None
+        if second and second.fault["kind"] == first.fault["kind"] and not _same(first, second):
+            target = {"target": second.fault["target"]}
+            if "sender" in second.fault:
+                target["sender"] = second.fault["sender"]
+            left = {key: value for key, value in first.fault.items() if key != "sender"}
+            return first, second._replace(fault=left | target)
+    return None
+
+
+ALIKE = (
+    "link_down",
+    "degrade",
+    "delay",
+    "port_down",
+    "slow_receiver",
+    "gpu_slow",
+    "straggler",
+    "switch_reboot",
+)
+"""Kinds of which two may each be enough."""
+
+
+def _same(first: Drawn, second: Drawn) -> bool:
+    """Whether two faults hit the same."""
+    return any(one == other for one in first.answers for other in second.answers)
+
+
+def suffice(seed: int) -> Case | None:
+    """A run with two faults that each suffice: together they cost time or end a job, and leaving out either
+    alone gives back less than half of that. Both are to be named with the time.
+    """
+    two = alike(seed)
+    if two is None:
+        return None
+    base = base_scenario(two[0].base)
+    meant_ps = _took_ps(well(two[0].base))
+    try:
+        broken = run(base | {"faults": [one.fault for one in two]})
+        alone = [run(base | {"faults": [one.fault]}) for one in two]
+    except ScenarioError:
+        return None
+    if not all(begins_ps(one) < broken.end_ps for one in two):
+        return None
+    cost_ps = _took_ps(broken) - meant_ps
+    if cost_ps * 20 < meant_ps or any(2 * (_took_ps(broken) - _took_ps(one)) >= cost_ps for one in alone):
+        return None
+    answers = [tuple(one._replace(time=True) for one in answers_of(one)) for one in two]
+    what = f"seed {seed}, base {two[0].base}, {' and '.join(str(one.fault) for one in two)}"
+    return Case(what, answers, broken.symptoms, broken.found, patient(broken, base))
+
+
+def _took_ps(one: Run) -> int:
+    """How long the job took; for ever where it failed."""
+    return 10**15 if one.failed else one.spans_ps["train"]
 
 
 def pair(seed: int, odd: dict[str, Any] = NOTHING) -> Case | None:
@@ -180,7 +279,8 @@ def pair(seed: int, odd: dict[str, Any] = NOTHING) -> Case | None:
     by_themselves = [one for one, own in zip(happened, alone, strict=True) if mattered(own, sound)]
     what = f"seed {seed}, base {two[0].base}, {' and '.join(str(one.fault) for one in two)}"
     what += f", {odd}" if odd else ""
-    also = tuple(answer for one in by_themselves if one not in harmful for answer in answers_of(one))
+    also = patient(broken, base_scenario(two[0].base) | {"faults": [one.fault for one in two]})
+    also += tuple(answer for one in by_themselves if one not in harmful for answer in answers_of(one))
     if odd and mattered(broken, run(base_scenario(two[0].base) | {"faults": [one.fault for one in two]})):
         also += answers_of_oddity(odd)  # harmless alone, and not beside these
     return Case(what, [answers_of(one) for one in harmful], broken.symptoms, broken.found, also)
@@ -246,6 +346,15 @@ def answers_of_oddity(what: dict[str, Any]) -> tuple[Answer, ...]:
     return tuple(found)
 
 
+def sound(seed: int) -> Case:
+    """A healthy run; of several jobs, that they keep each other waiting may be said."""
+    mapping = healthy.scenario(seed)
+    found = run(mapping)
+    names = tuple(job["name"] for job in mapping["jobs"])
+    also = (Answer("contention", names),) if len(names) > 1 else ()
+    return Case(f"seed {seed}", [], found.symptoms, found.found, also)
+
+
 def odd_pair(seed: int) -> Case | None:
     """A run with two faults and a harmless oddity; None where that costs 5 % or more."""
     return pair(seed, oddity(Random(seed)))
@@ -286,14 +395,16 @@ class Kind(NamedTuple):
 KINDS = {
     "single": Kind(300, single),
     "pairs": Kind(200, pair),
+    "suffice": Kind(100, suffice),
     "odd_pairs": Kind(30, odd_pair),
     "contention": Kind(100, contention),
     "oddities": Kind(200, odd),
+    "healthy": Kind(100, sound),
     "live": Kind(20, broken_live),
 }
 
 
-def cases_of(kind: Kind, count: int, seed: int = FIRST_SEED, cores: int = 1) -> list[Case]:
+def cases_of(kind: Kind, count: int, seed: int, cores: int = 1) -> list[Case]:
     """So many cases, in the order of their seeds from `seed` on, whatever ran beside what."""
     found: list[Case] = []
     with ProcessPoolExecutor(cores) as beside:
@@ -323,8 +434,10 @@ def main(share: Fraction, seed: int, cores: int, names: list[str]) -> None:
 if __name__ == "__main__":
     words = argparse.ArgumentParser()
     words.add_argument("--share", type=Fraction, default=Fraction(1))
-    words.add_argument("--seed", type=int, default=FIRST_SEED)
+    words.add_argument("--seed", type=int, default=None, help="the first; otherwise that of the last commit")
     words.add_argument("--cores", type=int, default=usable_cores())
     words.add_argument("names", nargs="*", metavar="KIND", help=", ".join(KINDS))
     given = words.parse_args()
-    main(given.share, given.seed, given.cores, given.names)
+    chosen = first_seed() if given.seed is None else given.seed
+    sys.stdout.write(f"seeds from {chosen} on\n")
+    main(given.share, chosen, given.cores, given.names)

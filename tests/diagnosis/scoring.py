@@ -6,6 +6,7 @@ for rose by 5 % or more. Those that mattered are to be named; of the others noth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,6 +22,8 @@ from emu.views.diagnosis.view import View
 from emu.views.repairs import run_diagnosis
 from tests.diagnosis.draws import Answer, Drawn, base_scenario
 
+TIMELY = re.compile(r" would (take|not fail|come to an end)| did not fail within ")
+"""What a repair gives back of time, or of a job."""
 ALARMED = ("nic_out_of_sequence", "nic_local_ack_timeout_err", "pfc_watchdog_storms")
 
 
@@ -105,7 +108,10 @@ def mattered(broken: Run, well: Run) -> str:
 def right(found: Diagnosed, answers: Iterable[Answer]) -> bool:
     """Whether this is a right thing to say."""
     return any(
-        found.cause == one.cause and found.place in one.places and one.words in found.sentence
+        found.cause == one.cause
+        and found.place in one.places
+        and one.words in found.sentence
+        and (not one.time or TIMELY.search(found.sentence) is not None)
         for one in answers
     )
 

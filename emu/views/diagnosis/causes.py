@@ -23,10 +23,10 @@ What is left is ranked by what healing gives back, or by how direct the evidence
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from emu.base.units import counted, shown_time
+from emu.base.units import about_time, counted, shown_time
 from emu.results.summary import Diagnosed, OperatorResult, RankFailure, Reference
 from emu.summary.jobs import UNFINISHED
 from emu.views.diagnosis import (
@@ -45,7 +45,15 @@ from emu.views.diagnosis import (
 from emu.views.diagnosis.costs import most_ps
 from emu.views.diagnosis.finding import CAUSES, CONTENTION, EVIDENCE, MEANT, ODD, TIMER_SHORT, WRONG, Finding
 from emu.views.diagnosis.healing import MOST_HEALED, Accused, Emulate, Run, accused, left_over
-from emu.views.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, impacts, slower, uneven_groups
+from emu.views.diagnosis.impact import (
+    SLOWER_PERMILLE,
+    SlowOperation,
+    failed_jobs,
+    happened_under,
+    impacts,
+    slower,
+    uneven_groups,
+)
 from emu.views.diagnosis.view import PORTS_DOWN, View
 from emu.views.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 
@@ -74,12 +82,25 @@ LAST: Final = (UNEXPLAINED, "imbalance", *EVIDENCE)
 """What is reported only where nothing else is."""
 
 
+class Compared(NamedTuple):
+    """A stretch of a run around a slow operation, which is emulated in place of the whole run."""
+
+    slow: SlowOperation
+    run: Run
+    """What it comes to with everything that happened."""
+    emulate: Emulate
+    """The same with suspects healed."""
+
+
 def diagnose(
-    view: View, reference: Reference | None = None, emulate: Emulate | None = None
+    view: View,
+    reference: Reference | None = None,
+    emulate: Emulate | None = None,
+    stretches: Sequence[Compared] = (),
 ) -> list[Diagnosed]:
     """What suffered, and from what, best first; at most `MOST_REPORTED`, or `MOST_ACCUSED`
     that were healed; beyond that the first has a list. `emulate` is the run with suspects
-    healed; without it nobody is.
+    healed; without it nobody is. Where there are `stretches`, these are compared in its place.
     """
     found = findings(view)
     impact = [] if reference is None else impacts(view.times(), view.alarmed(), reference, view.end_ps)
@@ -95,7 +116,9 @@ def diagnose(
         relevant += uneven_groups(view, reference)
     relevant.sort(key=Finding.order)
     reported = [Accused(one) for one in relevant]
-    if emulate is not None and found:
+    if stretches and found:
+        reported = _in_stretches(view, found, relevant, stretches)
+    elif emulate is not None and found:
         reported = _healed(view, found, relevant, emulate)
     if len(reported) > 1:
         reported = [one for one in reported if one.finding.cause != UNEXPLAINED]
@@ -141,6 +164,32 @@ def _healed(
         and not (one.cause == "rank_absent" and one.place.partition(" ")[0] in explained)
     ]
     return guilty + [Accused(one) for one in left]
+
+
+def _in_stretches(
+    view: View, found: list[Finding], relevant: list[Finding], stretches: Sequence[Compared]
+) -> list[Accused]:
+    """Those whose healing gives something back in a stretch; then what was there in none of them and shows an
+    impact.
+    """
+    order = relevant + sorted((one for one in found if one not in relevant), key=Finding.order)
+    best: dict[str, Accused] = {}
+    compared: dict[str, bool] = {}
+    for one in stretches:
+        suspects = [suspect for suspect in order if one.slow.during(suspect)]
+        costs = {suspect.key: most_ps(view, suspect) for suspect in suspects}
+        guilty, beyond, untried = accused(one.run, suspects, one.emulate, costs)
+        compared |= {suspect.key: True for suspect in suspects if suspect not in beyond}
+        took, usual = about_time(one.slow.done.took_ps), about_time(one.slow.usual_ps)
+        lines = [f"compared around {one.slow.label} alone: it took {took}, the median {usual}"]
+        if untried:
+            lines.append(f"{counted(untried, 'suspect')} not compared: that takes too many events")
+        for suspect in guilty:
+            if suspect.gains_time and suspect.finding.key not in best:
+                best[suspect.finding.key] = suspect.beside_of(lines)
+    named = sorted(best.values(), key=lambda one: one.order())
+    rest = [one for one in relevant if one.key not in compared and one.key not in best]
+    return named + [Accused(one) for one in rest if not (named and one.cause in LAST)]
 
 
 def _behind_others(view: View) -> frozenset[str]:
@@ -303,14 +352,26 @@ def matters(view: View, finding: Finding) -> bool:
         return True
     if finding.alarms and view.alarms():
         return True
-    grown = slower(view, finding.since_ps)
+    grown = slower(view, finding.since_ps, finding.until_ps)
     if finding.has_impact and (grown is None or finding.since_ps < 0):
         return True
-    return grown is not None and grown[1] >= SLOWER_PERMILLE
+    if grown is not None and grown[1] >= SLOWER_PERMILLE:
+        return True
+    return finding.cause not in MEANT and _happened_under(view, finding) is not None
+
+
+def _happened_under(view: View, finding: Finding) -> SlowOperation | None:
+    """The operation many medians long that a finding can explain."""
+    return happened_under(view, finding, most_ps(view, finding))
 
 
 def _slowdown(view: View, finding: Finding) -> list[str]:
-    grown = slower(view, finding.since_ps)
-    if grown is None or grown[1] < SLOWER_PERMILLE:
-        return []
-    return [f"{grown[0]}: {grown[1] // 10}% more time since"]
+    grown = slower(view, finding.since_ps, finding.until_ps)
+    lines = []
+    if grown is not None and grown[1] >= SLOWER_PERMILLE:
+        lines.append(f"{grown[0]}: {grown[1] // 10}% more time since")
+    under = None if finding.cause in MEANT else _happened_under(view, finding)
+    if under is not None:
+        times = f"{under.done.took_ps / max(under.usual_ps, 1):.0f} times the median"
+        lines.append(f"{under.label} took {about_time(under.done.took_ps)} meanwhile, {times}")
+    return lines

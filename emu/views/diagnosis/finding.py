@@ -35,6 +35,8 @@ class Finding(NamedTuple):
     """Whether the evidence itself shows an impact where there is no earlier time to compare with."""
     item: int = -1
     """What of the configuration drifted (`emu.counts.device_state`)."""
+    until_ps: int = -1
+    """When it ended, as far as is known; -1 where it lasts, or nothing tells."""
     setting: tuple[str, str] = ("", "")
     """A key of the scenario and the value that repairs it; empty where it is no setting."""
 

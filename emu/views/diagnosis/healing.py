@@ -154,6 +154,11 @@ class Accused(NamedTuple):
         """The same with lines to be said beside it."""
         return self._replace(notes=(*self.notes, *lines))
 
+    def order(self) -> tuple[bool, bool, float, int]:
+        """Sorted by this, what gives back most comes first."""
+        assert self.gain is not None
+        return self.gain.order()
+
     @property
     def gain_of(self) -> str:
         """The job that gains most time; empty if none does."""
@@ -380,10 +385,10 @@ def _healed_alone(
 ) -> dict[str, _Tried]:
     """By key, what healing a suspect comes to; of many, what can cost most is healed first."""
     known: list[_Tried] = []
-    for group in (jobs, parts):
+    for group in (parts, jobs):
         by_cost = sorted(group, key=lambda one: -costs.get(one.key, 0))
         if len(group) <= MOST_HEALED:
-            for one in group:
+            for one in by_cost:
                 _one_by_one(run, [one], emulate, known)
         elif group is jobs:
             _jobs_in_halves(run, by_cost, emulate, known)
@@ -482,7 +487,7 @@ def _hidden(
             gains = [one for one in gains if one.gains_time or one.finding not in counted]
         if not gains:
             break
-        gains.sort(key=_order)
+        gains.sort(key=Accused.order)
         found += gains
         base.append(gains[0].finding)
     return found + _joint(run, suspects, (*guilty, *found), emulate)
@@ -538,11 +543,6 @@ def _beside(
     return _that_stand(found, run, emulate) if run.chaotic else found
 
 
-def _order(one: Accused) -> tuple[bool, bool, float, int]:
-    assert one.gain is not None
-    return one.gain.order()
-
-
 def _crowds(
     run: Run,
     jobs: Sequence[Finding],
@@ -592,7 +592,7 @@ def _with_crowds(guilty: Sequence[Accused], crowds: Sequence[Accused]) -> list[A
     """Each finding once, with its largest gain; gains of other jobs are said beside the first."""
     best: dict[str, Accused] = {}
     beside: dict[str, Gain] = {}
-    for one in sorted((*crowds, *guilty), key=_order):
+    for one in sorted((*crowds, *guilty), key=Accused.order):
         assert one.gain is not None
         if one.finding.key not in best:
             best[one.finding.key] = one

@@ -83,18 +83,26 @@ class Done(NamedTuple):
     """What, by which algorithm, how large: what repeats has the same."""
     start_ps: int
     end_ps: int
+    number: int = -1
+    """Its place in the job."""
+
+    @property
+    def took_ps(self) -> int:
+        """How long it took."""
+        return self.end_ps - self.start_ps
 
 
 def operations(view: View, plan: JobPlan) -> list[Done]:
     """The operations of a job that ended, in order."""
     return [
-        Done(_kind(plan, operation), start_ps, end_ps)
+        Done(kind_of(plan, operation), start_ps, end_ps, operation)
         for number, operation, start_ps, end_ps, _ in view.rows(view.topology.controller, "operations")
         if number == plan.job
     ]
 
 
-def _kind(plan: JobPlan, operation: int) -> tuple[str, str, int]:
+def kind_of(plan: JobPlan, operation: int) -> tuple[str, str, int]:
+    """What an operation of a job is: what repeats has the same."""
     if not plan.collectives:
         return ("step", "", 0)
     one = plan.collectives[operation % len(plan.collectives)]
@@ -106,11 +114,82 @@ def _under_way(view: View, plan: JobPlan, ended: list[Done]) -> Done | None:
     if view.cut is None or not ended:
         return None
     rows = view.rows(view.topology.controller, "operations")
-    kind = _kind(plan, max(row[1] for row in rows if row[0] == plan.job) + 1)
+    number = max(row[1] for row in rows if row[0] == plan.job) + 1
+    kind = kind_of(plan, number)
     start_ps = view.cut.begun_ps(ended[-1].end_ps)
     took_ps = view.cut.under_way_ps(start_ps)
     longest_ps = max((one.end_ps - one.start_ps for one in ended if one.kind == kind), default=took_ps)
-    return Done(kind, start_ps, start_ps + took_ps) if took_ps > longest_ps else None
+    return Done(kind, start_ps, start_ps + took_ps, number) if took_ps > longest_ps else None
+
+
+MANY_MEDIANS: Final = 3
+"""So many times as long as the median of its kind an operation takes on no fabric that is well."""
+FEWEST: Final = 4
+"""Operations of a kind of which there has to be a median."""
+
+
+class SlowOperation(NamedTuple):
+    """An operation that took longer than others of its kind in the same job."""
+
+    job: str
+    done: Done
+    usual_ps: int
+    """The median of its kind."""
+    quick_ps: int
+    """The median of the quicker quarter of its kind."""
+
+    @property
+    def label(self) -> str:
+        """What it is called where it is compared with itself."""
+        return f"operation {self.done.number} of {self.job}"
+
+    @property
+    def excess_ps(self) -> int:
+        """What it took beyond the quicker quarter of its kind."""
+        return self.done.took_ps - self.quick_ps
+
+    @property
+    def many_medians(self) -> bool:
+        """Whether it took many times the median."""
+        return self.done.took_ps >= MANY_MEDIANS * self.usual_ps
+
+    def during(self, finding: Finding) -> bool:
+        """Whether what was found was there while it went on, as far as is known."""
+        begun = finding.since_ps < self.done.end_ps
+        return begun and not 0 <= finding.until_ps <= self.done.start_ps
+
+
+def slow_operations(view: View) -> list[SlowOperation]:
+    """The operations that took `SLOWER_PERMILLE` longer than the quicker quarter of their kind, that which
+    took most beyond it first.
+    """
+    found: list[SlowOperation] = []
+    for plan in view.plans:
+        done = operations(view, plan) if plan.enabled else []
+        if present := _under_way(view, plan, done):
+            done.append(present)
+        for kind in dict.fromkeys(one.kind for one in done):
+            alike = [one for one in done if one.kind == kind]
+            if len(alike) < FEWEST:
+                continue
+            times = sorted(one.took_ps for one in alike)
+            usual_ps, quick_ps = median_low(times), median_low(times[: max(len(times) // 4, 1)])
+            found += [
+                SlowOperation(plan.name, one, usual_ps, quick_ps)
+                for one in alike
+                if risen(one.took_ps, quick_ps)
+            ]
+    return sorted(found, key=lambda one: (-one.excess_ps, one.done.start_ps))
+
+
+def happened_under(view: View, finding: Finding, most_ps: int) -> SlowOperation | None:
+    """An operation many medians long under which a finding was there that can have cost `most_ps`, at least
+    half of what it took too long; None without one.
+    """
+    for one in slow_operations(view):
+        if one.many_medians and one.during(finding) and 2 * most_ps >= one.excess_ps:
+            return one
+    return None
 
 
 def failed_jobs(view: View) -> dict[str, str]:
@@ -118,8 +197,10 @@ def failed_jobs(view: View) -> dict[str, str]:
     return {name: job.status for name, job in view.jobs.items() if job.status not in (SUCCESS, DISABLED)}
 
 
-def slowdown_permille(view: View, plan: JobPlan, since_ps: int) -> int | None:
-    """By how much a job's time grew after a moment, in thousandths of what it would have been."""
+def slowdown_permille(view: View, plan: JobPlan, since_ps: int, until_ps: int = -1) -> int | None:
+    """By how much a job's time grew after a moment, in thousandths of what it would have been; up to another,
+    where that is known: what began later is due to something else.
+    """
     before: dict[tuple[str, str, int], list[int]] = {}
     excess_ps = 0
     compared = False
@@ -135,7 +216,9 @@ def slowdown_permille(view: View, plan: JobPlan, since_ps: int) -> int | None:
         usual = before.get(done.kind)
         if done.end_ps <= since_ps:
             before.setdefault(done.kind, []).append(time_ps)
-        elif usual and max(usual) * 1000 <= min(usual) * UNSTEADY_PERMILLE:
+        elif 0 <= until_ps <= done.start_ps:
+            break
+        elif usual and _steady(usual):
             compared = True
             excess_ps += time_ps - median_low(usual)
     if not compared:
@@ -144,13 +227,22 @@ def slowdown_permille(view: View, plan: JobPlan, since_ps: int) -> int | None:
     return excess_ps * 1000 // max(span_ps - excess_ps, 1)
 
 
-def slower(view: View, since_ps: int) -> tuple[str, int] | None:
-    """The job that suffered most after a moment and by how much; None where no job can be compared."""
+def _steady(usual: list[int]) -> bool:
+    """Whether operations took nearly the same time, but for one in four of `FEWEST` or more."""
+    times = sorted(usual)
+    times = times[: len(times) - len(times) // FEWEST]
+    return times[-1] * 1000 <= times[0] * UNSTEADY_PERMILLE
+
+
+def slower(view: View, since_ps: int, until_ps: int = -1) -> tuple[str, int] | None:
+    """The job that suffered most after a moment, up to another, and by how much; None where no job can be
+    compared.
+    """
     found: tuple[str, int] | None = None
     for plan in view.plans:
         if not plan.enabled:
             continue
-        grown = slowdown_permille(view, plan, since_ps)
+        grown = slowdown_permille(view, plan, since_ps, until_ps)
         if grown is not None and (found is None or grown > found[1]):
             found = (plan.name, grown)
     return found

@@ -20,6 +20,8 @@ from emu.views.diagnosis.view import View
 
 MOST_SPANS = 3
 MOST_NICS = 4
+_UNTIL_BACK = ("link_down", "link_flap", "switch_down", "nic_down")
+"""What is over once its links have their signal again."""
 
 
 class Dark(NamedTuple):
@@ -36,6 +38,11 @@ class Dark(NamedTuple):
     def since_ps(self) -> int:
         """The first time that is known of."""
         return self.spans[0][0]
+
+    @property
+    def until_ps(self) -> int:
+        """When it had its signal again; -1 if it never had."""
+        return -1 if any(end_ps < 0 for _, end_ps in self.spans) else max(end_ps for _, end_ps in self.spans)
 
     def covers(self, at_ps: int) -> bool:
         """Whether it had no signal then."""
@@ -58,6 +65,9 @@ def found(view: View) -> Iterator[Finding]:
 
 def _with_paths(view: View, finding: Finding, links: Sequence[Dark]) -> Finding:
     """A finding with the planes of its links, and whose paths were given up, where NICs own the paths."""
+    ends = [one.until_ps for one in links]
+    if ends and min(ends) >= 0 and finding.cause in _UNTIL_BACK:
+        finding = finding._replace(until_ps=max(ends))
     transport = view.scenario.transport
     of_switch = planes(view.topology)
     of_links = sorted({of_switch[end] for one in links for end, _ in one.ends if end in of_switch})

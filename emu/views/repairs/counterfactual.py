@@ -6,6 +6,8 @@ fault is left out if it strikes a component that is healed, whatever kind of fau
 what is sound changes nothing, and a run that is known already is not run again.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -63,7 +65,8 @@ from emu.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
 from emu.views.diagnosis.chaos import nudge_ps
 from emu.views.diagnosis.finding import BIT_ERRORS, CONTENTION, EVERYTHING, GIVEN, ODD, TIMER_SHORT, Finding
 from emu.views.diagnosis.fleet import differences, like_the_fleet, overridden
-from emu.views.diagnosis.view import alarmed, answering, counted_by, cut_of, times_of
+from emu.views.diagnosis.impact import SlowOperation, kind_of, operations
+from emu.views.diagnosis.view import View, alarmed, answering, counted_by, cut_of, times_of
 
 QUIET_S: Final = 3600.0
 """Between reports of progress: nobody listens to these runs."""
@@ -376,7 +379,8 @@ class Counterfactuals:
         self._slowed = {one.name for one in scenario.jobs if getattr(one.workload, "stragglers", ())}
         """Jobs with ranks that the scenario makes slower."""
         self._targets = measured
-        self._left = most_events
+        self.left = most_events
+        """How many events are left."""
         self.end_ps = end_ps
         self.events = events
         self._faults: dict[bool, tuple[Fault, ...]] = {}
@@ -387,9 +391,14 @@ class Counterfactuals:
         """What was answered, the same once."""
 
     @property
+    def _least_end_ps(self) -> int:
+        """From when on a job that is not done was cut short."""
+        return self.end_ps
+
+    @property
     def affordable(self) -> bool:
         """Whether there is room for a run."""
-        return self.events <= self._left
+        return self.events <= self.left
 
     def __call__(self, suspects: Sequence[Finding], nudge_ns: int = 0) -> Counterfactual | None:
         """The run with what is suspected as built, or left out, and NICs slower by so much; None where that
@@ -448,20 +457,27 @@ class Counterfactuals:
     def _emulated(
         self, faults: tuple[Fault, ...], changed: Changed, *, cabling: bool
     ) -> Counterfactual | None:
-        if not self.affordable:  # nor is told what another run has shown: who cannot run does not know
-            return None
         key = self._key(faults, changed, cabling=cabling)
         if key not in self._known:
-            self._left -= self.events
+            if not self.affordable:
+                return None
             fabric = self._fabric if cabling else self._topology
             scenario = changed.of(self._intended, fabric)
             if changed.odd:
                 swapped = () if cabling else self._scenario.faults
                 fabric = build_topology(scenario.model_copy(update={"faults": swapped}))
                 faults = _felt(faults, scenario, fabric)
-            outcome = emulated(scenario, fabric, self.end_ps, faults)
+            outcome = self._run(scenario, fabric, faults)
             self._known[key] = self._measured(outcome, changed.left_out)
         return self._known[key]
+
+    def _run(
+        self, scenario: Scenario, fabric: Topology, faults: tuple[Fault, ...], end_ps: int | None = None
+    ) -> Outcome:
+        """Emulate to the end, or until `end_ps`; what it took is no more left."""
+        outcome = emulated(scenario, fabric, self.end_ps if end_ps is None else end_ps, faults)
+        self.left -= sum(record.executed for record in outcome.devices)
+        return outcome
 
     def remember(self, outcome: Outcome) -> None:
         """The run in which everything was as intended, which was emulated already."""
@@ -473,7 +489,7 @@ class Counterfactuals:
         shown = answering(self._topology, map(shown_of, outcome.devices))
         times = times_of(jobs, self._plans, operations, cut_of(self._intended, outcome.virtual_ps))
         well = [SUCCESS, DISABLED]
-        if outcome.virtual_ps >= self.end_ps:  # what was cut short here has not failed
+        if outcome.virtual_ps >= self._least_end_ps:  # what was cut short here has not failed
             well.append(UNFINISHED)
         return Counterfactual(
             healed=[],
@@ -499,6 +515,169 @@ class Counterfactuals:
                 name = f"{nodes[node].name}>{nodes[end.peer].name}"
                 found.append((-load / end.rate_bps, name, round(1 - left / load, 6)))
         return {name: share for _, name, share in sorted(found)[:MOST_SHARED]}
+
+
+class Stretch(NamedTuple):
+    """A part of a run around a slow operation, and when it is where the jobs begin anew."""
+
+    job: str
+    plan: JobPlan
+    label: str
+    kind: tuple[str, str, int]
+    shift_ps: int
+    """What was at this time is at 0."""
+    length_ps: int
+    over: tuple[str, ...] = ()
+    """Jobs that had ended before it."""
+    permille: int = 1000
+    """Which part of the events of the whole run it has, as far as the operations of its job tell."""
+    number: int = 0
+    """The operation where the jobs begin anew."""
+    usual_end_ps: int = 0
+    """When that is over if it takes no longer than usual."""
+
+    def of(self, scenario: Scenario) -> Scenario:
+        """The scenario with jobs as they are when it begins."""
+        jobs = tuple(
+            one.model_copy(update={"enabled": one.enabled and one.name not in self.over} | self._start(one))
+            for one in scenario.jobs
+        )
+        return scenario.model_copy(update={"jobs": jobs})
+
+    def _start(self, one: JobSection) -> dict[str, int]:
+        own = one.name == self.job
+        return {} if own or not one.start_ps else {"start_ps": max(one.start_ps - self.shift_ps, 0)}
+
+    def moved(self, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+        """What happens in it and what still lasts when it begins, in the same order."""
+        found = []
+        for fault in faults:
+            begin_ps, end_ps = fault.begin_ps - self.shift_ps, fault.end_ps - self.shift_ps
+            if begin_ps < self.length_ps and (fault.end_ps == 0 or end_ps > 0):
+                late_ps = len(found) if begin_ps < 0 else begin_ps  # one after the other
+                last_ps = 0 if fault.end_ps == 0 else max(end_ps, late_ps + 1)
+                found.append(fault._replace(begin_ps=late_ps, end_ps=last_ps))
+        return tuple(found)
+
+    def took_ps(self, rows: Sequence[Sequence[int]], end_ps: int, delay_ps: int) -> int:
+        """The longest operation of the kind, that under way at the end included."""
+        own = [row for row in rows if row[0] == self.plan.job]
+        times = [row[3] - row[2] for row in own if kind_of(self.plan, row[1]) == self.kind]
+        present = own[-1][1] + 1 if own else 0
+        if kind_of(self.plan, present) == self.kind:
+            begun_ps = own[-1][3] + 2 * delay_ps if own else delay_ps
+            times.append(end_ps - delay_ps - begun_ps)
+        return max(times, default=0)
+
+
+class Stretched(Counterfactuals):
+    """The runs of a stretch around a slow operation: the jobs begin anew, as in the round before it, with
+    what happened in the stretch and what still lasted then.
+
+    Jobs begin with empty queues and queue pairs that have sent nothing, so the stretch with everything that
+    happened is emulated too, and only compared where the operation is slow there as well.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        topology: Topology,
+        plans: Sequence[JobPlan],
+        stretch: Stretch,
+        events: int,
+        most_events: int,
+        measured: MeasuredTargets = NONE_MEASURED,
+        loads: Mapping[Port, int] = MappingProxyType({}),
+        ran_ps: int = int(NEVER_PS),
+    ) -> None:
+        """`events` is what one run of it is taken to have."""
+        none = Counterfactual(healed=[], jobs={}, failed={}, alarms={})
+        scenario = stretch.of(scenario)
+        super().__init__(
+            scenario, topology, plans, none, events, most_events, stretch.length_ps, measured, loads, ran_ps
+        )
+        self._stretch = stretch
+        self._known.clear()
+        self._faults.clear()
+
+    @property
+    def _least_end_ps(self) -> int:
+        return min(self._stretch.usual_end_ps, self.end_ps)
+
+    def _all(self, *, cabling: bool) -> tuple[Fault, ...]:
+        stretch: Stretch | None = getattr(self, "_stretch", None)
+        known = cabling in self._faults
+        found = super()._all(cabling=cabling)
+        if stretch is not None and not known:
+            found = self._faults[cabling] = stretch.moved(found)
+        return found
+
+    def _run(
+        self, scenario: Scenario, fabric: Topology, faults: tuple[Fault, ...], end_ps: int | None = None
+    ) -> Outcome:
+        """Emulate until the operation is over where it takes no longer than usual; else to the end."""
+        stretch = self._stretch
+        outcome = super()._run(scenario, fabric, faults, min(stretch.usual_end_ps, self.end_ps))
+        rows = [row for record in outcome.devices for row in record.results.get("operations", ())]
+        if any(row[0] == stretch.plan.job and row[1] >= stretch.number for row in rows):
+            return outcome
+        return super()._run(scenario, fabric, faults, end_ps) if self.affordable else outcome
+
+    def _measured(self, outcome: Outcome, left_out: tuple[str, ...] = ()) -> Counterfactual:
+        found = super()._measured(outcome, left_out)
+        stretch = self._stretch
+        rows = [row for record in outcome.devices for row in record.results.get("operations", ())]
+        took_ps = stretch.took_ps(
+            sorted(rows), outcome.virtual_ps, self._intended.control.management_delay_ps
+        )
+        times = {} if stretch.job in found.failed else {stretch.label: took_ps}
+        return found.model_copy(update={"jobs": times, "around": stretch.label})
+
+
+def stretch_around(view: View, slow: SlowOperation) -> Stretch | None:
+    """The part of a run around a slow operation: from the round before it where jobs repeat, or from the
+    operation before it; None where nothing tells when that began.
+    """
+    plan = next(one for one in view.plans if one.name == slow.job)
+    starts = {one.number: one.start_ps for one in operations(view, plan)} | {
+        slow.done.number: slow.done.start_ps
+    }
+    period = len(plan.collectives) or 1
+    number = slow.done.number
+    first = max(number // period - 1, 0) * period if view.scenario.run.repeat else max(number - 1, 0)
+    kinds = [kind_of(plan, at) for at in range(first, number + 1)]
+    again = next(at for at in range(first + 1) if [kind_of(plan, at + k) for k in range(len(kinds))] == kinds)
+    # A first operation that is forgotten began when the job did.
+    delay_ps = view.scenario.control.management_delay_ps
+    section = next(one for one in view.scenario.jobs if one.name == slow.job)
+    begun_ps = starts.get(again, section.start_ps + delay_ps if again == 0 else None)
+    if first not in starts or begun_ps is None:
+        return None
+    shift_ps = max(starts[first] - begun_ps, 0)
+    length_ps = slow.done.end_ps - shift_ps + 2 * slow.usual_ps + 4 * delay_ps
+    over = tuple(
+        name
+        for name, job in view.jobs.items()
+        if job.end_ps is not None and job.end_ps <= shift_ps and not view.scenario.run.repeat
+    )
+    count = number - first + 1
+    permille = 1000 * (2 * count + 2) // (max(starts) + 1)
+    if len(view.plans) > len(over) + 1:  # others go on meanwhile
+        permille = max(permille, 1000 * length_ps // max(view.end_ps, 1))
+    usual_end_ps = begun_ps + 2 * count * (slow.usual_ps + 2 * delay_ps)
+    where = again + number - first
+    return Stretch(
+        slow.job,
+        plan,
+        slow.label,
+        slow.done.kind,
+        shift_ps,
+        length_ps,
+        over,
+        permille,
+        where,
+        usual_end_ps,
+    )
 
 
 def _felt(faults: tuple[Fault, ...], scenario: Scenario, fabric: Topology) -> tuple[Fault, ...]:

@@ -37,13 +37,22 @@ from emu.scenario.traffic_classes import class_foreseen
 from emu.stored_run import StoredRun, stored_run
 from emu.summary.fabric import other_group_rows, uplink_rows
 from emu.summary.jobs import SUCCESS, job_rows
-from emu.views.diagnosis.causes import broke_off, diagnose, findings, undecided
+from emu.views.diagnosis.causes import Compared, broke_off, diagnose, findings, undecided
 from emu.views.diagnosis.configuration import changes
 from emu.views.diagnosis.finding import MEANT
-from emu.views.diagnosis.healing import Emulate
-from emu.views.diagnosis.impact import failed_jobs, loads_of
+from emu.views.diagnosis.healing import Emulate, Run
+from emu.views.diagnosis.impact import SlowOperation, failed_jobs, loads_of, slow_operations
 from emu.views.diagnosis.view import Moves, View, alarmed, cut_of, times_of
-from emu.views.repairs.counterfactual import LONGER, NONE_MEASURED, Counterfactuals, as_intended, emulated
+from emu.views.repairs.counterfactual import (
+    LONGER,
+    NONE_MEASURED,
+    Counterfactuals,
+    Stretch,
+    Stretched,
+    as_intended,
+    emulated,
+    stretch_around,
+)
 
 MOST_EVENTS: Final = 20_000_000
 """A run that takes more is not run again for comparison: some 20 s of compiled code."""
@@ -93,13 +102,19 @@ def diagnosed(
     reference = None
     if scenario.faults and undecided(view) and events <= most:
         reference = reference_of(intended, topology, plans, span_ps, runs)
-    found = diagnose(view, reference, runs if runs.affordable else None)
+    stretches: list[Compared] = []
+    if whole * (len(suspects) + 1) > most and not broke_off(view):
+        stretches = _stretches(scenario, cabled, view, whole, most, measured)
+    found = diagnose(view, reference, runs if runs.affordable else None, stretches)
+    kept = tuple(runs.kept) + tuple(one for stretch in stretches for one in _kept(stretch))
+    if any(one.around and one.healed for one in kept):
+        return Judged(found, reference, kept, None, changed)
     uncompared = None
     if scenario.faults and undecided(view) and reference is None:
         uncompared = events
     elif runs.exhausted or not runs.affordable:
         uncompared = runs.events
-    return Judged(found, reference, tuple(runs.kept), uncompared, changed)
+    return Judged(found, reference, kept, uncompared, changed)
 
 
 def _runs(
@@ -117,14 +132,84 @@ def _runs(
     elif broke_off(view):
         end_ps, events = LONGER * view.end_ps, LONGER * events
     own = Counterfactual(healed=[], jobs=view.times(), failed=failed_jobs(view), alarms=view.alarmed())
-    loads = {
+    return Counterfactuals(
+        scenario, cabled, view.plans, own, events, most, end_ps, measured, _loads(view), view.end_ps
+    )
+
+
+def _loads(view: View) -> dict[tuple[int, int], int]:
+    """What each fabric port sent."""
+    return {
         (node, port): view.total(PORT_TRANSMIT_PAYLOAD_BYTES, node, port)
         for node in view.networked()
         for port, _ in view.fabric_ports(node)
     }
-    return Counterfactuals(
-        scenario, cabled, view.plans, own, events, most, end_ps, measured, loads, view.end_ps
-    )
+
+
+FEWEST_RUNS: Final = 2
+"""Runs of a stretch that there has to be room for: with everything that happened, and with one suspect
+healed."""
+MOST_STRETCHES: Final = 3
+"""Slow operations around which a run is compared that is too large to be compared as a whole."""
+
+
+def _stretches(
+    scenario: Scenario,
+    cabled: Topology,
+    view: View,
+    events: int,
+    most: int,
+    measured: MeasuredTargets,
+) -> list[Compared]:
+    """Stretches around the slowest operations that are as slow where they are emulated by themselves, as far
+    as so many events allow: of several that share them equally, or the first alone.
+    """
+    chosen = _slowest(view)
+    each = [events * stretch.permille // 1000 for _, stretch in chosen]
+    share = most // max(len(chosen), 1)
+    if each and max(each) * FEWEST_RUNS > share:
+        chosen, share = chosen[:1], most
+    found: list[Compared] = []
+    for (slow, stretch), one in zip(chosen, each, strict=False):
+        runs = Stretched(
+            scenario, cabled, view.plans, stretch, one, share, measured, _loads(view), view.end_ps
+        )
+        own = runs(()) if one * FEWEST_RUNS <= share else None
+        if own is not None and own.jobs.get(slow.label, 0) >= slow.quick_ps + slow.excess_ps // 2:
+            found.append(Compared(slow, _run_of(own), runs))
+    return found
+
+
+def _slowest(view: View) -> list[tuple[SlowOperation, Stretch]]:
+    """The slowest operations that did not overlap, and the stretches around them."""
+    found: list[tuple[SlowOperation, Stretch]] = []
+    for slow in slow_operations(view):
+        done = slow.done
+        if any(one.done.start_ps < done.end_ps and done.start_ps < one.done.end_ps for one, _ in found):
+            continue
+        stretch = stretch_around(view, slow)
+        if stretch is not None:
+            found.append((slow, stretch))
+        if len(found) == MOST_STRETCHES:
+            break
+    return found
+
+
+def _run_of(own: Counterfactual) -> Run:
+    """What a stretch came to with everything that happened."""
+    return Run(own.jobs, own.failed, own.alarms, own.under_way, own.until_ps)
+
+
+def _stored_stretches(view: View, kept: Sequence[Counterfactual]) -> list[Compared]:
+    """The stretches whose runs were kept."""
+    slow = {one.label: one for one in slow_operations(view)}
+    owns = [one for one in kept if one.around in slow and not one.healed and not one.nudge_ns]
+    return [Compared(slow[own.around], _run_of(own), _reported_by(kept, own.around)) for own in owns]
+
+
+def _kept(stretch: Compared) -> list[Counterfactual]:
+    assert isinstance(stretch.emulate, Stretched)
+    return stretch.emulate.kept
 
 
 def _span_ps(view: View, events: int, most: int) -> int | None:
@@ -217,18 +302,21 @@ def diagnose_directory(
     if summary.fidelity == "flow":
         raise UsageError(f"{path}: a run at flow level has no causes; accepted: one with fidelity: packet")
     reference = summary.reference if baseline is None else reference_in(baseline)
-    known: Emulate | None = _reported_by(summary.counterfactuals) if summary.counterfactuals else None
+    kept = summary.counterfactuals
+    known: Emulate | None = _reported_by(kept) if any(not one.around for one in kept) else None
+    stretches = _stored_stretches(view, kept)
     if emulate:
         cabled = build_topology(run.scenario)
         known = _runs(run.scenario, cabled, view, summary.engine.events, int(NEVER_PS), run.measured)
         span_ps = _span_ps(view, summary.engine.events, int(NEVER_PS))
         reference = reference_of(view.scenario, view.topology, view.plans, span_ps)
-    return summary, diagnose(view, reference, known)
+        stretches = []
+    return summary, diagnose(view, reference, known, stretches)
 
 
-def _reported_by(counterfactuals: Sequence[Counterfactual]) -> Emulate:
-    """The answers that were kept."""
-    known = {(tuple(one.healed), one.nudge_ns): one for one in counterfactuals}
+def _reported_by(counterfactuals: Sequence[Counterfactual], around: str = "") -> Emulate:
+    """The answers that were kept, of the whole run or of a stretch around an operation."""
+    known = {(tuple(one.healed), one.nudge_ns): one for one in counterfactuals if one.around == around}
     return lambda suspects, nudge_ns=0: known.get((tuple(one.key for one in suspects), nudge_ns))
 
 
