@@ -550,7 +550,7 @@ class Stretch(NamedTuple):
 
     def moved(self, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
         """What happens in it and what still lasts when it begins, in the same order."""
-        found = []
+        found: list[Fault] = []
         for fault in faults:
             begin_ps, end_ps = fault.begin_ps - self.shift_ps, fault.end_ps - self.shift_ps
             if begin_ps < self.length_ps and (fault.end_ps == 0 or end_ps > 0):
