@@ -628,7 +628,7 @@ class Stretched(Counterfactuals):
         stretch = self._stretch
         rows = [row for record in outcome.devices for row in record.results.get("operations", ())]
         took_ps = stretch.took_ps(
-            sorted(rows), outcome.virtual_ps, self._intended.control.management_delay_ps
+            sorted(map(list, rows)), outcome.virtual_ps, self._intended.control.management_delay_ps
         )
         times = {} if stretch.job in found.failed else {stretch.label: took_ps}
         return found.model_copy(update={"jobs": times, "around": stretch.label})
