@@ -115,6 +115,36 @@ def flows_csv(jobs: Mapping[str, Job]) -> str:
     return csv_text(["job", *columns], rows)
 
 
+OPERATIONS: Final = "operations.csv"
+_OPERATION: Final = ("job", "operation", "start_ps", "end_ps", "status")
+
+
+def operations_csv(records: Sequence[DeviceRecord]) -> str:
+    """One row for each operation that the controller saw end: the job's number, the operation's, times and
+    status (0: success)."""
+    rows = [row for record in records for row in record.results.get("operations", ())]
+    return csv_text(list(_OPERATION), [list(row) for row in rows])
+
+
+def operations_of(directory: Path) -> list[tuple[int, ...]] | None:
+    """The same read back; None of a run that did not write them."""
+    path = directory / OPERATIONS
+    if not path.is_file():
+        return None
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except UnicodeDecodeError:
+        lines = []
+    rows = [line.split(",") for line in lines[1:]]
+    known = [",".join(_OPERATION)] == lines[:1]
+    if not known or any(len(row) != len(_OPERATION) or not all(map(str.isdecimal, row)) for row in rows):
+        raise UsageError(f"{path}: is no list of operations; {ACCEPTED_OPERATIONS}")
+    return [tuple(map(int, row)) for row in rows]
+
+
+ACCEPTED_OPERATIONS: Final = f"accepted: the file that a run wrote, with {', '.join(_OPERATION)}"
+
+
 def collectives_csv(jobs: Mapping[str, Job]) -> str:
     """One row for each operation of each job."""
     columns = list(Collective.model_fields)
@@ -133,6 +163,7 @@ FILES: Final = (
     "ports.csv",
     "flows.csv",
     "collectives.csv",
+    OPERATIONS,
     "journal.jsonl",
     "samples.jsonl",
     "digests.jsonl",
@@ -429,6 +460,7 @@ class RunDirectory:
         if any("events" in record.recorded for record in records):
             write_whole(self.path / "timeline.jsonl", "".join(map(line, event_records(topology, records))))
         write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))
+        write_whole(self.path / OPERATIONS, operations_csv(records))
         for place, content in flight_files.items():
             (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(self.path / place, content)

@@ -39,6 +39,7 @@ from emu.results.busbw import bandwidth_bps, bus_factor
 from emu.results.metrics import (
     COLLECTIVE,
     MEMBER,
+    METRIC_OF,
     algorithm_name,
     collective_name,
     label_text,
@@ -264,8 +265,7 @@ def points_of_operations(one: SeriesExpectation, state: State, span: Span) -> tu
     names: list[str] = []
     points: list[Point] = []
     latest: dict[int, Number] = {}
-    came = _collectives(one, state) if one.metric.labels == COLLECTIVE else _steps(one, state)
-    for end_ps, labels, value in sorted(came, key=lambda row: row.end_ps):
+    for end_ps, labels, value in came(one.metric.key, state):
         if not _fits(one, labels):
             continue
         name = one.series + shown_labels(labels)
@@ -287,7 +287,7 @@ def lines_of_state(
     """The lines of a series that is known at every time, as those of one device, and when they change."""
     names: list[str] = []
     by_time: dict[int, list[int]] = {}
-    for turn in sorted(_turns(one, state), key=lambda turn: turn.time_ps):
+    for turn in turns(one.metric.key, state):
         if not _fits(one, turn.labels):
             continue
         name = one.series + shown_labels(turn.labels)
@@ -307,7 +307,14 @@ def _fits(one: SeriesExpectation, labels: Labels) -> bool:
 # ---- what operations came to
 
 
-def _collectives(one: SeriesExpectation, state: State) -> Iterator[Came]:
+def came(key: str, state: State) -> list[Came]:
+    """What operations came to in a series, in the order in which they ended: durations in ps, bandwidths in
+    bit/s, the MFU as a share."""
+    found = _collectives(key, state) if METRIC_OF[key].labels == COLLECTIVE else _steps(key, state)
+    return sorted(found, key=lambda row: row.end_ps)
+
+
+def _collectives(key: str, state: State) -> Iterator[Came]:
     reported = {plan.name for plan in state.plans if plan.collectives}
     plans = {plan.job: plan for plan in state.plans}
     for number, operation, start_ps, end_ps, status in state.operations:
@@ -315,14 +322,14 @@ def _collectives(one: SeriesExpectation, state: State) -> Iterator[Came]:
         if plan is not None and plan.collectives and status == STATUS_SUCCESS:
             done = plan.collectives[operation % len(plan.collectives)]
             if not done.warmup:
-                yield Came(end_ps, _operation_labels(plan.name, done), _came_to(one, done, end_ps - start_ps))
+                yield Came(end_ps, _operation_labels(plan.name, done), _came_to(key, done, end_ps - start_ps))
     rows = [
         (name, row) for name, job in state.jobs.items() if name not in reported for row in job.collectives
     ]
     for name, row in rows:
         if row.end_ps is not None and row.start_ps is not None and row.status == SUCCESS:
             yield Came(
-                row.end_ps, _operation_labels(name, row), _came_to(one, row, row.end_ps - row.start_ps)
+                row.end_ps, _operation_labels(name, row), _came_to(key, row, row.end_ps - row.start_ps)
             )
 
 
@@ -337,23 +344,23 @@ def _operation_labels(job: str, one: Collective | CollectivePlan) -> Labels:
     }
 
 
-def _came_to(one: SeriesExpectation, done: Collective | CollectivePlan, time_ps: int) -> Number:
-    if one.metric.key == "collective_exec_time_ps":
+def _came_to(key: str, done: Collective | CollectivePlan, time_ps: int) -> Number:
+    if key == "collective_exec_time_ps":
         return time_ps
-    bus = one.metric.key == "collective_bus_bandwidth_bytes_per_second"
+    bus = key == "collective_bus_bandwidth_bytes_per_second"
     if isinstance(done, Collective):
         return (done.busbw if bus else done.algbw) or 0
     factor = bus_factor(done.op, done.ranks) if bus else Fraction(1)
     return bandwidth_bps(done.size_bytes, time_ps, factor) or 0
 
 
-def _steps(one: SeriesExpectation, state: State) -> Iterator[Came]:
+def _steps(key: str, state: State) -> Iterator[Came]:
     plans = {plan.job: plan for plan in state.plans}
     for number, _, start_ps, end_ps, status in state.operations:
         plan = plans.get(number)
         if plan is None or plan.collectives or status != STATUS_SUCCESS:
             continue
-        if one.metric.key == "job_step_time_ps":
+        if key == "job_step_time_ps":
             yield Came(end_ps, {"job_name": plan.name}, end_ps - start_ps)
         else:
             mfu_ppm = plan.facts.step_mfu_ppm(plan.ranks, end_ps - start_ps)
@@ -364,8 +371,12 @@ def _steps(one: SeriesExpectation, state: State) -> Iterator[Came]:
 # ---- how jobs and faults stand
 
 
-def _turns(one: SeriesExpectation, state: State) -> Iterator[Turn]:
-    key = one.metric.key
+def turns(key: str, state: State) -> list[Turn]:
+    """When the lines of a series of state take which values, by time."""
+    return sorted(_turns(key, state), key=lambda turn: turn.time_ps)
+
+
+def _turns(key: str, state: State) -> Iterator[Turn]:
     if key in ("faults", "faults_active"):
         yield from _turns_of_faults(state.faults, key == "faults_active")
     elif key == "collectives":

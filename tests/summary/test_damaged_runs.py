@@ -31,7 +31,7 @@ COMMANDS = (
 )
 FILES = (
     *("summary.json", "scenario.yaml", "journal.jsonl", "samples.jsonl", "digests.jsonl", "shown.jsonl"),
-    *("timeline.jsonl", "ports.csv", "collectives.csv"),
+    *("timeline.jsonl", "ports.csv", "collectives.csv", "operations.csv"),
 )
 
 

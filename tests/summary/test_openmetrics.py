@@ -18,6 +18,7 @@ from emu.counts.exposition import START_S, openmetrics
 from emu.results.metrics import seconds
 from emu.run_directory.samples import SampleReader, read_digests
 from tests.summary.prometheus import INSTALLED, Prometheus
+from tests.summary.test_state_series import state_at_end
 
 ROOT = Path(__file__).resolve().parents[2]
 US = 1_000_000
@@ -105,6 +106,53 @@ def test_the_text_has_each_collective_at_its_end_as_the_summary_has_it(tmp_path:
             assert {
                 (one.labels["nranks"], one.labels["n_nodes"], one.labels["collective"]) for one in shown
             } == {(str(done[0]["ranks"]), "2", "AllReduce")}
+
+
+TWO_KINDS = """
+name: both
+topology: {kind: star, hosts: 4, gpus_per_host: 1}
+faults: [{kind: link_down, at: 10us, for: 5us, target: "nic-3-0:tor-0"}]
+transport: {timeout: 4}
+jobs:
+  - name: bench
+    ranks: [0, 1]
+    workload: {kind: collective, op: all_reduce, sizes: [64KiB, 256KiB], warmup: 0}
+  - name: train
+    ranks: [2, 3]
+    workload:
+      kind: program
+      steps: 3
+      operations: [{do: compute, time: 20us}, {do: all_reduce, size: 64KiB}]
+"""
+OF_JOBS = {
+    "job_operations": "emu_job_operations",
+    "job_running": "emu_job_running",
+    "job_failed": "emu_job_failed",
+    "job_step_time_ps": "emu_job_step_time_seconds",
+    "collectives": "emu_collectives",
+    "collective_exec_time_ps": "emu_collective_exec_time_seconds",
+    "collective_bus_bandwidth_bytes_per_second": "emu_collective_bus_bandwidth_bytes_per_second",
+}
+"""Series of jobs and collectives, by what the export calls their families."""
+
+
+def test_series_of_jobs_and_faults_end_as_the_page_of_the_run_had_them(tmp_path: Path) -> None:
+    """A benchmark and steps of training, against what a scrape at the end reads of the devices; and a fault
+    that stands from 10 to 15 us. The export has the collectives within steps, too."""
+    (tmp_path / "both.yaml").write_text(TWO_KINDS, "utf-8")
+    api.run(tmp_path / "both.yaml", local=True, out=tmp_path / "run", diagnose=False)
+    assert main(["export", "openmetrics", str(tmp_path / "run"), "--out", str(tmp_path / "run.om")]) == 0
+    text = (tmp_path / "run.om").read_text(encoding="ascii")
+    families = {one.name: one.samples for one in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+    at_end, _ = state_at_end(str(tmp_path / "both.yaml"))
+    for key, family in OF_JOBS.items():
+        last = {tuple(one.labels.values()): one.value for one in families[family]}
+        scale = 1e12 if key.endswith("_ps") else 1
+        page = {tuple(labels): value / scale for labels, value in at_end[key]}
+        assert page, key
+        assert page == pytest.approx({labels: last[labels] for labels in page}), key
+    stood = [(round(float(one.timestamp) - START_S, 3), one.value) for one in families["emu_faults_active"]]
+    assert {(10.0, 1), (15.0, 0)} <= set(stood)
 
 
 def test_what_is_no_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

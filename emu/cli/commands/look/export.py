@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import click
 
 from actors.fabric.model import FABRIC
+from actors.kernel.counters import Metric, Unit
 from actors.kernel.units import PS_PER_S
 from emu.base.errors import UsageError
-from emu.counts.exposition import START_S, STRETCH, openmetrics
-from emu.results.metrics import algorithm_name, collective_name, size_range
-from emu.run_directory.run_directory import write_pieces
+from emu.counts.exposition import LOOK_BACK_S, START_S, STRETCH, openmetrics
+from emu.preparing import prepare
+from emu.results.metrics import METRIC_OF
+from emu.run_directory.comparison import load_summary
+from emu.run_directory.run_directory import operations_of, write_pieces
 from emu.run_directory.sample_rows import COLUMNS, recorded, tidy_rows, write_parquet
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.spans import plane_names, port_labels
 from emu.stored_run import stored_run
-from emu.summary.jobs import SUCCESS
+from emu.summary.series import Came, State, Turn, came, turns
 from emu.terminal.scenario_options import positive_time_ps, reading
 from emu.views.perfetto.perfetto_tracks import Parts, timeline
 
@@ -104,62 +108,81 @@ def to_openmetrics(run: Path, out: Path | None, start: int, stretch: int) -> int
 Curves = dict[str, list[tuple[tuple[str, ...], list[tuple[int, int]] | None]]]
 
 
+TURNS: Final = ("job_operations", "job_running", "job_failed", "collectives", "faults", "faults_active")
+"""Series that hold a value until they take another."""
+CAME: Final = (
+    "job_step_time_ps",
+    "job_mfu_ppm",
+    "collective_exec_time_ps",
+    "collective_algorithm_bandwidth_bytes_per_second",
+    "collective_bus_bandwidth_bytes_per_second",
+)
+"""Series of what the last operation came to."""
+
+
 def _state(run: Path, stretch: int) -> Curves:
-    """Whom the ports of switches and NICs are connected to, when jobs ran, and their collectives."""
+    """Whom the ports of switches and NICs are connected to, and how jobs, collectives and faults stood: as
+    the metrics page had it, and by the functions that judge expectations."""
     stored = stored_run(run)
-    topology = build_topology(stored.scenario)
+    prepared = prepare(stored.loaded())
+    topology = prepared.topology
     ports: list[tuple[tuple[str, ...], list[tuple[int, int]] | None]] = []
     of_switch = plane_names(topology)
     for number in (*topology.switches, *topology.nics):
         for at, port in enumerate(topology.ports(number)):
             if port.kind == FABRIC:
                 ports.append((port_labels(topology, number, at, of_switch), None))
+    found: Curves = {"port_info": ports}
+    operations = operations_of(run)
+    if not (run / "summary.json").exists() or operations is None:
+        return found
+    summary = load_summary(run)
+    hosts = {job.name: len(set(map(topology.host_of, job.gpus))) for job in prepared.resolved.jobs}
+    jobs = {name: job for name, job in summary.jobs.items() if name in hosts}
+    plans = [plan for plan in prepared.jobs if plan.name in jobs]
+    faults = stored.faults(topology)
+    state = State(jobs, plans, operations, faults, stored.scenario.run.repeat)
     step_ps = PS_PER_S // (1000 * stretch) + 1  # at least a millisecond of the timeline
-    jobs: list[tuple[tuple[str, ...], list[tuple[int, int]] | None]] = []
-    summary = json.loads((run / "summary.json").read_text("utf-8")) if (run / "summary.json").exists() else {}
-    results = summary.get("jobs", {})
-    for name, job in results.items():
-        begin_ps, end_ps = int(job.get("start_ps") or 0), job.get("end_ps")
-        if end_ps is not None:
-            points = {begin_ps: 1, max(int(end_ps) - step_ps, begin_ps): 1, int(end_ps): 0}
-            jobs.append(((name,), sorted(points.items())))
-    hosts = {
-        job.name: len(set(map(topology.host_of, job.gpus))) for job in resolve(stored.scenario, topology).jobs
-    }
-    return {"port_info": ports, "job_running": jobs} | _collectives(results, hosts, step_ps)
+    for key in TURNS:
+        found[key] = _curves(key, turns(key, state), hosts, step_ps, summary.virtual_ps)
+    for key in CAME:
+        found[key] = _curves(key, came(key, state), hosts, step_ps, summary.virtual_ps)
+    return found
 
 
-def _collectives(jobs: Mapping[str, Mapping[str, Any]], hosts: Mapping[str, int], step_ps: int) -> Curves:
-    """The series of collectives that ended well. `hosts` has how many servers a job is on."""
-    keys = (
-        "collectives",
-        "collective_exec_time_ps",
-        "collective_algorithm_bandwidth_bytes_per_second",
-        "collective_bus_bandwidth_bytes_per_second",
-    )
-    found: dict[str, dict[tuple[str, ...], list[tuple[int, int]]]] = {key: {} for key in keys}
-    for name, job in jobs.items():
-        done = [one for one in job.get("collectives") or () if one["status"] == SUCCESS]
-        for one in sorted(done, key=lambda row: int(row["end_ps"])):
-            labels = (
-                name,
-                str(hosts.get(name, 0)),
-                str(one["ranks"]),
-                collective_name(one["op"]),
-                size_range(one["bytes"]),
-                algorithm_name(one["algorithm"]),
-            )
-            end_ps = int(one["end_ps"])
-            count = found["collectives"].setdefault(labels, [(0, 0)])[-1][1] + 1
-            rates = ((one[rate] or 0) // 8 for rate in ("algbw", "busbw"))
-            for key, value in zip(keys, (count, end_ps - one["start_ps"], *rates), strict=True):
-                curve = found[key].setdefault(labels, [])
-                if curve and curve[-1][0] < end_ps - step_ps:
-                    curve.append((end_ps - step_ps, curve[-1][1]))
-                if curve and curve[-1][0] == end_ps:
-                    curve.pop()
-                curve.append((end_ps, value))
-    return {key: list(rows.items()) for key, rows in found.items()}
+def _curves(
+    key: str, rows: Sequence[Turn | Came], hosts: Mapping[str, int], step_ps: int, end_ps: int
+) -> list[tuple[tuple[str, ...], list[tuple[int, int]] | None]]:
+    """A curve for each line: its value where it changes, just before that, and often enough between."""
+    metric = METRIC_OF[key]
+    curves: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+    for time_ps, given, value in rows:
+        labels = dict(given)
+        if "n_nodes" in metric.labels:
+            labels["n_nodes"] = str(hosts.get(labels["comm_name"], 0))
+        curve = curves.setdefault(tuple(labels[name] for name in metric.labels), [])
+        if curve and curve[-1][0] < time_ps - step_ps:
+            curve.append((time_ps - step_ps, curve[-1][1]))
+        if curve and curve[-1][0] >= time_ps:
+            curve.pop()
+        curve.append((time_ps, _as_on_the_page(metric, value)))
+    often_ps = LOOK_BACK_S * 1000 * step_ps
+    return [(labels, list(_held(curve, often_ps, end_ps))) for labels, curve in curves.items()]
+
+
+def _held(curve: Sequence[tuple[int, int]], often_ps: int, end_ps: int) -> Iterator[tuple[int, int]]:
+    """A curve up to the end of the run, with no gap so long that Prometheus would forget the value."""
+    for (time_ps, value), (next_ps, _) in pairwise([*curve, (end_ps, 0)]):
+        yield from ((at_ps, value) for at_ps in range(time_ps, next_ps, often_ps))
+        if time_ps >= next_ps:
+            yield time_ps, value
+
+
+def _as_on_the_page(metric: Metric, value: int | Fraction) -> int:
+    """A value in the unit that the metrics page counts in."""
+    if metric.unit is Unit.BYTES_PER_SECOND:
+        return int(value) // 8
+    return round(value * 10**6) if metric.unit is Unit.PPM else int(value)
 
 
 CSV: Final = """\b
