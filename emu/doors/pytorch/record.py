@@ -17,6 +17,10 @@ FORMAT: Final = 1
 DEFAULT_STREAM: Final = 0
 
 
+class NotRecordedError(NotImplementedError):
+    """A call of the script changes what is computed or sent, and is not modelled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One kernel, or the kernels of one aten operation, on a stream."""

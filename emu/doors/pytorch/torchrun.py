@@ -10,26 +10,23 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from emu.base.errors import EmuError, UsageError
-from emu.base.short_paths import private_directory, remove_private, run_for
 from emu.doors.pytorch.kernels import Gpu, KernelTimes
 from emu.doors.pytorch.player.mail import FAILED, WANTED
+from emu.doors.pytorch.player_process import PlayerProcess
 from emu.doors.pytorch.record import Call, Record
 from emu.doors.pytorch.translate import Role, Translation
 from emu.workload.composing import Program
 
 MOST_ROLES: Final = 64
 """Ranks that are played at once: those of a pipeline wait for one another."""
-MOST_LINES: Final = 200
-"""Lines of the script's own output that are kept of a rank that failed."""
 
 
 class ScriptError(EmuError):
@@ -48,6 +45,10 @@ def check_script(script: str, *, module: bool) -> None:
         )
 
 
+def unseen(*_: object) -> None:
+    """Takes lines that nobody wants to see."""
+
+
 @dataclass
 class Recording:
     """What to play."""
@@ -62,8 +63,11 @@ class Recording:
     module: bool = False
     """The script is the name of a module, as after `python -m`."""
     timeout_s: int = 1800
-    said: list[str] = field(default_factory=list)
-    """What the script printed, of rank 0."""
+    shown: Callable[[str, bool], None] = unseen
+    """Takes each line that the script prints, as it comes, and whether it went to stderr."""
+    reported: Callable[[str], None] = unseen
+    """Takes lines on how far a long recording is."""
+    _processes: list[PlayerProcess] = field(default_factory=list)
 
     def check(self) -> None:
         """Raise UsageError for what cannot be played at all."""
@@ -71,7 +75,11 @@ class Recording:
 
     def roles(self, asked: Sequence[int], reported: Callable[[str], None]) -> list[Role]:
         """Play rank 0, or the ranks asked for, and what rank 0's record shows to differ."""
-        with self._place() as mail, ThreadPoolExecutor(MOST_ROLES) as pool:
+        with (
+            tempfile.TemporaryDirectory(prefix="emu-mail-") as folder,
+            ThreadPoolExecutor(MOST_ROLES) as pool,
+        ):
+            mail = Path(folder)
             playing: dict[int, Future[Record]] = {}
 
             def play_beside(ranks: Iterable[int]) -> None:
@@ -97,31 +105,22 @@ class Recording:
                 records = [playing[rank].result() for rank in roles or [lead]]
             except BaseException:
                 (mail / FAILED).touch()
-                remove_private(mail)  # which ends those that still play
+                for process in self._processes:
+                    process.stop()
                 raise
         if len(records) == 1:
             return [Role(records[0])]
         reported(f"ranks {', '.join(str(one.rank) for one in records)} stand for {self.world}")
         return dealt(records, self.world)
 
-    @contextmanager
-    def _place(self) -> Iterator[Path]:
-        """A directory for records and what ranks send each other. Processes that play end with it, and with
-        this process, however that ends."""
-        place = private_directory(inhabited=True)
-        try:
-            yield place
-        finally:
-            remove_private(place)
+    def _shown(self, rank: int) -> Callable[[str, bool], None]:
+        """Passes lines of a rank on; those of others than rank 0 begin with the rank."""
+        if not rank:
+            return self.shown
+        return lambda line, is_error: self.shown(f"[rank {rank}] {line}", is_error)
 
     def play(self, rank: int, mail: Path | None = None) -> Record:
         """Play a rank. Raise ScriptError with the line of the script that could not be played."""
-        if mail is None:
-            with self._place() as place:
-                return self._play(rank, place, [])
-        return self._play(rank, mail, ["--mail", str(mail)])
-
-    def _play(self, rank: int, place: Path, more: Sequence[str]) -> Record:
         gpu = self.gpu
         facts = {
             "name": gpu.name,
@@ -130,37 +129,45 @@ class Recording:
             "total_memory": gpu.memory_bytes,
             "multi_processor_count": gpu.multiprocessors,
         }
-        out = place / f"record_{rank}.json"
-        words = [sys.executable, "-m", "emu.doors.pytorch.player.play"]
-        words += ["--rank", str(rank), "--world", str(self.world)]
-        words += ["--gpus-per-host", str(self.gpus_per_host), "--steps", str(self.steps)]
-        words += ["--out", str(out), "--gpu", json.dumps(facts), *(["--fake"] if self.fake else [])]
-        words += [*more, *(["--module"] if self.module else []), "--", *self.script]
-        # Ranks are played side by side, one thread each; CUDA is pretended, so a GPU of this machine must
-        # not be seen.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        try:
-            status, printed = run_for(place, words, environment, self.timeout_s)
-        except TimeoutError:
-            raise ScriptError(
-                f"{self.script[0]}: rank {rank} was not recorded within {self.timeout_s} s; accepted: "
-                "fewer --record-steps, --fake for a large model, or a longer --timeout"
-            ) from None
-        lines = printed.splitlines()
-        if rank == 0:
-            self.said = lines
-        if not out.exists():
-            last = lines[-1] if lines else "it printed nothing"
-            raise ScriptError(f"{self.script[0]}: rank {rank} ended with status {status}: {last}")
-        facts = json.loads(out.read_text("utf-8"))
-        if "failed" in facts:
-            where = f"{self.script[0]}:{facts['line']}" if facts["line"] else self.script[0]
-            raise ScriptError(f"{where}: rank {rank} cannot be recorded: {facts['failed']}")
-        record = Record.read(out)
+        with tempfile.TemporaryDirectory(prefix="emu-torch-") as place:
+            out = Path(place) / "record.json"
+            words = ["emu.doors.pytorch.player.play", "--rank", str(rank), "--world", str(self.world)]
+            words += ["--gpus-per-host", str(self.gpus_per_host), "--steps", str(self.steps)]
+            words += ["--out", str(out), "--gpu", json.dumps(facts), *(["--fake"] if self.fake else [])]
+            words += ["--mail", str(mail)] if mail is not None else []
+            words += [*(["--module"] if self.module else []), "--", *self.script]
+            # Ranks are played side by side, one thread each; CUDA is pretended, so a GPU of this machine
+            # must not be seen.
+            environment = {
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+                "PYTHONUNBUFFERED": "1",
+            }
+            process = PlayerProcess(words, environment, self._shown(rank), self.reported, f"rank {rank}")
+            self._processes.append(process)
+            ended = process.wait(self.timeout_s)
+            if ended.status is None:
+                raise ScriptError(
+                    f"{self.script[0]}: rank {rank} was not recorded within {self.timeout_s} s; accepted: "
+                    "fewer --record-steps, --fake for a large model, or a longer --timeout"
+                )
+            last = next((line for line in (*ended.errors[::-1], *ended.out[::-1]) if line.strip()), "")
+            if not out.exists():
+                raise ScriptError(
+                    f"{self.script[0]}: rank {rank} ended with status {ended.status}: "
+                    f"{last or 'it printed nothing'}"
+                )
+            facts = json.loads(out.read_text("utf-8"))
+            if "failed" in facts:
+                where = f"{self.script[0]}:{facts['line']}" if facts["line"] else self.script[0]
+                said = f": {last[:200]}" if facts["ended"] and last else ""
+                raise ScriptError(f"{where}: rank {rank} cannot be recorded: {facts['failed']}{said}")
+            record = Record.read(out)
         if not any(True for _ in record.steps()):
             raise ScriptError(
                 f"{self.script[0]}: no optimizer made a step, so nobody knows where a step ends"
-                f"{f' (it printed {lines[-1][:100]!r} last)' if lines else ''}; "
+                f"{f' (it printed {last[:100]!r} last)' if last else ''}; "
                 "accepted: a script that calls optimizer.step()"
             )
         return record

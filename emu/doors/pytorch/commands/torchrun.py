@@ -21,7 +21,7 @@ from emu.base.units import counted
 from emu.doors.pytorch.kernels import KernelTimes, gpu_named
 from emu.doors.pytorch.live_torch import live
 from emu.doors.pytorch.record import Record
-from emu.doors.pytorch.torchrun import Recording, on_fabric, scenario_of
+from emu.doors.pytorch.torchrun import Recording, on_fabric, scenario_of, unseen
 from emu.doors.pytorch.translate import Role, facts_of, rows_of
 from emu.engine.outcome import RunOptions
 from emu.run_directory.run_directory import RunDirectory
@@ -105,7 +105,7 @@ Examples:
 @placed
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results  [runs/NAME-N].")
 @forcing
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors; keep the script's own output.")
 def command(
     script: tuple[str, ...],
     module: bool,
@@ -170,11 +170,22 @@ def command(
     environment = (
         yaml.safe_load(file_text(Path(fabric), "a scenario", MAX_FILE_BYTES)) if fabric else pod_for(ranks)
     )
-    recording = Recording(script, ranks, 8, gpu, record_steps, fake, module, timeout)
+    recording = Recording(
+        script,
+        ranks,
+        8,
+        gpu,
+        record_steps,
+        fake,
+        module,
+        timeout,
+        shown=unseen if quiet else _passed_on,
+        reported=unseen if quiet else say,
+    )
     recording.check()
     _check_fit(environment, ranks, fabric, assignments, seed, variant)
     asked = _asked(roles, ranks)
-    played = recording.roles(asked, say)
+    played = recording.roles(asked, recording.reported)
     for role in played:
         _describe(role.record, times, quiet=quiet)
     if not gpu.measured and kernel_times is None:
@@ -216,6 +227,10 @@ def command(
         if not quiet:
             _verdict(directory.path, name, played[0].record, times)
         return status
+
+
+def _passed_on(line: str, is_error: bool) -> None:
+    click.echo(line, err=is_error)
 
 
 def _refuse_given(when: str, names: Sequence[str]) -> None:

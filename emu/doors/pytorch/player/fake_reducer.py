@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from emu.doors.pytorch.record import NotRecordedError
+
 
 class _Bucket:
     """Gradients that are reduced together."""
@@ -35,7 +37,7 @@ class Reducer:
         sparse: Any, cap_bytes: int, unused: bool, views: bool, names: Any, first_cap_bytes: int, *_: Any,
     ) -> None:  # fmt: skip
         if unused:
-            raise NotImplementedError("find_unused_parameters is not recorded with --fake")
+            raise NotRecordedError("find_unused_parameters is not recorded with --fake")
         self._parameters, self._group, self._as_views = list(parameters), group, views
         self._caps = [first_cap_bytes, cap_bytes]
         self._build(buckets)
@@ -106,7 +108,7 @@ class Reducer:
     def __getattr__(self, name: str) -> Any:
         if name in ("set_logger", "_set_forward_pass_work_handle", "_set_ddp_runtime_logging_sample_rate"):
             return lambda *_: None
-        raise NotImplementedError(f"{name} of DistributedDataParallel's reducer is not recorded with --fake")
+        raise NotRecordedError(f"{name} of DistributedDataParallel's reducer is not recorded with --fake")
 
 
 class Logger:
@@ -122,9 +124,7 @@ def install() -> None:
     """DistributedDataParallel uses the reducer of this file from now on."""
 
     def refuse(*_: Any) -> None:
-        raise NotImplementedError(
-            "communication hooks of DistributedDataParallel are not recorded with --fake"
-        )
+        raise NotRecordedError("communication hooks of DistributedDataParallel are not recorded with --fake")
 
     replaced: Any = dist
     replaced.Reducer, replaced.Logger = Reducer, Logger

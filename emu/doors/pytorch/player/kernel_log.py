@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from emu.doors.pytorch.player.gpu_kernels import PARTS, STAND_INS
 from emu.doors.pytorch.player.kernel_prices import WITHOUT_KERNEL, flops_of, is_decided_by_bytes, moved_bytes
 from emu.doors.pytorch.player.tape import Tape, dtype_name, size_of
+from emu.doors.pytorch.record import NotRecordedError
 
 FREE = frozenset(
     [
@@ -225,7 +226,7 @@ class KernelLog(TorchDispatchMode):
         if op is None and not any(isinstance(leaf, str) for leaf in args):
             return out  # of tensors alone, no call
         if op is None:
-            raise NotImplementedError(f"{func} is not recorded")
+            raise NotRecordedError(f"{func} is not recorded")
         group = next(leaf for leaf in reversed(args) if isinstance(leaf, str))
         if op in ("all_reduce", "broadcast") and isinstance(args[1], str) and len(args) > 2:
             group = args[2]

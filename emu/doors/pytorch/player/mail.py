@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from emu.doors.pytorch.record import NotRecordedError
+
 POLL_S: Final = 0.02
 WANTED: Final = "wanted-"
 FAILED: Final = "failed"
@@ -28,7 +30,7 @@ class Mail:
 
     def _path(self, kind: str, group: str, sender: int, to: int) -> Path:
         if self._folder is None:
-            raise NotImplementedError("objects of other ranks are received only where those are played too")
+            raise NotRecordedError("objects of other ranks are received only where those are played too")
         key = (f"{kind}-{group}", sender, to)
         self._counts[key] = self._counts.get(key, 0) + 1
         return self._folder / f"{kind}-{group}-{sender}-{to}-{self._counts[key]}"

@@ -14,10 +14,11 @@ import importlib.util
 import json
 import os
 import runpy
+import shutil
 import sys
 import traceback
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,8 @@ from emu.doors.pytorch.player.mail import Mail
 from emu.doors.pytorch.player.recorded_groups import Groups
 from emu.doors.pytorch.player.tape import EnoughError, Tape, local
 from emu.doors.pytorch.player.torch_versions import UNNUMBERED, next_node, node_in_backward
-from emu.doors.pytorch.record import Record
+from emu.doors.pytorch.player_process import watch_parent
+from emu.doors.pytorch.record import NotRecordedError, Record, Step
 
 BACKWARD: Final = "backward"
 NEEDS_A_GPU = (
@@ -43,6 +45,18 @@ NEEDS_A_GPU = (
     "not linked with support",
 )
 """What Triton and PyTorch say where a kernel is to run and there is no GPU."""
+ADVICE: Final = (
+    "please report a bug",
+    "Please report a bug",
+    "This is almost definitely a bug",
+    "To fix this",
+    "Exception raised from",
+)
+"""Where what PyTorch says of an error ends, and what it advises begins."""
+LONGEST_REASON: Final = 600
+LIBRARIES: Final = (Path(torch.__file__).resolve().parent, Path(__file__).resolve().parents[2])
+"""torch and emu: the call that ended a recording is in neither."""
+STANDARD: Final = Path(os.__file__).resolve().parent
 
 
 class ModuleNames:
@@ -186,6 +200,7 @@ def main() -> int:
     parser.add_argument("--module", action="store_true")
     parser.add_argument("--mail", type=Path, help="folder of the objects that ranks send")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--parent", type=int, help="socket to the command that began this process")
     parser.add_argument("script", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     if arguments.script[:1] == ["--"]:
@@ -201,13 +216,22 @@ def main() -> int:
         TORCHELASTIC_RUN_ID="emu",
     )
     record = Record(arguments.rank, arguments.world, arguments.script[0], torch.__version__)
+    if arguments.parent is not None:
+        watch_parent(
+            arguments.parent,
+            lambda: (sum(isinstance(one, Step) for one in record.operations[:]), len(record.operations)),
+            lambda: _remove(arguments),
+        )
     try:
         play(arguments, record)
     except SystemExit as end:
         if end.code:
-            return _failed(arguments, f"the script ended with status {end.code}")
+            status = end.code if isinstance(end.code, int) else 1
+            if status is not end.code:
+                sys.stderr.write(f"{end.code}\n")  # as Python does
+            return _failed(arguments, f"the script ended with status {status}", ended=True)
     except BaseException as error:  # noqa: BLE001  whatever a script raises is reported with its line
-        return _failed(arguments, f"{type(error).__name__}: {error}", error)
+        return _failed(arguments, _reason(error), error)
     record.write(arguments.out)
     return 0
 
@@ -219,18 +243,52 @@ def _file(arguments: argparse.Namespace) -> str:
     return name if found is None or found.origin is None else found.origin
 
 
-def _failed(arguments: argparse.Namespace, reason: str, error: BaseException | None = None) -> int:
-    """Write where the script was, as one line of JSON, and the whole traceback to stderr."""
-    script, line = Path(_file(arguments)).resolve(), 0
+def _passed_over(path: Path) -> Sequence[Path]:
+    """Folders whose calls are not the script's own: those of torch, of emu and of Python itself."""
+    return LIBRARIES if "site-packages" in path.parts else (*LIBRARIES, STANDARD)
+
+
+def _remove(arguments: argparse.Namespace) -> None:
+    """Remove the folders that the command made for this process, and cannot remove any more."""
+    for folder in (arguments.out.parent, arguments.mail):
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says; of one that PyTorch takes for a bug of its own, the part that names the cause."""
+    text = f"{type(error).__name__}: {error}"
+    for advice in ADVICE:
+        text = text.partition(advice)[0]
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} ..."
+
+
+def _failed(
+    arguments: argparse.Namespace, reason: str, error: BaseException | None = None, *, ended: bool = False
+) -> int:
+    """Write where the script was, as one line of JSON; to stderr the traceback from the script on.
+
+    A refusal needs no traceback: it names the call and the line.
+    """
+    script, line, inner = Path(_file(arguments)).resolve(), 0, ""
     if error is not None:
-        for frame in traceback.extract_tb(error.__traceback__):
-            if Path(frame.filename).resolve() == script:
-                line = frame.lineno or 0
-        traceback.print_exception(error)
+        frames = traceback.extract_tb(error.__traceback__)
+        for frame in frames:
+            path = Path(frame.filename).resolve()
+            if path == script:
+                line, inner = frame.lineno or 0, ""
+            elif path.is_file() and not any(path.is_relative_to(one) for one in _passed_over(path)):
+                inner = f"{'/'.join(path.parts[-3:])}:{frame.lineno}"
+        if not isinstance(error, NotRecordedError):
+            begin = next((at for at, one in enumerate(frames) if Path(one.filename).resolve() == script), 0)
+            sys.stderr.write("Traceback (most recent call last):\n")
+            sys.stderr.write("".join(traceback.format_list(frames[begin:])))
+            sys.stderr.write("".join(traceback.format_exception_only(error)))
     if any(words in reason for words in NEEDS_A_GPU):
         reason = f"a kernel of the script's own needs a GPU ({reason})"
-    text = " ".join(reason.split())[:400]
-    arguments.out.write_text(json.dumps({"failed": text, "line": line}), encoding="utf-8")
+    text = f"{reason} (at {inner})" if inner else reason
+    arguments.out.write_text(json.dumps({"failed": text, "line": line, "ended": ended}), encoding="utf-8")
     return 1
 
 

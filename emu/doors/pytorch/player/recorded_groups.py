@@ -22,6 +22,7 @@ from torch import Tensor
 from emu.doors.pytorch.player.mail import Mail
 from emu.doors.pytorch.player.tape import Tape, dtype_name, size_of
 from emu.doors.pytorch.player.torch_versions import GroupBase, WorkBase, take_over_groups, with_old_names
+from emu.doors.pytorch.record import NotRecordedError
 
 BACKEND = "emu"
 
@@ -199,7 +200,7 @@ class Group(GroupBase):
         return self._log("recv", tensors, tensors, peer=self._world(peer))
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Done:
-        raise NotImplementedError("a receive from any rank cannot be recorded: name the sender")
+        raise NotRecordedError("a receive from any rank cannot be recorded: name the sender")
 
     def _start_coalescing(self, device: Any = None) -> None:
         """Calls between here and `_end_coalescing` begin together; they are written down one by one."""
@@ -288,7 +289,7 @@ class Groups:
     ) -> int:  # fmt: skip
         found = group or dist.group.WORLD
         if src is None and group_src is None:
-            raise NotImplementedError("objects from any rank cannot be recorded: name the sender")
+            raise NotRecordedError("objects from any rank cannot be recorded: name the sender")
         sender = _global(found, src, group_src)
         objects[:] = self.mail.receive("sent", found.group_name, sender, self.tape.record.rank)
         return sender
