@@ -458,7 +458,7 @@ class Groups:
     def made(self, name: str, group: Group) -> None:
         self._groups[name] = group
 
-    def call_by_name(self, op: str, name: str, size: int, dtype: str) -> int:
+    def call_by_name(self, op: str, name: str, size: int, dtype: str, counts: tuple[int, ...] = ()) -> int:
         """The event at the end of the functional collective that was just called."""
         group = self._groups[name]
         return self.tape.mark(self.tape.stream if group.own_stream is None else group.own_stream)

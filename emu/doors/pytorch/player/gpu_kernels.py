@@ -88,8 +88,8 @@ def _flash(
     scale: float | None = None,
 ) -> Any:  # fmt: skip
     out, sums = _forward(q, k, v, None, causal, scale)
-    nothing = torch.empty(0, dtype=torch.int64)
-    return out, sums, None, None, q.shape[-2], k.shape[-2], nothing, nothing, nothing
+    seed = torch.empty((), dtype=torch.int64)
+    return out, sums, None, None, q.shape[-2], k.shape[-2], seed, seed.clone(), q.new_empty(0)
 
 
 def _flash_backward(
@@ -103,8 +103,8 @@ def _efficient(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, sums_too: bool, dropout: float = 0.0,
     causal: bool = False, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    nothing = torch.empty(0, dtype=torch.int64)
-    return *_forward(q, k, v, bias, causal, scale), nothing, nothing
+    seed = torch.empty((), dtype=torch.int64)
+    return *_forward(q, k, v, bias, causal, scale), seed, seed.clone()
 
 
 def _efficient_backward(
@@ -212,9 +212,14 @@ def rms_norm(
     dims = len(tuple(normalized_shape)) if not isinstance(normalized_shape, int) else 1
     if not hasattr(input, "_local_tensor"):
         return RmsNorm.apply(input, weight, dims, eps)  # type: ignore[no-any-return]
-    from torch.distributed.tensor import DTensor, Partial, Replicate  # noqa: PLC0415  slow to import, and seldom needed
+    with RmsNorm.tape.mode:
+        return _rms_norm_of_rows(input, weight, dims, eps)
 
-    # each rank norms its own rows; the gradient of the weight is a part of the sum over all
+
+def _rms_norm_of_rows(input: Any, weight: Any, dims: int, eps: float) -> Tensor:
+    """Of a DTensor: each rank norms its own rows; the gradient of the weight is a part of the sum."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate  # noqa: PLC0415  slow to import
+
     mesh, placements = input.device_mesh, input.placements
     if weight is not None and hasattr(weight, "_local_tensor"):
         summed = [Partial() if one.is_shard() else Replicate() for one in placements]

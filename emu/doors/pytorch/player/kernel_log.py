@@ -102,11 +102,13 @@ def _is_taken_apart(func: Any) -> bool:
 class KernelLog(TorchDispatchMode):
     """Writes to the tape, and keeps the books of what is on the GPU."""
 
-    def __init__(self, tape: Tape, call: Callable[[str, str, int, str], int]) -> None:
+    def __init__(self, tape: Tape, call: Callable[[str, str, int, str, tuple[int, ...]], int]) -> None:
         super().__init__()
         self.tape, self._fake = tape, tape.fake
         self._call = call
-        """Writes down an asynchronous call (op, group, bytes, dtype); the event of its end."""
+        """Writes down an asynchronous call (op, group, bytes, dtype, parts); the event of its end."""
+        self._met: set[Any] = set()
+        """Classes of tensors that hold local ones."""
         self.to_gpu = 0
         """Above 0: what is made now is made on the GPU (`device="cuda"`)."""
         self.waits: dict[int, int] = {}
@@ -115,6 +117,8 @@ class KernelLog(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(kind.__name__ not in PLAIN for kind in types):
+            for kind in types:
+                self._meet(kind)
             return NotImplemented
         if func.namespace == "_c10d_functional":
             return self._collective(func, args, kwargs)
@@ -145,6 +149,19 @@ class KernelLog(TorchDispatchMode):
         ):
             self._kernel(func, name, inputs, outputs, args, kwargs, out)
         return out
+
+    def _meet(self, kind: Any) -> None:
+        """A DTensor comes by. What it makes of local tensors inside of its own operations is on the GPU."""
+        if "from_local" not in vars(kind) or kind in self._met:
+            return
+        self._met.add(kind)
+        made = kind.from_local
+
+        def from_local(*args: Any, **kwargs: Any) -> Any:
+            with self.tape.mode:
+                return made(*args, **kwargs)
+
+        kind.from_local = staticmethod(from_local)
 
     def _run(self, func: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         """The operation; with `--fake`, large tensors and what is computed of them have no data."""
@@ -233,8 +250,18 @@ class KernelLog(TorchDispatchMode):
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         given = [leaf for leaf in tree_leaves(args[0]) if isinstance(leaf, Tensor)]
         size = sum(size_of(one) for one in (given if op in ("reduce_scatter", "all_to_all") else results))
-        event = self._call(op, group, size, dtype_name(given[0].dtype))
+        counts = _counts(args, given[0]) if op == "all_to_all" else ()
+        event = self._call(op, group, size, dtype_name(given[0].dtype), counts)
         for one in results:
             tape.put_on_gpu(one)
             self.waits[one.untyped_storage()._cdata] = event
         return out
+
+
+def _counts(args: Any, given: Tensor) -> tuple[int, ...]:
+    """Bytes for each place, of an all_to_all that says how many rows each has; empty: all have as many."""
+    rows = args[2] if len(args) > 3 else None
+    if not rows or not given.dim():
+        return ()
+    row = size_of(given) // max(given.shape[0], 1)
+    return tuple(row * int(one) for one in rows)

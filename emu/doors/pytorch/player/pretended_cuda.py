@@ -184,6 +184,7 @@ class OnTheGpu(TorchFunctionMode):
     def __init__(self, tape: Tape, log: KernelLog) -> None:
         super().__init__()
         self.tape, self.log = tape, log
+        tape.mode = self
         self._claims = {
             Tensor.is_cuda.__get__: lambda tensor: True,
             Tensor.is_cpu.__get__: lambda tensor: False,

@@ -318,9 +318,9 @@ class Groups:
             parts = self.mail.receive("scattered", found.group_name, sender, -1)
         output[0] = parts[found.rank()]
 
-    def call_by_name(self, op: str, name: str, size: int, dtype: str) -> int:
+    def call_by_name(self, op: str, name: str, size: int, dtype: str, counts: tuple[int, ...] = ()) -> int:
         """An asynchronous call of a functional collective; the event of its end."""
-        event = self.call(op, self._groups[name], size, dtype, blocking=False)
+        event = self.call(op, self._groups[name], max(size, 1), dtype, blocking=False, counts=counts)
         assert event is not None
         return event
 

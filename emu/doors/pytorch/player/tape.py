@@ -8,7 +8,7 @@ its result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -39,6 +39,8 @@ class Tape:
         self.calls = 0
         self.part: Callable[[], str] = str
         """What a kernel belongs to now (`play.ModuleNames`); empty unless that is followed."""
+        self.mode: AbstractContextManager[object] = nullcontext()
+        """In which `cuda` names the GPU (`pretended_cuda.OnTheGpu`); off inside a function of PyTorch."""
         self.device_index = 0
         """The number of the one GPU that the script uses."""
         self.quiet = 0
