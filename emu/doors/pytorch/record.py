@@ -111,6 +111,8 @@ class Record:
     """What the script or torch calls a group: `mesh_dp`, `default_pg`."""
     parameters: int = 0
     """Elements of all parameters that optimizers hold, of this rank."""
+    model_parameters: int = 0
+    """The same of the whole tensors, of which this rank may hold a shard."""
     peak_bytes: int = 0
     """Most that tensors on the GPU held at once, by this rank."""
     notes: list[str] = field(default_factory=list)
@@ -135,6 +137,7 @@ class Record:
             "groups": self.groups,
             "descriptions": self.descriptions,
             "parameters": self.parameters,
+            "model_parameters": self.model_parameters,
             "peak_bytes": self.peak_bytes,
             "notes": self.notes,
             "operations": [asdict(operation) for operation in self.operations],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import tempfile
@@ -23,6 +24,7 @@ from emu.doors.pytorch.live_torch import live
 from emu.doors.pytorch.record import Record
 from emu.doors.pytorch.torchrun import Recording, on_fabric, scenario_of, unseen
 from emu.doors.pytorch.translate import Role, facts_of, rows_of
+from emu.doors.pytorch.waiting import durations, totals, waits
 from emu.engine.outcome import RunOptions
 from emu.run_directory.run_directory import RunDirectory
 from emu.scenario.yaml.document import MAX_FILE_BYTES
@@ -45,6 +47,8 @@ NOT_LIVE: Final = (
     "save",
     "questions",
 )
+MOST_WAITS: Final = 8
+"""Lines of what computing waits for."""
 EXAMPLES: Final = """\b
 Examples:
   emu torchrun --ranks 64 --fabric pod.yaml train.py
@@ -226,6 +230,7 @@ def command(
         )
         if not quiet:
             _verdict(directory.path, name, played[0].record, times)
+            _waits(directory.path, played[0].record, times)
         return status
 
 
@@ -392,10 +397,36 @@ def _describe(record: Record, times: KernelTimes, *, quiet: bool) -> None:
     say(
         f"rank {record.rank}: {step.launches} kernels ({step.kernels_us / 1e3:.2f} ms, "
         f"{step.flops / 1e12:.3g} TFLOP), {step.calls} calls ({step.sent_bytes / 1e6:.1f} MB) a step; "
-        f"{record.parameters / 1e6:.1f} M parameters, {record.peak_bytes / 2**30:.2f} GiB at most"
+        f"{_parameters(record)}, {record.peak_bytes / 2**30:.2f} GiB at most"
     )
     for note in record.notes:
         say(f"note: {note}")
+
+
+def _parameters(record: Record) -> str:
+    """Parameters of the model, and how many of them this rank has."""
+    whole = max(record.model_parameters, record.parameters)
+    shard = f" ({record.parameters / 1e6:.1f} M of them here)" if record.parameters < whole else ""
+    return f"{whole / 1e6:.1f} M parameters{shard}"
+
+
+def _waits(run: Path, record: Record, times: KernelTimes) -> None:
+    """Which calls computing waits for, how long of a step, and what would hide them."""
+    with (run / "collectives.csv").open(newline="", encoding="utf-8") as file:
+        took_us = durations(record, csv.DictReader(file))
+    found = totals(waits(record, times, took_us))
+    if not found:
+        return
+    say(f"computing waits, of a step of rank {record.rank}:")
+    say(f"{'exposed ms':>10} {'calls':>6}  {'call':<15} {'MB':>8}  {'made in':<32} what would hide it")
+    for one, count in found[:MOST_WAITS]:
+        say(
+            f"{one.exposed_us / 1e3:>10.3f} {count:>6}  {one.op:<15} {one.bytes / 1e6:>8.2f}  "
+            f"{one.module or one.group:<32} {one.hidden_by}"
+        )
+    rest = found[MOST_WAITS:]
+    if rest:
+        say(f"{sum(one.exposed_us for one, _ in rest) / 1e3:>10.3f} {sum(n for _, n in rest):>6}  others")
 
 
 def _table(record: Record, times: KernelTimes) -> None:

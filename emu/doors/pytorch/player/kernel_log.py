@@ -18,6 +18,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from emu.doors.pytorch.player.everyday import across
 from emu.doors.pytorch.player.gpu_kernels import PARTS, STAND_INS
 from emu.doors.pytorch.player.kernel_prices import WITHOUT_KERNEL, flops_of, is_decided_by_bytes, moved_bytes
 from emu.doors.pytorch.player.tape import Tape, dtype_name, size_of
@@ -70,6 +71,7 @@ FREE = frozenset(
 )
 """Operations that run no kernel."""
 CPU = torch.device("cpu")
+COPY = torch.ops.aten.copy_.default
 FAKE_ELEMENTS = 2**20
 """With `--fake`, tensors of as many elements and more have no data, nor what is computed of them."""
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
@@ -126,6 +128,8 @@ class KernelLog(TorchDispatchMode):
             with self:
                 return PARTS.get(func, func.decompose)(*args, **kwargs)
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
         device = kwargs.get("device")
         made_there = self.to_gpu > 0
         if device is not None and device.type == "cuda":  # asked for below the function mode, by torch itself
@@ -133,8 +137,12 @@ class KernelLog(TorchDispatchMode):
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
             with self.tape.computing():  # DTensor asks with tensors of its own what shape a result will have
                 return func(*args, **kwargs)
+        crossing = across(self.tape, args[0], args[1]) if func is COPY and len(inputs) > 1 else ""
         with self.tape.computing():
             out = self._run(func, inputs, args, kwargs)
+        if crossing:
+            self.tape.kernel(crossing, "uint8", ((size_of(args[0]),),), 0, size_of(args[0]))
+            return out
         outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         if not made_there and not any(self.tape.is_on_gpu(one) for one in inputs):
             return out

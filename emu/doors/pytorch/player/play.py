@@ -143,6 +143,7 @@ def watch_steps(tape: Tape, groups: Groups) -> Callable[[], None]:
             new = [one for one in group["params"] if id(one) not in seen]
             seen.update(id(one) for one in new)
             tape.record.parameters += sum(local(one).numel() for one in new)
+            tape.record.model_parameters += sum(one.numel() for one in new)
         pending[0] = True
 
     register_optimizer_step_post_hook(stepped)

@@ -8,11 +8,12 @@ the run.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import torch
 import torch.utils.checkpoint
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from emu.doors.pytorch.player import gpu_kernels
+from emu.doors.pytorch.player import everyday, gpu_kernels
 from emu.doors.pytorch.player.kernel_log import KernelLog
 from emu.doors.pytorch.player.tape import Tape, local
 
@@ -43,7 +44,8 @@ class Stream:
 
     tape: Tape
 
-    def __init__(self, device: Any = None, priority: int = 0, *, number: int | None = None, **_: Any) -> None:
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+        number = kwargs.get("number")
         self.number = Stream.tape.new_stream() if number is None else number
         index = Stream.tape.device_index
         self.priority, self.device = priority, torch.device("cuda", index)
@@ -88,7 +90,13 @@ class Stream:
 class Event:
     """In place of `torch.cuda.Event`."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> None:
         self.number: int | None = None
 
     def record(self, stream: Stream | None = None) -> None:
@@ -107,7 +115,7 @@ class Event:
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, end: Event) -> float:
+    def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds: nobody knows them while a script is recorded."""
         return 1.0
 
@@ -128,9 +136,9 @@ class Generator:
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
             return torch.tensor(self._state, dtype=torch.int64).view(torch.uint8)
 
-    def set(self, state: Tensor, device: Any = None) -> None:
+    def set(self, new_state: Tensor, device: Any = None) -> None:
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            seed, offset = (int(one) for one in state.view(torch.int64))
+            seed, offset = (int(one) for one in new_state.view(torch.int64))
             self._state = (seed, offset)
             torch.default_generator.manual_seed((seed * 1_000_003 + offset) % 2**63)
 
@@ -196,6 +204,8 @@ class OnTheGpu(TorchFunctionMode):
         # From the narrowest rule to the widest: what a tensor claims of itself; what makes the host wait for
         # a value; what moves a tensor; at last any operator that names the GPU, which then runs on the CPU.
         kwargs = kwargs or {}
+        if kwargs.get("pin_memory"):
+            kwargs = {name: one for name, one in kwargs.items() if name != "pin_memory"}
         claim = self._claims.get(func)
         if claim is not None:
             return claim(args[0]) if self.tape.is_on_gpu(local(args[0])) else func(*args, **kwargs)
@@ -214,10 +224,6 @@ class OnTheGpu(TorchFunctionMode):
             return self._moved(args[0], lambda: args[0])
         if func is Tensor.cpu:
             return self._brought_back(args[0], blocking=True)
-        if func in (Tensor.pin_memory, Tensor.is_pinned):
-            return args[0] if func is Tensor.pin_memory else False
-        if func is Tensor.record_stream:
-            return None
         if func in (Tensor.to, torch._C._nn._parse_to):
             args, kwargs = by_number(args, kwargs)
         to_gpu = any(is_cuda(one) for one in args) or is_cuda(kwargs.get("device"))
@@ -313,53 +319,44 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
     on: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "_lazy_init": lambda: None,
-        "init": lambda: None,
         "device_count": lambda: gpus,
         "current_device": lambda: tape.device_index,
-        "set_device": lambda device: None,
-        "synchronize": lambda device=None: tape.host_waits(),
-        "get_device_properties": lambda device=None: properties,
-        "get_device_name": lambda device=None: properties.name,
-        "get_device_capability": lambda device=None: (properties.major, properties.minor),
-        "is_bf16_supported": lambda *_, **__: True,
-        "current_stream": lambda device=None: default if tape.stream == 0 else Stream(number=tape.stream),
-        "default_stream": lambda device=None: default,
+        "synchronize": lambda device: tape.host_waits(),
+        "get_device_properties": lambda device: properties,
+        "get_device_name": lambda device: properties.name,
+        "get_device_capability": lambda device: (properties.major, properties.minor),
+        "is_bf16_supported": lambda: True,
+        "current_stream": lambda device: default if tape.stream == 0 else Stream(number=tape.stream),
+        "default_stream": lambda device: default,
         "set_stream": lambda stream: setattr(tape, "stream", stream.number),
         "stream": StreamContext,
-        "Stream": Stream,
-        "Event": Event,
-        "device": NoContext,
-        "device_of": NoContext,
-        "empty_cache": lambda: None,
-        "ipc_collect": lambda: None,
-        "memory_allocated": lambda device=None: tape.held_bytes,
-        "memory_reserved": lambda device=None: tape.held_bytes,
-        "max_memory_allocated": lambda device=None: tape.record.peak_bytes,
-        "max_memory_reserved": lambda device=None: tape.record.peak_bytes,
-        "reset_peak_memory_stats": lambda device=None: None,
-        "reset_max_memory_allocated": lambda device=None: None,
-        "memory_stats": lambda device=None: _MemoryStats(tape),
-        "memory_summary": lambda *_, **__: "",
-        "mem_get_info": lambda device=None: (
+        "memory_allocated": lambda device: tape.held_bytes,
+        "memory_reserved": lambda device: tape.held_bytes,
+        "max_memory_allocated": lambda device: tape.record.peak_bytes,
+        "max_memory_reserved": lambda device: tape.record.peak_bytes,
+        "memory_stats": lambda device: _MemoryStats(tape),
+        "memory_summary": lambda: "",
+        "mem_get_info": lambda device: (
             properties.total_memory - tape.held_bytes,
             properties.total_memory,
         ),
-        "set_per_process_memory_fraction": lambda *_, **__: None,
         "manual_seed": generator.seed,
         "manual_seed_all": generator.seed,
         "seed": lambda: None,
         "get_rng_state": generator.get,
         "set_rng_state": generator.set,
         "get_rng_state_all": lambda: [generator.get()],
-        "set_rng_state_all": lambda states: generator.set(states[0]),
+        "set_rng_state_all": lambda new_states: generator.set(new_states[0]),
         "is_current_stream_capturing": lambda: False,
-        "can_device_access_peer": lambda *_: True,
-        "utilization": lambda device=None: 0,
+        "can_device_access_peer": lambda: True,
     }
-    for name, answer in on.items():
-        setattr(cuda, name, answer)
-    _accelerator(on)
+    everyday.put(cuda, on)
+    cuda._lazy_init = lambda: None
+    cuda.Stream = cuda.ExternalStream = Stream
+    cuda.Event, cuda.device, cuda.device_of = Event, NoContext, NoContext
+    cuda.get_stream_from_external = lambda data_ptr, device=None: Stream()
+    everyday.install(tape)
+    _accelerator()
     cuda.streams.Stream, cuda.streams.Event = Stream, Event
     torch.Stream, torch.Event = Stream, Event  # type: ignore[misc, assignment]
     torch.backends.cuda.is_built = lambda: True
@@ -430,25 +427,31 @@ def _copied_without_data(tensor: Any, memo: dict[int, Any]) -> Any:
     return copied
 
 
-def _accelerator(on: Mapping[str, Any]) -> None:
+def _accelerator() -> None:
     """`torch.accelerator` answers as `torch.cuda` does, under its own names."""
-    accelerator: Any = torch.accelerator
-    answers: dict[str, Any] = {
-        "current_accelerator": lambda check_available=False: torch.device("cuda"),
-        "current_device_index": on["current_device"],
-        "current_device_idx": on["current_device"],
-        "set_device_index": on["set_device"],
-        "set_device_idx": on["set_device"],
-        "device_index": NoContext,
-        "get_device_capability": on["get_device_capability"],
-        "get_memory_info": on["mem_get_info"],
-    }
-    equal = ("is_available", "device_count", "synchronize", "current_stream", "set_stream", "empty_cache")
+    accelerator, cuda = torch.accelerator, torch.cuda
+    equal = ("is_available", "device_count", "synchronize", "set_stream", "empty_cache")
+    asked = ("current_stream", "get_device_capability", "memory_stats", "reset_peak_memory_stats")
     kept = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
-    for name in (*equal, *kept, "memory_stats", "reset_peak_memory_stats"):
-        answers[name] = on[name]
-    for name, answer in answers.items():
-        setattr(accelerator, name, answer)
+    answers: dict[str, Any] = {
+        "current_accelerator": lambda: torch.device("cuda"),
+        "current_device_index": cuda.current_device,
+        "current_device_idx": cuda.current_device,
+        "set_device_index": lambda: None,
+        "set_device_idx": lambda: None,
+        "get_memory_info": partial(_nobody_in_particular, "mem_get_info"),
+        "set_stream": cuda.set_stream,
+    }
+    for name in (*equal, *asked, *kept):
+        if name not in answers:
+            answers[name] = partial(_nobody_in_particular, name)
+    everyday.put(cast(ModuleType, accelerator), answers)
+    setattr(accelerator, "device_index", NoContext)  # noqa: B010
+
+
+def _nobody_in_particular(name: str) -> Any:
+    """What `torch.cuda` answers for the one GPU."""
+    return getattr(torch.cuda, name)()
 
 
 def _taking_over(swap: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

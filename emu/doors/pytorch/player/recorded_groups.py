@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from emu.doors.pytorch.player.everyday import like
 from emu.doors.pytorch.player.mail import Mail
 from emu.doors.pytorch.player.tape import Tape, dtype_name, size_of
 from emu.doors.pytorch.player.torch_versions import GroupBase, WorkBase, take_over_groups, with_old_names
@@ -247,10 +248,11 @@ class Groups:
                 record.descriptions.setdefault(name, described)
 
         take_over_groups(BACKEND, partial(Group, self), record.rank, record.world, heard)
-        c10d.batch_isend_irecv = dist.batch_isend_irecv = self._batched
+        batched = like(c10d.batch_isend_irecv, self._batched)
+        c10d.batch_isend_irecv = dist.batch_isend_irecv = batched
         objects = ("send_object_list", "recv_object_list", "broadcast_object_list", "scatter_object_list")
         for name in objects:
-            setattr(dist, name, getattr(self, f"_{name}"))
+            setattr(dist, name, like(getattr(c10d, name), getattr(self, f"_{name}")))
             setattr(c10d, name, getattr(dist, name))
 
     def made(self, name: str, ranks: list[int], group: Group) -> None:
@@ -259,8 +261,9 @@ class Groups:
 
     # ------------------------------------------------------------------------------------- batches
 
-    def _batched(self, operations: Any) -> list[Done]:
+    def _batched(self, p2p_op_list: Any) -> list[Done]:
         """Sends and receives that begin together, as NCCL's process group runs them."""
+        operations = p2p_op_list
         if not operations:
             return []
         self._batches += 1
@@ -276,47 +279,42 @@ class Groups:
 
     # ------------------------------------------------------------------------------------- objects
 
-    def _send_object_list(
-        self, objects: Any, dst: int | None = None, group: Any = None, *_: Any, group_dst: int | None = None,
-        **__: Any,
-    ) -> None:  # fmt: skip
+    def _send_object_list(self, object_list: Any, dst: Any, group: Any, group_dst: Any) -> None:
         found = group or dist.group.WORLD
-        self.mail.send("sent", found.group_name, _global(found, dst, group_dst), list(objects))
+        self.mail.send("sent", found.group_name, _global(found, dst, group_dst), list(object_list))
 
-    def _recv_object_list(
-        self, objects: Any, src: int | None = None, group: Any = None, *_: Any, group_src: int | None = None,
-        **__: Any,
-    ) -> int:  # fmt: skip
+    def _recv_object_list(self, object_list: Any, src: Any, group: Any, group_src: Any) -> int:
         found = group or dist.group.WORLD
         if src is None and group_src is None:
             raise NotRecordedError("objects from any rank cannot be recorded: name the sender")
         sender = _global(found, src, group_src)
-        objects[:] = self.mail.receive("sent", found.group_name, sender, self.tape.record.rank)
+        object_list[:] = self.mail.receive("sent", found.group_name, sender, self.tape.record.rank)
         return sender
 
-    def _broadcast_object_list(
-        self, objects: Any, src: int | None = None, group: Any = None, *_: Any, group_src: int | None = None,
-        **__: Any,
-    ) -> None:  # fmt: skip
+    def _broadcast_object_list(self, object_list: Any, src: Any, group: Any, group_src: Any) -> None:
         found = group or dist.group.WORLD
         sender = _global(found, src, group_src)
         if sender == self.tape.record.rank:
-            self.mail.send("broadcast", found.group_name, -1, list(objects))
+            self.mail.send("broadcast", found.group_name, -1, list(object_list))
         else:
-            objects[:] = self.mail.receive("broadcast", found.group_name, sender, -1)
+            object_list[:] = self.mail.receive("broadcast", found.group_name, sender, -1)
 
     def _scatter_object_list(
-        self, output: Any, objects: Any = None, src: int | None = None, group: Any = None,
-        group_src: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        scatter_object_output_list: Any,
+        scatter_object_input_list: Any,
+        src: Any,
+        group: Any,
+        group_src: Any,
+    ) -> None:
         found = group or dist.group.WORLD
         sender = _global(found, src, group_src)
         if sender == self.tape.record.rank:
-            self.mail.send("scattered", found.group_name, -1, list(objects))
-            parts = objects
+            self.mail.send("scattered", found.group_name, -1, list(scatter_object_input_list))
+            parts = scatter_object_input_list
         else:
             parts = self.mail.receive("scattered", found.group_name, sender, -1)
-        output[0] = parts[found.rank()]
+        scatter_object_output_list[0] = parts[found.rank()]
 
     def call_by_name(self, op: str, name: str, size: int, dtype: str, counts: tuple[int, ...] = ()) -> int:
         """An asynchronous call of a functional collective; the event of its end."""

@@ -7,8 +7,9 @@ its result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -93,6 +94,20 @@ class Tape:
         self.add(Call(stream, op, group, size, dtype, self.calls, peer, counts, self.part(), batch))
         return self.calls
 
+    def repeat(self, operations: Sequence[Operation]) -> None:
+        """Add the same operations again, with events and numbers of their own."""
+        events: dict[int, int] = {}
+        for one in operations:
+            if isinstance(one, Mark):
+                events[one.event] = self.mark(one.stream)
+            elif isinstance(one, Wait):
+                self.wait(one.stream, events.get(one.event, one.event))
+            elif isinstance(one, Call):
+                self.calls += 1
+                self.add(replace(one, number=self.calls))
+            else:
+                self.add(one)
+
     def new_stream(self) -> int:
         self.streams += 1
         return self.streams - 1
@@ -143,7 +158,9 @@ class Tape:
             isinstance(tensor, FakeTensor) and tensor.fake_mode is not self.fake
         ):
             return
-        storage = tensor.untyped_storage()
+        self._put(tensor.untyped_storage())
+
+    def _put(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
         held = self._on_gpu.get(key)
         if held is None or held.expired():
@@ -153,6 +170,10 @@ class Tape:
             self._held_bytes[key] = storage.nbytes()
             self._held += storage.nbytes()
             self._peak()
+
+    def put_storage(self, storage: torch.UntypedStorage) -> None:
+        """A storage that is read from a file is on the GPU."""
+        self._put(storage)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage has another size: FSDP frees gathered parameters so, and allocates them again."""

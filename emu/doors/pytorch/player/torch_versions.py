@@ -24,6 +24,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ProcessGroup, Work
 
+from emu.doors.pytorch.player.everyday import OwnStore, like
+
 WorkBase = Work
 """Base of what their calls return."""
 OLD_NAMES: Final = {
@@ -89,12 +91,10 @@ def take_over_groups(
         return make(options.group_rank, options.group_size, ranks)
 
     dist.Backend.register_backend(backend, made, extended_api=True, devices=["cpu", "cuda"])
-    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415  only with torch
-
     original_init, original_group = c10d.init_process_group, c10d._new_process_group_helper
 
-    def init(_: Any = None, *args: Any, **kwargs: Any) -> None:
-        original_init(backend=backend, store=FakeStore(), rank=rank, world_size=world)
+    def init() -> None:
+        original_init(backend=backend, store=OwnStore(), rank=rank, world_size=world)
 
     def new_group(
         size: int, place: int, ranks: Any, given: Any, store: Any, name: str, *rest: Any, **more: Any
@@ -104,10 +104,10 @@ def take_over_groups(
         return original_group(size, place, ranks, c10d.Backend(backend), store, name, *rest, **more)
 
     mesh: Any = torch.distributed.device_mesh
-    c10d.init_process_group = dist.init_process_group = mesh.init_process_group = init
+    c10d.init_process_group = dist.init_process_group = mesh.init_process_group = like(original_init, init)
     c10d._new_process_group_helper = new_group
     c10d.is_nccl_available = dist.is_nccl_available = lambda: True
-    c10d.get_backend = dist.get_backend = lambda group=None: "nccl"
+    c10d.get_backend = dist.get_backend = like(c10d.get_backend, lambda: "nccl")
 
 
 def node_in_backward() -> int | None:
