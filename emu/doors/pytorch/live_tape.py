@@ -10,10 +10,11 @@ With `measured`, computing takes the CPU time of this thread in place of kernels
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from emu.doors.pytorch.kernels import KernelTimes
 from emu.doors.pytorch.player.tape import Tape
-from emu.doors.pytorch.record import HOST, Kernel, Mark, Operation, Record, Wait
+from emu.doors.pytorch.record import HOST, Kernel, Mark, NotRecordedError, Operation, Record, Wait
 
 
 class LiveTape(Tape):
@@ -21,6 +22,7 @@ class LiveTape(Tape):
 
     def __init__(self, record: Record, times: KernelTimes, *, measured: bool = False) -> None:
         super().__init__(record, 0)
+        self.alone = False
         self._times = times
         self._known: dict[tuple[object, ...], int] = {}
         self._clocks_ps: dict[int, int] = {}
@@ -56,6 +58,9 @@ class LiveTape(Tape):
             self._marks_ps[operation.event] = self.now_ps(operation.stream)
         elif isinstance(operation, Wait):
             self.reach(operation.stream, self._marks_ps.get(operation.event, 0))
+
+    def repeat(self, operations: Sequence[Operation]) -> None:
+        raise NotRecordedError("CUDA graphs are not run live: their kernels compute when they are captured")
 
     def _compute(self, kernel: Kernel) -> None:
         key = (kernel.op, kernel.dtype, kernel.shapes, kernel.flops, kernel.bytes)

@@ -22,9 +22,9 @@ from emu.base.units import counted
 from emu.doors.pytorch.kernels import KernelTimes, gpu_named
 from emu.doors.pytorch.live_torch import live
 from emu.doors.pytorch.record import Record
+from emu.doors.pytorch.step_waits import durations, totals, waits
 from emu.doors.pytorch.torchrun import Recording, on_fabric, scenario_of, unseen
 from emu.doors.pytorch.translate import Role, facts_of, rows_of
-from emu.doors.pytorch.waiting import durations, totals, waits
 from emu.engine.outcome import RunOptions
 from emu.run_directory.run_directory import RunDirectory
 from emu.scenario.yaml.document import MAX_FILE_BYTES

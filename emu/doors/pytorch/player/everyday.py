@@ -385,7 +385,8 @@ def install(tape: Tape) -> None:
     kinds.record_stream = lambda tensor, stream: None
     _hooks_in_mode(tape)
     _profiles(tape)
-    _checkpoints(tape)
+    if tape.alone:
+        _checkpoints(tape)
 
 
 def _returning(value: Any) -> Callable[..., Any]:

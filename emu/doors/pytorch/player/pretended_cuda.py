@@ -19,6 +19,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from emu.doors.pytorch.player import everyday, gpu_kernels
@@ -362,6 +363,7 @@ def install(tape: Tape, properties: Properties, gpus: int) -> None:
     torch.backends.cuda.is_built = lambda: True
     cuda.nccl.version = lambda: (2, 28, 9)
     _claim_of_fakes(tape)
+    _parts_on_one_device(tape)
     gpu_kernels.install(tape)
     torch.compile = partial(_left_as_it_is, tape)  # type: ignore[assignment]
     _autocast()
@@ -383,6 +385,22 @@ def _left_as_it_is(tape: Tape, model: Any = None, **options: Any) -> Any:
     """In place of `torch.compile`: nothing is compiled."""
     tape.note("torch.compile was left out: the kernels are those of eager PyTorch")
     return partial(_left_as_it_is, tape, **options) if model is None else model
+
+
+def _parts_on_one_device(tape: Tape) -> None:
+    """Results of collectives that nobody waited for yet are on the CPU, as all tensors are below.
+
+    They are made with the device of what they hold, which is the GPU's or the CPU's by who asks, and PyTorch
+    refuses a storage of another device.
+    """
+    kind: Any = AsyncCollectiveTensor
+    new = kind.__new__
+
+    def made(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        with tape.computing(), torch._C.DisableTorchFunction():
+            return new(cls, *args, **kwargs)
+
+    kind.__new__ = made
 
 
 def _claim_of_fakes(tape: Tape) -> None:

@@ -44,6 +44,8 @@ class Tape:
         """In which `cuda` names the GPU (`pretended_cuda.OnTheGpu`); off inside a function of PyTorch."""
         self.device_index = 0
         """The number of the one GPU that the script uses."""
+        self.alone = True
+        """No other rank runs: what it would hold is nowhere."""
         self.quiet = 0
         """Nothing is written while it is above 0: what happens inside is one operation on a GPU."""
         self.inside = 0

@@ -4,7 +4,7 @@ import pytest
 
 from emu.doors.pytorch.kernels import GPUS, KernelTimes
 from emu.doors.pytorch.record import Call, Kernel, Mark, Operation, Record, Step, Wait
-from emu.doors.pytorch.waiting import durations, totals, waits
+from emu.doors.pytorch.step_waits import durations, totals, waits
 
 TIMES = KernelTimes(GPUS["h100"])
 MB = 10**6
