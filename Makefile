@@ -22,7 +22,7 @@ NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE
 	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile fast setup-torch check lint types imports unit fix docs wheel golden pictures bench profile soak image fuzz mutants schema clean
+.PHONY: help near run test setup compile fast setup-torch check lint types imports unit fix docs wheel golden pictures bench profile soak image fuzz mutants schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ imports: $(VENV)/installed ## import-linter: the order of the rooms
 
 unit: $(VENV)/installed ## the tests alone (ARGS=... goes to pytest)
 	@$(PYTEST) $(ARGS)
+
+near: $(VENV)/installed ## the tests nearest to what was edited, within about a minute (ARGS=COMMIT: since that commit)
+	@$(BIN)/python -m tests.near $(ARGS)
 
 fix: $(VENV)/installed ## repair what ruff can repair, and format
 	@$(BIN)/ruff check --fix .

@@ -15,10 +15,13 @@ TOP_LEVEL = {
     *(".ci", ".git-blame-ignore-revs", ".gitignore", "actors", "deploy", "docs", "emu", "scenarios", "tests"),
     *(
         "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
         "LICENSE",
         "Makefile",
         "MANIFEST.in",
         "README.md",
+        "SECURITY.md",
         "constraints.txt",
         "constraints-docs.txt",
         "constraints-release.txt",
@@ -235,5 +238,5 @@ def test_names_say_what_a_thing_does() -> None:
 
 def test_tests_are_in_the_room_they_test() -> None:
     stray = [name for name in python_files("tests") if name.count("/") < 2]
-    programs = [f"tests/{name}.py" for name in ("digests", "mutants", "pictures", "regenerate")]
+    programs = [f"tests/{name}.py" for name in ("digests", "mutants", "near", "pictures", "regenerate")]
     assert stray == ["tests/conftest.py", *programs]
