@@ -95,6 +95,7 @@ def write_copy(root: Path) -> Path:
         "actors/compiled/finder.py",
         "actors/compiled/fields.py",
         "actors/compiled/build.py",
+        "actors/compiled/moved_names.py",
         "actors/__init__.py",
         "actors/compiled/__init__.py",
     ):
