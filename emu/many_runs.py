@@ -47,6 +47,30 @@ Sendable = Callable[[Any], Ready | Ended]
 """Makes an item ready for a node that has none of the files here, or says at once how it ended."""
 
 
+MOST_CARRIED_BYTES = 64 << 20
+
+
+def carried(item: Any, files: Sequence[str | Path]) -> Ready:
+    """An item with files that its function reads by relative paths. UsageError for a file that cannot travel:
+    by an absolute path or from above this directory, one too large, or one that is not there."""
+    found: list[tuple[str, bytes]] = []
+    for file in files:
+        path = Path(file)
+        if not path.exists() and not path.is_absolute() and len(path.parts) == 1:
+            continue  # the name of a scenario that comes with emu
+        if path.is_absolute() or ".." in path.parts:
+            raise UsageError(f"{file}: does not travel to a cluster; accepted: a file below this directory")
+        try:
+            with path.open("rb") as opened:
+                content = opened.read(MOST_CARRIED_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"{file}: {error.strerror}; accepted: a file that can be read") from error
+        if len(content) > MOST_CARRIED_BYTES:
+            raise UsageError(f"{file}: is too large to travel; accepted: at most 64 MiB")
+        found.append((str(path), content))
+    return Ready(item, files=tuple(found))
+
+
 def each_as_it_ends(
     machines: Machines,
     function: Callable[[Any], Any],

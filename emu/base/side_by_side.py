@@ -47,6 +47,8 @@ class Ready(NamedTuple):
 
     item: Any
     memory_bytes: int = 0
+    files: tuple[tuple[str, bytes], ...] = ()
+    """Paths by which the function reads files, and what is in them: there, they lie in its directory."""
 
 
 def side_by_side(

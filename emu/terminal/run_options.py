@@ -25,6 +25,22 @@ from emu.terminal.scenario_options import Command, positive_time_ps
 
 _RAY: Final = ("workers", "placement", "address")
 _CLUSTER: Final = ("pins", "wheel", "unprotected")
+_ADDRESS: Final = click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="A Ray cluster that runs already: auto, HOST:PORT or ray://HOST:PORT.",
+)
+_WHEEL: Final = click.option(
+    "--wheel",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="With --address: the package, for nodes that lack it.",
+)
+_UNPROTECTED: Final = click.option(
+    "--unprotected", is_flag=True, help="With --address: use a cluster without a token."
+)
+JOBS: Final = click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Runs at a time, here  [one for each core]."
+)
 _ON_RAY: Final = (
     click.option(
         "--workers",
@@ -36,11 +52,7 @@ _ON_RAY: Final = (
         type=click.Choice(list(PLACEMENTS)),
         help="Devices of a worker: whole racks (packed), a server or switch (node), one (device) [packed].",
     ),
-    click.option(
-        "--address",
-        metavar="ADDRESS",
-        help="A Ray cluster that runs already: auto, HOST:PORT or ray://HOST:PORT [one is started here].",
-    ),
+    _ADDRESS,
     click.option(
         "--pin",
         "pins",
@@ -48,16 +60,8 @@ _ON_RAY: Final = (
         metavar="PATTERN=NODE",
         help="With --address: devices that a node is to host, such as 'ctsw-*=10.0.0.7'. Can be repeated.",
     ),
-    click.option(
-        "--wheel",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="With --address: the package, for nodes that lack it.",
-    ),
-    click.option(
-        "--unprotected",
-        is_flag=True,
-        help="With --address: use a cluster without a token.",
-    ),
+    _WHEEL,
+    _UNPROTECTED,
 )
 _PARTS: Final = click.option(
     "--parts", type=click.IntRange(1, 64), help="In this process: separately built partitions [1]."
@@ -79,6 +83,24 @@ _LOCAL: Final = click.option("--local", is_flag=True, help="In this process alon
 def placed(function: Command) -> Command:
     """Add the options of a command that runs something; they are given as `where`."""
     return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK, _TRAINS), _where)
+
+
+def side_by_side(function: Command) -> Command:
+    """Add the options of a command that carries out independent runs; they are given as `machines`."""
+
+    @functools.wraps(function)
+    def command(
+        *, jobs: int | None, address: str | None, wheel: Path | None, unprotected: bool, **others: Any
+    ) -> Any:
+        from emu.many_runs import Machines  # noqa: PLC0415  processes, only for several runs
+
+        machines = Machines(jobs or 0, address, wheel, unprotected).checked()
+        return function(machines=machines, **others)
+
+    found: Command = command
+    for option in reversed((JOBS, _ADDRESS, _WHEEL, _UNPROTECTED)):
+        found = option(found)
+    return found
 
 
 def session_of(where: RunOptions) -> AbstractContextManager[None]:

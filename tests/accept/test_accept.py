@@ -12,6 +12,7 @@ from emu.cli.main import main
 from emu.doors.accept import bmwg, sonic
 from emu.doors.accept.answers import Answer, Check, compared, junit, text_of, write
 from emu.doors.accept.bench import TOPOLOGIES, Bench, Site, figure
+from emu.many_runs import Machines
 from tests.tidy.tracked import ROOT
 
 CONFIG = ROOT / "scenarios" / "switch" / "sonic_config_db.json"
@@ -28,7 +29,7 @@ def changed(tmp_path: Path, change: Callable[[dict[str, dict[str, dict[str, str]
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Answer]:
     box = sonic.box_of(CONFIG, None)
-    return {one.test: one for one in sonic.answer(box, ["TC2.1", "TC5"], 1, lambda *_: None)}
+    return {one.test: one for one in sonic.answer(box, ["TC2.1", "TC5"], Machines(1), lambda *_: None)}
 
 
 def test_a_sound_box_passes(answers: dict[str, Answer]) -> None:
@@ -49,7 +50,9 @@ def test_pauses_go_back_over_spines(tmp_path: Path) -> None:
     def small(tables: dict[str, dict[str, dict[str, str]]]) -> None:
         tables["BUFFER_POOL"]["ingress_lossless_pool"]["size"] = "4194304"
 
-    (one,) = sonic.answer(sonic.box_of(changed(tmp_path, small), None), ["TC5"], 1, lambda *_: None, "clos")
+    (one,) = sonic.answer(
+        sonic.box_of(changed(tmp_path, small), None), ["TC5"], Machines(1), lambda *_: None, "clos"
+    )
     assert one.verdict == "pass", text_of([one])
 
 
@@ -65,7 +68,7 @@ def _no_headroom(tables: dict[str, dict[str, dict[str, str]]]) -> None:
 def test_a_failure_names_the_key_that_explains_it(tmp_path: Path) -> None:
     """The tutorial has one without marking."""
     box = sonic.box_of(changed(tmp_path, _no_headroom), None)
-    (one,) = sonic.answer(box, ["TC2.1"], 1, lambda *_: None)
+    (one,) = sonic.answer(box, ["TC2.1"], Machines(1), lambda *_: None)
     assert one.verdict == "FAIL"
     assert "lossless NAKs" in [each.what for each in one.checks if each.holds is False]
     assert "BUFFER_PG|Ethernet0|3-4 -> pg_lossless_400000_5m (xoff" in one.reason

@@ -13,6 +13,7 @@ from emu.doors.fit.fitting import Fit, fit, split
 from emu.doors.fit.log_runs import Model
 from emu.doors.fit.read_counters import compared, read_counters
 from emu.doors.fit.read_logs import Log, Measured, check_alike, of_size, read_log
+from emu.many_runs import Machines
 from emu.scenario.load import load
 from emu.scenario.set_options import parse_override
 from tests.tidy.tracked import ROOT
@@ -39,7 +40,7 @@ def found(scenario: Path) -> Fit:
     """A fit to a log that the emulator itself made with two knobs turned."""
     blank = Log("made.log", "all_reduce", 2, 2, 1, tuple(Measured(size, 1.0) for size in SIZES))
     turned = {**TRUE, "host.pcie.enabled": "true"}
-    model = Model(str(scenario), (), "", 1)
+    model = Model(str(scenario), (), "", Machines(1))
     (answer,) = model.ask([(blank, turned)])
     rows = tuple(Measured(size, time) for size, time in zip(SIZES, answer.times_us, strict=True))
     return fit(model, [blank._replace(rows=rows)], lambda _: None)
@@ -233,7 +234,7 @@ def _too_short(scenario: Path) -> object:
 
 
 def _too_many_servers(scenario: Path) -> object:
-    return Model(str(scenario), (), "", 1).ask(
+    return Model(str(scenario), (), "", Machines(1)).ask(
         [(Log("a.log", "all_reduce", 6, 3, 1, (Measured(8, 1.0),)), {})]
     )
 
@@ -252,7 +253,7 @@ def test_what_cannot_be_fitted_is_refused(asked: Callable[[Path], object], said:
 )
 def test_perftest_answers_by_closed_forms(operation: str, pairs: int, scenario: Path) -> None:
     log = Log("a.log", operation, 2, 2, pairs, (Measured(64, 1.0), Measured(1 << 20, 1.0)))
-    model = Model(str(scenario), (), "", 1)
+    model = Model(str(scenario), (), "", Machines(1))
     plain, late = model.ask([(log, {}), (log, {"host.nic_link_delay": "1550ns"})])
     if operation == "write_bw":  # 4,096 B of payload in a packet of 4,178 B at 400 Gbit/s
         assert plain.times_us[1] == pytest.approx((1 << 20) * 8 * 4178 / 4096 / 400e3, rel=0.05)
@@ -262,7 +263,7 @@ def test_perftest_answers_by_closed_forms(operation: str, pairs: int, scenario: 
 
 def test_a_launch_delays_every_call_by_itself(scenario: Path) -> None:
     log = Log("a.log", "all_reduce", 2, 2, 1, tuple(Measured(size, 1.0) for size in SIZES))
-    plain, late = Model(str(scenario), (), "", 1).ask([(log, {}), (log, {"ncclx.launch": "3us"})])
+    plain, late = Model(str(scenario), (), "", Machines(1)).ask([(log, {}), (log, {"ncclx.launch": "3us"})])
     assert [two - one for one, two in zip(plain.times_us, late.times_us, strict=True)] == pytest.approx(
         [3.0] * len(SIZES)
     )

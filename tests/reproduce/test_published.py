@@ -26,6 +26,7 @@ from emu.doors.reproduce.reproduced import (
     reproduce,
     table,
 )
+from emu.many_runs import Machines
 
 needs_speed = pytest.mark.skipif(
     not emu.is_compiled(), reason="five million packet-hops take minutes interpreted"
@@ -69,7 +70,7 @@ def outside(rows: list[Reproduced]) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def quick() -> list[Reproduced]:
-    return reproduce([row for row in published.ROWS if not row.long], 1, None)
+    return reproduce([row for row in published.ROWS if not row.long], Machines(1), None)
 
 
 @needs_speed
@@ -83,7 +84,7 @@ def test_quick_rows_are_in_their_bands_but_for_figures_that_say_why(quick: list[
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_long_rows_are_in_their_bands_but_for_figures_that_say_why() -> None:
-    rows = reproduce([row for row in published.ROWS if row.long], 2, None)
+    rows = reproduce([row for row in published.ROWS if row.long], Machines(2), None)
     assert outside(rows) == OUTSIDE
     # the last row of the ablation, by flow level, is MegaScale's step, packets and all
     ours = {(row.name, one.figure.what): one.ours for row, figures, _ in rows for one in figures}
@@ -188,7 +189,7 @@ def test_each_basis_is_counted_apart_and_named_under_its_row() -> None:
         Figure("d", 1, "x", lambda _: 1.0, basis=BUILT),
     )
     row = Row("P0", "four figures", "nobody", (), figures, "not known")
-    done = reproduce([row], 1, None)
+    done = reproduce([row], Machines(1), None)
     assert {basis: dict(many) for basis, many in counts(done).items()} == {
         "predicted": {"in band": 1, "outside": 1},
         "fitted": {"in band": 1},

@@ -12,7 +12,7 @@ def test_a_sweep_over_three_nodes_of_which_one_is_lost_has_the_table_of_one_proc
     assert found["last"] == [20, 0, 0, 20]
     ((status, message),) = found["refused"]
     assert status == 4
-    assert "of memory, and the largest node has 64.0MiB; accepted: a node with more" in message
+    assert "of memory, and the largest node has 64MiB; accepted: a node with more" in message
     ends = found["ends"]
     assert [ends[name] for name in ("one", "two")] == [["ONE", "None", False], ["TWO", "None", False]]
     answer, failure, lost = ends["dies"]

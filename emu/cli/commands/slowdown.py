@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -17,6 +19,7 @@ from emu.api import prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.units import about_size, about_time, aligned
 from emu.engine.outcome import RunOptions
+from emu.many_runs import Machines, answers
 from emu.results.summary import Summary
 from emu.terminal.columns import say
 from emu.terminal.run_options import placed, session_of
@@ -139,6 +142,25 @@ def json_text(jobs: Sequence[JobCost], links: Sequence[SharedLink]) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
+def _run(
+    scenario: str,
+    assignments: Sequence[str],
+    seed: str | None,
+    variant: str,
+    options: RunOptions,
+    changes: Sequence[str],
+    *,
+    here: bool = False,
+) -> tuple[int, str, str, Summary]:
+    """One of the runs: exit status, message, ending and summary; `here`: in one process, beside others."""
+    prepared = prepare(load_scenario(scenario, [*assignments, *changes], seed, variant))
+    if here:
+        options = options._replace(local=True, chooses=False)
+    with nullcontext() if here else RunLeft(prepared.jobs) as left:
+        result = run_prepared(prepared, options, left)
+    return result.exit_status, result.outcome.message, result.outcome.ending.value, result.summary
+
+
 @click.command()
 @click.argument("scenario")
 @overriding
@@ -165,31 +187,33 @@ def command(
     ]
     if len(names) < 2:
         raise UsageError(f"{scenario} has one job; accepted: a scenario with two jobs or more")
-    alone: dict[str, Summary] = {}
-    worst = 0
-
-    def run(chosen: Sequence[str], said: str) -> Summary:
-        nonlocal worst
-        loaded = load_scenario(scenario, [*assignments, NO_EXPECT], seed, variant)
-        changes = [
+    loaded = load_scenario(scenario, [*assignments, NO_EXPECT], seed, variant)
+    changed = [()] + [
+        tuple(
             f"jobs[{index}].enabled=false"
             for index, job in enumerate(loaded.scenario.jobs)
-            if job.name not in chosen
-        ]
-        prepared = prepare(load_scenario(scenario, [*assignments, NO_EXPECT, *changes], seed, variant))
-        with RunLeft(prepared.jobs) as left:
-            result = run_prepared(prepared, options, left)
-        worst = max(worst, result.exit_status)
-        if result.outcome.message:
-            click.echo(f"emu: {said}: {result.outcome.message}", err=True)
-        elif not quiet:
-            click.echo(f"{said}: {result.outcome.ending.value}", err=True)
-        return result.summary
-
+            if job.name != name
+        )
+        for name in names
+    ]
+    one_run = partial(_run, scenario, [*assignments, NO_EXPECT], seed, variant, options)
+    many = Machines() if (where.local or where.chooses) and where.parts == 1 else Machines(1)
+    summaries: list[Summary] = []
+    worst = 0
     with session_of(where):
-        together = run(names, "together")
-        for name in names:
-            alone[name] = run([name], f"{name} alone")
+        if many == Machines():
+            one_run = partial(one_run, here=True)
+        said = ["together", *(f"{name} alone" for name in names)]
+        for told, (status, message, ending, summary) in zip(
+            said, answers(many, one_run, changed), strict=True
+        ):
+            worst = max(worst, status)
+            summaries.append(summary)
+            if message:
+                click.echo(f"emu: {told}: {message}", err=True)
+            elif not quiet:
+                click.echo(f"{told}: {ending}", err=True)
+    together, alone = summaries[0], dict(zip(names, summaries[1:], strict=True))
     jobs, links = costs(together, alone), shared_links(alone)
     if as_json:
         click.echo(json_text(jobs, links), nl=False)

@@ -11,8 +11,9 @@ No more tasks are submitted than there are cores, and one more: an item is made 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from emu.base.cores import usable_cores
@@ -118,7 +119,8 @@ class _Tasks:
     def _send(self, sent: _Sent) -> None:
         asked = {"memory": sent.ready.memory_bytes} if sent.ready.memory_bytes else {}
         remote = self._remote.options(**asked)
-        ref = remote.remote(self._edition, self._edition(), self._function, sent.number, sent.ready.item)
+        known = self._edition, self._edition()
+        ref = remote.remote(*known, self._function, sent.number, sent.ready.item, sent.ready.files)
         self._sent[ref] = sent
 
     def _received(self, ref: Any, sent: _Sent) -> Ended | None:
@@ -168,7 +170,12 @@ def _too_large(ready: Ready, memory_bytes: int) -> RuntimeFailure:
 
 
 def _carried_out(
-    theirs: Callable[[], str], edition: str, function: Callable[[Any], Any], number: int, item: Any
+    theirs: Callable[[], str],
+    edition: str,
+    function: Callable[[Any], Any],
+    number: int,
+    item: Any,
+    files: tuple[tuple[str, bytes], ...],
 ) -> Ended | EmuError:
     """In a process of a node: work an item out."""
     if theirs() != edition:
@@ -176,4 +183,10 @@ def _carried_out(
             "a node runs another edition of emu than this process, and may give another answer; install the "
             "same on every node, or bring it with --wheel"
         )
-    return ended(number, function, item)
+    if not files:
+        return ended(number, function, item)
+    with TemporaryDirectory(prefix="emu-files-") as place, chdir(place):
+        for name, content in files:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_bytes(content)
+        return ended(number, function, item)

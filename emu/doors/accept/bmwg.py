@@ -22,7 +22,6 @@ from typing import Any, Final, NamedTuple
 
 from emu.api import scenario_schema
 from emu.base.errors import EmuError, UsageError
-from emu.base.side_by_side import side_by_side
 from emu.base.spelling import did_you_mean, listed
 from emu.base.units import about_rate, about_size
 from emu.doors.accept import bmwg_inference as inference
@@ -30,6 +29,8 @@ from emu.doors.accept import bmwg_training as training
 from emu.doors.accept.answers import Answer, Check, Section
 from emu.doors.accept.bench import TOPOLOGIES, TRIALS, Bench, Site, nic_bps, shown, spread
 from emu.doors.accept.bmwg_training import Found
+from emu.many_runs import Machines, carried
+from emu.many_runs import answers as answers_of
 from emu.topology.outline import describe
 
 
@@ -198,7 +199,7 @@ def _merged(trials: Sequence[Sequence[Check]]) -> tuple[Check, ...]:
 
 
 def answer(
-    site: Site, tests: Sequence[Test], at_once: int, tell: Callable[[str], None], trials: int = 0
+    site: Site, tests: Sequence[Test], machines: Machines, tell: Callable[[str], None], trials: int = 0
 ) -> list[Answer]:
     """All these tests, side by side; `trials` of each in which something is drawn, 0: as the scale has it.
 
@@ -206,7 +207,9 @@ def answer(
     """
     answers: list[Answer] = []
     one_test = partial(_numbered, site, trials or TRIALS[site.scale])
-    for one in side_by_side(one_test, tests, at_once):
+    for one in answers_of(
+        machines, one_test, tests, partial(carried, files=[site.file] if site.file else [])
+    ):
         answers.append(one)
         tell(f"{len(answers)} of {len(tests)} tests: {one.test} {one.title}: {one.verdict}")
     return answers

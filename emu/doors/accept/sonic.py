@@ -27,11 +27,12 @@ from actors.kernel.counters import (
 from emu.api import prepare, run_prepared
 from emu.base.errors import UsageError
 from emu.base.outside import file_text, json_of
-from emu.base.side_by_side import side_by_side
 from emu.base.spelling import listed
 from emu.base.units import format_rate, format_size, parse_rate
 from emu.doors.accept.answers import Answer, Check
 from emu.engine.outcome import RunOptions
+from emu.many_runs import Machines, carried
+from emu.many_runs import answers as answers_of
 from emu.results.summary import Summary
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.yaml.document import MAX_FILE_BYTES
@@ -561,7 +562,7 @@ Tell = Callable[[str], None]
 
 
 def answer(
-    box: Box, wanted: Sequence[str], at_once: int, tell: Tell, topology: Topology = "star"
+    box: Box, wanted: Sequence[str], machines: Machines, tell: Tell, topology: Topology = "star"
 ) -> list[Answer]:
     """Carry out the cases of these names on a box; with `clos` on two leaves and four spines."""
     chosen = [case for case in cases(box) if not wanted or case.test in wanted or case.test[:3] in wanted]
@@ -572,7 +573,7 @@ def answer(
         ]
     wishes = [wish for case in chosen for wish in case.wishes]
     seen: list[_Seen] = []
-    for one in side_by_side(partial(_run, box), wishes, at_once):
+    for one in answers_of(machines, partial(_run, box), wishes, partial(carried, files=[box.file])):
         seen.append(one)
         tell(f"{len(seen)} of {len(wishes)} runs: {wishes[len(seen) - 1].name}")
     answers = []

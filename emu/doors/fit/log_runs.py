@@ -7,7 +7,7 @@ test one message, from its post until the CPU of the receiver has seen it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,11 +15,12 @@ from actors.fabric.model import Role
 from emu.api import prepare, run_prepared
 from emu.base.errors import RuntimeFailure, UsageError
 from emu.base.shipped import scenario_named
-from emu.base.side_by_side import side_by_side
 from emu.base.units import counted
 from emu.doors.fit.read_counters import counted_by
 from emu.doors.fit.read_logs import Log
 from emu.engine.outcome import RunOptions
+from emu.many_runs import Machines, carried
+from emu.many_runs import answers as worked_out
 from emu.scenario.load import Loaded, load
 from emu.scenario.set_options import Override, override_with
 
@@ -52,10 +53,13 @@ class Question(NamedTuple):
 class Model:
     """A scenario that is asked for the times of logs."""
 
-    def __init__(self, scenario: str, overrides: Sequence[Override], variant: str, at_once: int) -> None:
-        path, named = scenario_named(scenario)
-        self._load = partial(_loaded, path, tuple(overrides), variant or named)
-        self._at_once = at_once
+    def __init__(
+        self, scenario: str, overrides: Sequence[Override], variant: str, machines: Machines
+    ) -> None:
+        _, named = scenario_named(scenario)
+        self._load = partial(_loaded, scenario, tuple(overrides), variant or named)
+        self._machines = machines
+        self._path = scenario
         self._known: dict[Question, Answer] = {}
         first = prepare(
             self._load(
@@ -105,42 +109,48 @@ class Model:
             return [_prolonged(log, one) for (log, _), one in zip(questions, self.ask(short), strict=True)]
         wanted = [Question(log, tuple(settings.items())) for log, settings in questions]
         new = [one for one in dict.fromkeys(wanted) if one not in self._known]
-        for one, answer in zip(new, side_by_side(self._answer, new, self._at_once), strict=True):
+        ready = partial(carried, files=[self._path])
+        items = [(one, _jobs(one.log, self._gpus(one.log))) for one in new]
+        answered = worked_out(self._machines, partial(_answer, self._load), items, ready)
+        for one, answer in zip(new, answered, strict=True):
             self._known[one] = answer
         return [self._known[one] for one in wanted]
 
-    def _answer(self, question: Question) -> Answer:
-        log = question.log
-        prepared = prepare(self._load(_jobs(log, self._gpus(log)), question.settings))
-        result = run_prepared(prepared, RunOptions(local=True, metrics=False), diagnose=False)
-        summary = result.summary
-        if any(job.status != "success" for job in summary.jobs.values()):
-            settings = ", ".join(f"{key}={value}" for key, value in question.settings) or "the scenario alone"
-            raise RuntimeFailure(f"{log.file}: the run with {settings} did not succeed: {result.verdict}")
-        counters = tuple(counted_by(result.outcome.devices, prepared.topology.nics).items())
-        if not log.operation.endswith(("_bw", "_lat")):
-            job = summary.jobs["fit"]
-            done = {one.bytes: ((one.end_ps or 0) - (one.start_ps or 0)) / 1e6 for one in job.collectives}
-            ways = {
-                one.size_bytes: f"{one.algorithm}, {one.protocol}, {counted(one.channels, 'channel')}"
-                for one in prepared.jobs[0].collectives
-            }
-            sizes = [row.size_bytes for row in log.rows]
-            times_us = tuple(done[size] for size in sizes)
-            return Answer(times_us, tuple(ways[size] for size in sizes), counters)
-        host = prepared.scenario.host
-        seen_ps = host.proxy_cost_ps + (
-            host.link_delay_ps if host.nic_link_delay_ps is None else host.nic_link_delay_ps
-        )
-        times = []
-        for number, row in enumerate(log.rows):
-            (flow,) = summary.jobs[f"size_{number}"].flows
-            took_ps = (flow.delivered_ps or 0) - (flow.start_ps or 0)
-            if log.operation == "write_bw":
-                times.append(took_ps / 1e6 / _messages(row.size_bytes))
-            else:
-                times.append((took_ps + seen_ps) / 1e6)
-        return Answer(tuple(times), tuple("" for _ in log.rows), counters)
+
+def _answer(load: Callable[..., Loaded], asked: tuple[Question, list[object]]) -> Answer:
+    """What a question's run answers, here or on a node."""
+    question, jobs = asked
+    log = question.log
+    prepared = prepare(load(jobs, question.settings))
+    result = run_prepared(prepared, RunOptions(local=True, metrics=False), diagnose=False)
+    summary = result.summary
+    if any(job.status != "success" for job in summary.jobs.values()):
+        settings = ", ".join(f"{key}={value}" for key, value in question.settings) or "the scenario alone"
+        raise RuntimeFailure(f"{log.file}: the run with {settings} did not succeed: {result.verdict}")
+    counters = tuple(counted_by(result.outcome.devices, prepared.topology.nics).items())
+    if not log.operation.endswith(("_bw", "_lat")):
+        job = summary.jobs["fit"]
+        done = {one.bytes: ((one.end_ps or 0) - (one.start_ps or 0)) / 1e6 for one in job.collectives}
+        ways = {
+            one.size_bytes: f"{one.algorithm}, {one.protocol}, {counted(one.channels, 'channel')}"
+            for one in prepared.jobs[0].collectives
+        }
+        sizes = [row.size_bytes for row in log.rows]
+        times_us = tuple(done[size] for size in sizes)
+        return Answer(times_us, tuple(ways[size] for size in sizes), counters)
+    host = prepared.scenario.host
+    seen_ps = host.proxy_cost_ps + (
+        host.link_delay_ps if host.nic_link_delay_ps is None else host.nic_link_delay_ps
+    )
+    times = []
+    for number, row in enumerate(log.rows):
+        (flow,) = summary.jobs[f"size_{number}"].flows
+        took_ps = (flow.delivered_ps or 0) - (flow.start_ps or 0)
+        if log.operation == "write_bw":
+            times.append(took_ps / 1e6 / _messages(row.size_bytes))
+        else:
+            times.append((took_ps + seen_ps) / 1e6)
+    return Answer(tuple(times), tuple("" for _ in log.rows), counters)
 
 
 def _up_to_closed(log: Log) -> Log:
@@ -189,7 +199,7 @@ def _jobs(log: Log, gpus: list[int] | str) -> list[object]:
 
 
 def _loaded(
-    path: str,
+    scenario: str,
     overrides: tuple[Override, ...],
     variant: str,
     jobs: list[object],
@@ -198,4 +208,4 @@ def _loaded(
     emptied = {"jobs": jobs, "faults": [], "expect": [], "run.sample_every": "10s"}
     changes = [override_with(key, value, "emu fit") for key, value in emptied.items()]
     changes += [*overrides, *(override_with(key, value, "emu fit") for key, value in settings)]
-    return load(path, changes, variant)
+    return load(scenario_named(scenario)[0], changes, variant)

@@ -9,9 +9,10 @@ from textwrap import wrap
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from emu.api import run
-from emu.base.side_by_side import side_by_side
 from emu.base.units import aligned, counted
 from emu.doors.reproduce.published import BUILT, FITTED, Answers, Basis, Case, Figure, Row
+from emu.many_runs import Machines
+from emu.many_runs import answers as worked_out
 from emu.results.summary import Summary
 from emu.views.reports import plot
 
@@ -54,11 +55,13 @@ class Reproduced(NamedTuple):
     answers: Answers
 
 
-def reproduce(rows: Sequence[Row], at_once: int, tell: Callable[[str], None] | None) -> list[Reproduced]:
+def reproduce(
+    rows: Sequence[Row], machines: Machines, tell: Callable[[str], None] | None
+) -> list[Reproduced]:
     """Run the cases of these rows, each once, and set ours beside the published figures."""
     cases = list(dict.fromkeys(case for row in rows for case in row.cases))
     answers: dict[Case, Summary] = {}
-    for case, summary in zip(cases, side_by_side(_summary, cases, at_once), strict=True):
+    for case, summary in zip(cases, worked_out(machines, _summary, cases), strict=True):
         answers[case] = summary
         if tell is not None:
             tell(f"{len(answers)} of {len(cases)} runs: {case.scenario}")

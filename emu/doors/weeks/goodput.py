@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from emu.doors.weeks.campaign_file import UNITS_MS
 from emu.doors.weeks.optimum import daly_ms, expected_goodput, young_ms
 from emu.doors.weeks.weeks import PHASES, Course, Weeks, weeks
+from emu.many_runs import HERE, answers
 
 
 class Knob(NamedTuple):
@@ -87,12 +89,23 @@ def figures(one: Weeks, course: Course) -> Seed:
 
 
 def simulated(course: Course, seeds: Iterable[int], done: Callable[[], None] = lambda: None) -> list[Seed]:
-    """The campaign with each seed; `done` is called after each."""
+    """The campaign with each seed, some seeds at a time on each core; `done` is called after each."""
+    wanted = list(seeds)
+    parts = [wanted[at : at + AT_ONCE] for at in range(0, len(wanted), AT_ONCE)]
     found: list[Seed] = []
-    for seed in seeds:
-        found.append(figures(weeks(course, seed), course))
-        done()
+    for several in answers(HERE, partial(_of_seeds, course), parts):
+        for one in several:
+            found.append(one)
+            done()
     return found
+
+
+AT_ONCE: Final = 10
+"""Seeds that a process follows, since each takes some milliseconds."""
+
+
+def _of_seeds(course: Course, seeds: Sequence[int]) -> list[Seed]:
+    return [figures(weeks(course, seed), course) for seed in seeds]
 
 
 def _mean_s(values_ms: Sequence[int]) -> float | None:

@@ -8,14 +8,15 @@ from typing import Final
 
 import click
 
-from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean
 from emu.base.units import parse_rate, parse_time
 from emu.doors.accept import bmwg, sonic
 from emu.doors.accept.answers import Answer, compared, text_of, write
 from emu.doors.accept.bench import TOPOLOGIES, Scale, Site
+from emu.many_runs import Machines
 from emu.terminal.columns import say
+from emu.terminal.run_options import side_by_side
 from emu.terminal.terminal import Paced
 
 EXAMPLES: Final = """\b
@@ -46,9 +47,6 @@ def command(context: click.Context, pair: tuple[Path, Path] | None) -> None:
 
 
 Tell = Callable[[str], None]
-_jobs = click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="At a time  [one for each core]."
-)
 _out = click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -81,7 +79,7 @@ def _status(answers: Sequence[Answer]) -> int:
 @click.option(
     "--link", default=None, metavar="RATE", help="Rate of the ports  [what most ports of the file have]."
 )
-@_jobs
+@side_by_side
 @_out
 @_quiet
 def of_sonic(
@@ -89,7 +87,7 @@ def of_sonic(
     tests: str,
     topology: sonic.Topology,
     link: str | None,
-    jobs: int | None,
+    machines: Machines,
     out: Path | None,
     quiet: bool,
 ) -> int:
@@ -108,7 +106,7 @@ def of_sonic(
     boxes = [sonic.box_of(file, rate_bps) for file in files]
     status = 0
     for number, box in enumerate(boxes):
-        answers = sonic.answer(box, wanted, jobs or usable_cores(), Paced(quiet), topology)
+        answers = sonic.answer(box, wanted, machines, Paced(quiet), topology)
         lines = sonic.about(box)
         say("\n".join([*([""] if number else []), *lines, "", *text_of(answers)]))
         if out is not None:
@@ -143,7 +141,7 @@ def of_sonic(
     metavar="TIME",
     help="Leave out a run that is estimated to take longer  [10min].",
 )
-@_jobs
+@side_by_side
 @_out
 @_quiet
 def of_bmwg(
@@ -153,7 +151,7 @@ def of_bmwg(
     scale: Scale,
     trials: int | None,
     longest: str,
-    jobs: int | None,
+    machines: Machines,
     out: Path | None,
     quiet: bool,
 ) -> int:
@@ -166,7 +164,7 @@ def of_bmwg(
     chosen = bmwg.chosen(tests)
     site = Site("" if fabric else topology or "A", fabric, scale, parse_time(longest) / 1e12)
     equal = {key: value for key, value in bmwg.comparability(site).items() if key in bmwg.EQUAL}
-    answers = bmwg.answer(site, chosen, jobs or usable_cores(), Paced(quiet), trials or 0)
+    answers = bmwg.answer(site, chosen, machines, Paced(quiet), trials or 0)
     sections = bmwg.sections(site, answers)
     say("\n".join(text_of(answers)))
     if out is not None:

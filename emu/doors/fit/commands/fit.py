@@ -9,7 +9,6 @@ from typing import Final, Literal
 
 import click
 
-from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.base.units import parse_size
 from emu.doors.fit.fit_report import overlay, plain, report
@@ -17,8 +16,10 @@ from emu.doors.fit.fitting import fit
 from emu.doors.fit.log_runs import Model
 from emu.doors.fit.read_counters import read_counters
 from emu.doors.fit.read_logs import check_alike, of_size, read_log
+from emu.many_runs import Machines
 from emu.scenario.set_options import parse_override
 from emu.terminal.columns import say
+from emu.terminal.run_options import side_by_side
 from emu.terminal.scenario_options import load_scenario, overriding
 from emu.workload.perf_scan import parse_size as size_of_scan
 
@@ -54,9 +55,7 @@ Examples:
 @click.option(
     "--largest", default="1GiB", metavar="SIZE", help="Leave out sizes above it, as 64M or 64MiB  [1GiB]."
 )
-@click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Runs at a time  [one for each core]."
-)
+@side_by_side
 @overriding
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
 @click.option("--quiet", is_flag=True, help="Print no progress on standard error.")
@@ -67,7 +66,7 @@ def command(
     column: Literal["in-place", "out-of-place"],
     counters: tuple[Path, ...],
     largest: str,
-    jobs: int | None,
+    machines: Machines,
     assignments: tuple[str, ...],
     seed: str | None,
     variant: str,
@@ -92,7 +91,7 @@ def command(
     overrides = [parse_override(text) for text in assignments]
     if seed is not None:
         overrides.append(parse_override(f"seed={seed}", "--seed"))
-    model = Model(scenario, overrides, variant, jobs or usable_cores())
+    model = Model(scenario, overrides, variant, machines)
     done = fit(model, logs, (lambda _: None) if quiet else partial(click.echo, err=True), counted)
     click.echo(json.dumps(plain(done), indent=2)) if as_json else say("\n".join(report(done)))
     if output is not None:

@@ -8,12 +8,13 @@ from typing import Final
 
 import click
 
-from emu.base.cores import usable_cores
 from emu.base.errors import UsageError
 from emu.base.spelling import did_you_mean
 from emu.doors.reproduce.published import ROWS
 from emu.doors.reproduce.reproduced import closing, draw, plain, reproduce, table
+from emu.many_runs import Machines
 from emu.terminal.columns import say
+from emu.terminal.run_options import side_by_side
 from emu.terminal.terminal import Paced
 
 EXAMPLES: Final = """\b
@@ -26,9 +27,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("names", nargs=-1, metavar="[P1 ...]")
 @click.option("--quick", is_flag=True, help="Leave out rows that take minutes.")
-@click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Runs at a time  [one for each core]."
-)
+@side_by_side
 @click.option(
     "--pictures",
     type=click.Path(path_type=Path, file_okay=False),
@@ -38,7 +37,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
 @click.option("--quiet", is_flag=True, help="Print only failures on standard error.")
 def command(
-    names: tuple[str, ...], quick: bool, jobs: int | None, pictures: Path | None, as_json: bool, quiet: bool
+    names: tuple[str, ...], quick: bool, machines: Machines, pictures: Path | None, as_json: bool, quiet: bool
 ) -> int:
     """Run the cases of published figures, and print ours beside them, with verdict and reason.
 
@@ -54,7 +53,7 @@ def command(
     wanted = [row for row in ROWS if not names or row.name in names]
     done = reproduce(
         [row for row in wanted if not (quick and row.long)],
-        jobs or usable_cores(),
+        machines,
         Paced(quiet),
     )
     if as_json:
