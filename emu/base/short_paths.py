@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -139,37 +138,6 @@ def started_for(directory: Path) -> Iterator[None]:
             del os.environ[MARK]
         else:
             os.environ[MARK] = before
-
-
-def run_for(
-    directory: Path, words: Sequence[str], environment: Mapping[str, str], timeout_s: float
-) -> tuple[int, str]:
-    """Run a program for a private directory; its status and what it printed. Raises TimeoutError.
-
-    It is in a session of its own, and ends with the directory at the latest, with all that it started: also
-    where this process is killed, and where `remove_private` is called meanwhile.
-    """
-    import subprocess  # noqa: PLC0415 - only where a program is run
-
-    assert directory in _inhabited, directory
-    with subprocess.Popen(  # noqa: S603  what the caller runs
-        words,
-        env={**environment, MARK: str(directory)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as program:
-        try:
-            printed, _ = program.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError from None
-        finally:
-            with suppress(OSError):
-                os.killpg(program.pid, signal.SIGKILL)
-    return program.returncode, printed
 
 
 def _leave_session() -> None:
