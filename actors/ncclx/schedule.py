@@ -294,11 +294,11 @@ class Schedule:
             calls = [self.call(operation, channel) for channel in range(self.channels)]
             cut = self.cuts[self.protocol(operation)]
             try:
-                _check_types(own, calls[0])
                 content = own.content()
                 key = "" if content is None else _key(content, calls, cut)
                 if key and key in proofs:
                     continue
+                _check_types(own, calls[0])
                 graphs = [[own.steps(call, rank) for rank in range(len(self.nodes))] for call in calls]
                 key = key or _key(graphs, calls, cut)
                 if key not in proofs:

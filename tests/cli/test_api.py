@@ -194,7 +194,7 @@ def test_what_is_wrong_is_raised_by_key() -> None:
     with pytest.raises(ScenarioError, match=r"override seed: a scenario holds .*, not object"):
         api.load(TINY, {"seed": object()})
     with pytest.raises(UsageError, match="--parts"):
-        api.run(TINY, parts=2)
+        api.run(TINY, workers=2, parts=2)
 
 
 def test_a_failed_expectation_is_data() -> None:

@@ -51,7 +51,8 @@ def test_paths_beyond_the_limit_are_counted(capsys: Captured, small: str) -> Non
 def test_placement_counts_what_each_worker_hosts(capsys: Captured, small: str) -> None:
     _, out, _ = reported(capsys, small, "--placement", "2")
     assert [line.split()[:5] for line in out[1:3]] == [list("02443"), list("12443")]
-    assert out[-1] == "4 of 40 links are cut (10 %)"
+    assert out[-2] == "4 of 40 links are cut (10 %)"
+    assert out[-1].startswith("of what the jobs send over links, 16 % crosses between workers")
     assert len(reported(capsys, small, "--placement", "node")[1]) == 1 + 4 + 6 + 1
     status, _, err = reported(capsys, small, "--placement", "some")
     assert (status, err) == (
@@ -147,7 +148,8 @@ def test_buffers_show_the_profiles_of_priority_groups(capsys: Captured, small: s
 
 def test_several_views_are_shown_one_after_the_other(capsys: Captured, small: str) -> None:
     out = json.loads("\n".join(reported(capsys, small, "--placement", "1", "--buffers", "--json")[1]))
-    assert [sorted(view) for view in out] == [["cut_links", "links", "workers"], ["ports", "switches"]]
+    cuts = ["cut_links", "links", "planned_cut_percent", "uniform_planned_cut_percent", "workers"]
+    assert [sorted(view) for view in out] == [cuts, ["ports", "switches"]]
 
 
 def test_a_drawing_is_written_where_asked(capsys: Captured, small: str, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_parts_and_blocks_take_samples_that_equal_those_of_one(name: str) -> Non
         ({"workers": 0}, "--workers 0"),
         ({"placement": "nearby"}, "placement 'nearby'; accepted: packed, node, device"),
         ({"parts": 1000}, "1000 workers for"),
-        ({"parts": 2, "local": False}, "--parts is for --local"),
+        ({"parts": 2, "local": False}, "--parts is for one process; on Ray it is --workers"),
     ],
 )
 def test_option_that_cannot_be_meant_is_refused(options: dict[str, Any], reason: str) -> None:

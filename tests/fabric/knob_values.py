@@ -181,6 +181,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "detection": ("1us", {}),
         "restoration": ("5us", {}),
         "action": ("forward", {}),
+        "drops": ("both", {}),
     },
     "switch.ecn (kind: red)": {
         "kind": ("", {}),

@@ -136,8 +136,8 @@ def test_packets_longer_than_the_mtu_and_broken_frames_are_the_wire_codecs_to_re
     refusals = {
         "wire/test_batch.py": '"payload beyond the MTU"',
         "wire/test_codec.py": "def test_what_is_no_frame_is_refused",
-        "runtime/test_exchange.py": "def test_length_out_of_bounds_is_refused_before_the_body_is_read",
-        "runtime/test_peers.py": "def test_peer_with_another_secret_is_refused_on_both_sides",
+        "engine/test_exchange.py": "def test_length_out_of_bounds_is_refused_before_the_body_is_read",
+        "engine/test_peers.py": "def test_peer_with_another_secret_is_refused_on_both_sides",
     }
     assert [file for file, said in refusals.items() if said not in (root / file).read_text("utf-8")] == []
 

@@ -114,7 +114,12 @@ def test_first_screen_of_the_readme_works_from_an_installed_wheel(installed: Ins
     commands = first_screen()
     assert len(commands) >= 5
     said = {command: installed.emu(*command.split()) for command in commands}
-    run, listed, new, *_ = said.values()
+    run, distributed, listed, new, *_ = said.values()
+    assert (
+        re.findall(r"^digest .*$", run, re.MULTILINE)
+        == re.findall(r"^digest .*$", distributed, re.MULTILINE)
+        != []
+    )
     shown = [line.split() for line in re.findall(r"^ +\d+ +\d+ +float .*$", README, re.MULTILINE)]
     assert len(shown) == 2
     rows = [line.split() for line in run.splitlines() if " float " in line]
@@ -138,8 +143,8 @@ def test_installed_emu_is_the_wheel_and_knows_its_commit(installed: Installed) -
 def test_version_is_that_of_the_newest_release_in_the_changelog() -> None:
     text = text_of("CHANGELOG.md")
     sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    released = [line for line in sections if line != "Unreleased"]
-    assert sections[len(sections) - len(released) :] == released  # what is not released stands first
+    coming = re.fullmatch(r"(\d+\.\d+\.\d+) \(unreleased\)", sections[0])
+    released = sections[1:] if coming else sections
     releases = [re.fullmatch(r"(\d+\.\d+\.\d+) - (\d{4}-\d{2}-\d{2})", line) for line in released]
     versions = [tuple(map(int, found[1].split("."))) for found in releases if found]
     dates = [found[2] for found in releases if found]
@@ -147,6 +152,9 @@ def test_version_is_that_of_the_newest_release_in_the_changelog() -> None:
     newest = text.partition(f"## {sections[0]}\n")[2].partition("\n## ")[0]
     assert 0 < newest.count("\n- ") <= MOST_BULLETS
     assert (versions, dates) == (sorted(versions, reverse=True), sorted(dates, reverse=True))
+    if coming:
+        versions.insert(0, tuple(map(int, coming[1].split("."))))
+        assert versions[0] > versions[1]
     assert emu.__version__ == ".".join(map(str, versions[0]))
 
 

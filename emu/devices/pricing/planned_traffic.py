@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Role, Topology, prefix_of
-from actors.fabric.routes import Groups, routes
+from actors.fabric.routes import Groups, Routes
 from emu.devices.plan import Plan
 from emu.devices.pricing.estimate import planned_bytes
 from emu.scenario.schema import Scenario
@@ -72,7 +72,7 @@ def _spread_over_paths(
                 links[end.link] += size // len(ends)
             loads[source] += size
             loads[destination] += size
-    found = routes(topology)
+    found = Routes(topology)  # apart from those that devices keep: a worker holds its own switches' alone
     groups: dict[int, Groups] = {}
     for prefix, entering in sorted(towards.items()):
         waiting: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
