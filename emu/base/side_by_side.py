@@ -40,6 +40,8 @@ class Ended(NamedTuple):
     failure: EmuError | None = None
     lost: bool = False
     """Whether the process ended without a word, or its machine did: nothing is known of the item itself."""
+    interrupted: bool = False
+    """Whether the process ended so because Ctrl-C or SIGTERM ended its run."""
 
 
 class Ready(NamedTuple):
@@ -56,8 +58,8 @@ def side_by_side(
 ) -> Generator[Answer, None, None]:
     """What the function makes of each item, in order; of one at a time in this very process.
 
-    Raises what the function raised, and RuntimeFailure where a process ended without an answer. Whoever
-    stops asking ends them all.
+    Raises what the function raised, an interruption too, and RuntimeFailure where a process ended without an
+    answer. Whoever stops asking ends them all.
     """
     if at_once <= 1 or len(items) <= 1:
         yield from map(function, items)
@@ -66,11 +68,16 @@ def side_by_side(
 
 
 def in_order(found: Generator[Ended, None, None]) -> Generator[Any, None, None]:
-    """The answers in the order of the items. Raises the first failure; whoever stops asking ends them all."""
+    """The answers in the order of the items; whoever stops asking ends them all.
+
+    Raises the first failure, and KeyboardInterrupt where a run was interrupted: as one in this process does.
+    """
     answers: dict[int, Any] = {}
     wanted = 0
     try:
         for one in found:
+            if one.interrupted:
+                raise KeyboardInterrupt
             if one.failure is not None:
                 raise one.failure
             answers[one.number] = one.answer
@@ -171,7 +178,8 @@ def _received(ready: Connection, number: int, process: ForkProcess) -> Ended:
             f"a run beside others ended with status {process.exitcode}"
             " (-9 is what a machine out of memory does); accepted: fewer at a time, --jobs 1"
         )
-        return Ended(number, failure=RuntimeFailure(reason), lost=True)
+        interrupted = process.exitcode == INTERRUPTED_STATUS
+        return Ended(number, failure=RuntimeFailure(reason), lost=True, interrupted=interrupted)
     finally:
         ready.close()
     process.join()

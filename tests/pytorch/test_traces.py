@@ -193,6 +193,7 @@ def test_older_traces_say_sizes_by_annotation(tmp_path: Path) -> None:
         (lambda data: gzip.compress(gzip.decompress(data)[:-100]), "is no JSON"),
         (lambda _: gzip.compress(b'{"traceEvents": [{"ph": "X"}, 3]}'), "event 1: is no event"),
         (lambda _: gzip.compress(b'{"traceEvents": []}'), "no kernel in it"),
+        (lambda _: gzip.compress(b'{"traceEvents": [3' + b" " * 2**22 + b"]}"), "no kernel in it"),
         (
             lambda _: gzip.compress(
                 b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_X", "ts": 1, "dur": 1,'

@@ -41,9 +41,12 @@ from emu.base.outside import GZIP, MOST_PARTS, parts_in, unpacking
 from emu.doors.pytorch.record import Call, Kernel, Mark, Operation, Record, Step, Wait
 
 MOST_BYTES: Final = 2**28
+"""Largest trace, unpacked."""
 LEAST_PART: Final = 6
 """Bytes of a value of a trace at least, on the average; 11 in those of PyTorch 2."""
-"""Largest trace, unpacked."""
+MOST_WITHOUT_KERNEL: Final = 4 << 20
+"""Bytes of a file without a kernel that is still parsed, some 100 MB then, so that its first wrong event is
+named; of a larger one only the lack is."""
 REACTION_NS: Final = 20_000
 """How soon a kernel begins after what it waited for. Measured between two streams of an H200: 1 to 3 us."""
 ON_GPU: Final = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
@@ -178,7 +181,7 @@ def unpacked(data: bytes) -> bytes:
         raise KinetoError(0, str(error), "a whole gzip file") from error
     if parts > size // LEAST_PART + MOST_PARTS // 10:
         raise KinetoError(0, f"has {parts} values in {size} bytes", "what torch.profiler exports")
-    if not kernels:
+    if not kernels and size > MOST_WITHOUT_KERNEL:
         raise KinetoError(0, "no kernel in it", "a trace with ProfilerActivity.CUDA")
     return b"".join(unpacking(data))
 
