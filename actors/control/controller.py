@@ -473,7 +473,7 @@ class Controller(Device):
 
     def _replace(self, job: JobProgress) -> None:
         """Go on with the first membership, which are in the order of their sizes, that has nobody who is
-        lost; where nobody is known to be, without the one rank that most others failed to reach.
+        lost; where nobody is known to be, without the one rank that most name as not reached.
         """
         members = job.outline.memberships[job.membership]
         lost: list[int] = [rank for rank in members if job.lost[rank] == 1]

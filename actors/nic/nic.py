@@ -372,6 +372,9 @@ class Nic(Responder):
             return False
         return pair.una_psn == pair.high_psn and pair.una_psn < pair.end_psn
 
+    def linked(self, pair: QueuePair) -> bool:
+        return self._ports[pair.port].up
+
     # ---- packets
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:

@@ -242,12 +242,12 @@ class LaneNic(Nic):
             self.transport.on_cut_off(self, pair, now)
 
     def cut_off(self, pair: QueuePair) -> bool:
-        for port in self._ports:
-            if port.up:
-                return False
-        if pair.state < READY or pair.state == ERROR:
+        if self.linked(pair) or pair.state < READY or pair.state == ERROR:
             return False
         return pair.una_psn == pair.high_psn and pair.una_psn < pair.end_psn
+
+    def linked(self, pair: QueuePair) -> bool:
+        return any(port.up for port in self._ports)
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps

@@ -9,7 +9,7 @@ back. A message is an operation and up to six integers; this page says what each
 | RECEIVE | host, NIC | QP index | receives posted | 0 | 0 | 0 | 0 |
 | MODIFY | host, NIC | QP index | state | PSN (to RTR, RTS) | 0 | 0 | 0 |
 | MODIFIED | NIC, host | QP index | state now | 0 | 0 | status | 0 |
-| COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | 0 |
+| COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | cut |
 | COPY | host, GPU | channel | bytes | COPY_* kind | program | note | priority |
 | COPIED | GPU, host | channel | bytes | COPY_* kind | program | note | 0 |
 | BEGIN | controller, host | job | operation | membership | 1: what heartbeats are about | 1: meet first | 0 |
@@ -29,6 +29,8 @@ back. A message is an operation and up to six integers; this page says what each
 
 POST and COMPLETION pass between host and GPU as well, for transfers over NVLink: the queue pair is then a
 pair of the GPU (`actors.gpu.nvlink`).
+
+In COMPLETION, `cut` is 1 if no retry is left and every link that the queue pair may send by is down.
 
 In COPY, `program` is the number of the host's program that asked, and `note` is that program's own: COPIED
 returns both as they came. In REPORT, `rank` is the sender's rank in the job (for flows, its host's number).
@@ -142,7 +144,7 @@ STATUS_ALIVE: Final[i64] = 102
 """Status of a report that ends nothing: the rank goes on."""
 BLAME_BITS: Final[i64] = 8
 """Bits of a REPORT's status; above them, where a job goes on without ranks that it loses, the rank with which
-a connection failed, plus one."""
+a connection failed, or the rank itself if its own links are down, plus one."""
 MEMBERSHIP_BITS: Final[i64] = 40
 """Bits of a report below the membership in which the rank takes part."""
 PRESENT_OPERATION: Final[i64] = 1 << 30

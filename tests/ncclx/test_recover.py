@@ -94,6 +94,16 @@ def test_a_rank_behind_a_dead_link_is_the_one_that_another_failed_to_reach(fewer
     assert found[1] == FOUND_PS + fewer
 
 
+@pytest.mark.parametrize("kind", ["rc", "multipath"])
+@pytest.mark.parametrize("at_us", [222, 231, 233, 241])
+def test_a_rank_that_is_cut_off_names_itself(at_us: int, kind: str) -> None:
+    """Whenever its link goes during the second operation, and whether or not others cannot send to it either,
+    it is the lost one."""
+    faults = [{"kind": "link_down", "at": f"{at_us}us", "target": "nic-1-0:tor-0"}]
+    transport = {"kind": kind, "timeout": 3, "retry_count": 1}
+    assert len(times_ps(ran({"recover": {}}, faults, transport=transport))) == 5
+
+
 def test_a_job_that_loses_nobody_runs_as_one_that_could_not_go_on(whole: int) -> None:
     assert times_ps(ran({"recover": {"rejoin": True}})) == [whole] * 5
 

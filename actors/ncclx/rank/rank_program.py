@@ -346,7 +346,7 @@ class ScriptProgram(Program):
         if not self.calling.watchdog.on_timer(host, number, group, now):
             return False
         why, peer, port, pair = self.ends.waiting(group.start, group.start + group.count)
-        self._fail(host, number, STATUS_TIMED_OUT, why, peer, port, pair, now)
+        self._fail(host, number, STATUS_TIMED_OUT, why, peer, port, pair, now, -1)
         return True
 
     # ---- the proxy
@@ -413,7 +413,8 @@ class ScriptProgram(Program):
             if message.e != STATUS_SUCCESS:
                 peer, port = ends.failed(context, message.b)
                 group: i64 = ends.group_of[ends.channel_of(context)]
-                self._fail(host, group, message.e, FAILED, peer, port, message.a, now)
+                blamed: i64 = self.rank if message.f == 1 else peer
+                self._fail(host, group, message.e, FAILED, peer, port, message.a, now, blamed)
             elif role == SEND_DATA:
                 self._on_acknowledged(host, ends.sends[context // ROLES], message, now)
             else:
@@ -491,9 +492,18 @@ class ScriptProgram(Program):
             host.report(self.job, PRESENT_OPERATION, self.rank, begun_ps, now, status)
 
     def _fail(
-        self, host: Host, group: i64, status: i64, why: i64, peer: i64, port: i64, pair: i64, now: i64
+        self,
+        host: Host,
+        group: i64,
+        status: i64,
+        why: i64,
+        peer: i64,
+        port: i64,
+        pair: i64,
+        now: i64,
+        blamed: i64,
     ) -> None:
-        """The oldest call of a group that is not over cannot go on."""
+        """The oldest call of a group that is not over cannot go on; -1: no rank is to blame."""
         self.status = status
         qpn: i64 = self.members.qpn(port, pair)
         self.calling.fail(group, status, why, peer, port, qpn, now)
@@ -504,8 +514,8 @@ class ScriptProgram(Program):
         if self.running:
             self.running = False
             reported: i64 = self.members.report(status)
-            if self.members.blames and why == FAILED:
-                reported += (peer + 1) << BLAME_BITS
+            if self.members.blames and blamed >= 0:
+                reported += (blamed + 1) << BLAME_BITS
             host.report(self.job, self.operation, self.rank, self.begun_ps, now, reported)
 
     # ---- what is left

@@ -21,7 +21,13 @@ from actors.port.link import MessagePort
 from actors.port.port import Port
 from actors.wire.fault import PAIR_ERROR
 from actors.wire.frame import Frame
-from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, STATUS_FLUSHED
+from actors.wire.message import (
+    COMPLETED_RECEIVE,
+    COMPLETED_SEND,
+    COMPLETION,
+    STATUS_FLUSHED,
+    STATUS_RETRY_EXCEEDED,
+)
 
 RNR_PORT: Final[i64] = 2047
 """A RETRANSMIT timer's port number says which timer it is: its own port is the queue pair's timeout, and the
@@ -122,6 +128,10 @@ class Endpoint(Device):
         """Whether a queue pair has packets to send, none in flight, and no port whose link is up."""
         raise NotImplementedError
 
+    def linked(self, pair: QueuePair) -> bool:
+        """Whether the link of a port that a queue pair sends by is up."""
+        raise NotImplementedError
+
     def respond(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
         """Take a request packet that came through a port, and answer it."""
         raise NotImplementedError
@@ -158,7 +168,10 @@ class Endpoint(Device):
 
     def tell(self, pair: QueuePair, number: i64, size_bytes: i64, kind: i64, status: i64) -> None:
         """Tell the host that a work request or a receive ended."""
-        done = Message(COMPLETION, pair.index, number, size_bytes, kind, status, 0)
+        cut_off: i64 = 0
+        if status == STATUS_RETRY_EXCEEDED and not self.linked(pair):
+            cut_off = 1
+        done = Message(COMPLETION, pair.index, number, size_bytes, kind, status, cut_off)
         self.host.send(done, self.queue.now_ps)
 
     def delivered(self, pair: QueuePair, size_bytes: i64, now: i64) -> None:
