@@ -60,7 +60,7 @@ def plain(step: Sequence[Operation]) -> list[object]:
 
 def test_groups_have_the_old_and_the_new_names_that_this_torch_has() -> None:
     versions = importlib.import_module("emu.doors.pytorch.player.torch_versions")
-    for module in ("recorded_groups", "live_groups"):
+    for module in ("player.recorded_groups", "live_groups"):
         group = importlib.import_module(f"emu.doors.pytorch.{module}").Group
         for name, old in versions.OLD_NAMES.items():
             assert hasattr(versions.GroupBase, name)

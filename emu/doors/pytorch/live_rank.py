@@ -54,6 +54,9 @@ GLOO = {
     "max": dist.ReduceOp.MAX,
 }
 
+SHARED_STORE = dist.FileStore
+"""What ranks meet in over gloo; scripts get a store of their own in its place (`player.everyday`)."""
+
 
 class GlooTransport:
     """Calls over gloo, which take no time."""
@@ -71,7 +74,7 @@ class GlooTransport:
             name = self._folder / ("gloo-" + hashlib.sha256(repr(ranks).encode()).hexdigest()[:16])
             options = dist.ProcessGroupGloo._Options()
             options._devices = [dist.ProcessGroupGloo.create_device(interface="lo")]
-            store = dist.FileStore(str(name), len(ranks))
+            store = SHARED_STORE(str(name), len(ranks))
             self._groups[ranks] = dist.ProcessGroupGloo(store, ranks.index(self._rank), len(ranks), options)
         return self._groups[ranks]
 
